@@ -381,6 +381,19 @@ void wf_context_action(wf_context *ctx, const char *name)
     ctx->action = name;
 }
 
+wf_trace_mark wf_context_host_begin(const wf_context *ctx)
+{
+    return wf_trace_begin(ctx->trace);
+}
+
+void wf_context_host_end(wf_context *ctx, wf_trace_mark mark, const char *name)
+{
+    if (mark.at)
+        wf_trace_end(
+            ctx->trace, mark,
+            &(wf_trace_event){.kind = WF_TRACE_HOST, .name = name, .place = ctx->failure.path});
+}
+
 void wf_context_trace(wf_context *ctx, wf_trace *trace)
 {
     end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);

@@ -301,6 +301,11 @@ WF_API void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *a
  */
 WF_API void wf_context_trace(wf_context *ctx, wf_trace *trace);
 
+/** wf_context_host_begin - returns the moment at which work of the host begins;
+ * wf_context_host_end - adds it to the trace, if there is one, by a name that stays. */
+WF_API wf_trace_mark wf_context_host_begin(const wf_context *ctx);
+WF_API void wf_context_host_end(wf_context *ctx, wf_trace_mark mark, const char *name);
+
 /**
  * wf_scope_open - opens an innermost scope, which owns results of ops from now on.
  *

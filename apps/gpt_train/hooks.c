@@ -115,8 +115,12 @@ wf_status app_hook_after(wf_par_running *r, void *job)
     if (!wf_context_dry_run(ctx))
         return app_sample_text(j->options, &from, wf_context_rank(ctx) == 0 ? stdout : NULL,
                                &r->stopped);
+    if (r->trainer && j->options->eval_ema)
+        wf_par_trainer_average(r->trainer, true);
     if (r->trainer)
         app_exam_plan(j->options, r->par, model, pipelined);
+    if (r->trainer && j->options->eval_ema)
+        wf_par_trainer_average(r->trainer, false);
     if (j->options->sample)
         app_sample_plan(j->options, &from);
     return wf_context_status(ctx);

@@ -103,10 +103,13 @@ static wf_par_train_options training_of(const app_options *o)
         .schedule = o->schedule,
         .redundancy = strcmp(o->redundancy, "buddy") == 0 ? WF_PAR_REDUNDANCY_BUDDY
                                                           : WF_PAR_REDUNDANCY_NONE,
+        .evaluate_average = o->eval_ema,
         .check_replicas = o->check_replicas,
         .loss = wf_par_gpt_loss};
 
     wf_recipe_give(&recipe, &t, &read); /* its texts were read before */
+    if (o->rampup_batch_size)           /* so was this */
+        wf_par_rampup_read(o->rampup_batch_size, &t.rampup, &read);
     if (app_options_masks_documents(o))
         memcpy(t.field, documents, sizeof t.field);
     return t;
@@ -216,7 +219,8 @@ wf_plan_request *app_job_request(app_job *job)
                            .no_pipeline = strcmp(o->transport, "nccl") == 0,
                            .notes = stderr,
                            .json = o->json,
-                           .chakra = o->chakra};
+                           .chakra = o->chakra,
+                           .memory_timeline = o->memory_timeline};
     take_words(o, r);
     r->async_save = o->async_save && o->save;
     snprintf(r->search, sizeof r->search, "%s", o->search);

@@ -131,6 +131,8 @@ static wf_run describe_run(const app_job *job)
                     .comm_report = o->comm_report,
                     .moe_report = o->moe_report,
                     .report_json = o->report_json,
+                    .profile = (int)o->profile,
+                    .memory_timeline = o->memory_timeline,
                     .trace_first = o->trace_steps.first,
                     .trace_last = o->trace_steps.last,
                     .digest = digest_of(o),

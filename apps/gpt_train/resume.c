@@ -74,6 +74,7 @@ static const char *const deciding[] = {
     "val_fraction",
     "clip_grad",
     "skip_steps",
+    "rampup_batch_size",
     "dtype",
     "compute",
     "fp32_residual_connection",
@@ -206,6 +207,13 @@ static wf_status refuse(const wf_par_checkpoint *c, const char *key, const char 
                         flag_of(key, flag), mine, wf_par_checkpoint_path(c), saved);
 }
 
+/* The same where the optimizer begins anew. */
+static wf_status refuse_fresh(const wf_par_checkpoint *c, const char *key, const char *mine,
+                              const char *saved, wf_error *error)
+{
+    return strcmp(key, "optimizer") == 0 ? WF_OK : refuse(c, key, mine, saved, error);
+}
+
 /* Reports a flag that differs; what comes from a file is made visible for a terminal. */
 static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *mine,
                       const char *saved, wf_error *error)
@@ -258,7 +266,9 @@ void app_resume_explain(const app_options *options, const wf_par_checkpoint *che
 /* A wf_resume_options.fits. */
 static wf_status check_flags(void *arg, const wf_par_checkpoint *c, wf_error *error)
 {
-    return compare(arg, c, refuse, error);
+    const app_options *o = arg;
+
+    return compare(o, c, o->reset_optimizer ? refuse_fresh : refuse, error);
 }
 
 wf_resume_options app_resume_options(const app_options *o)

@@ -92,6 +92,7 @@ wf_saving_options app_saving_options(const app_options *o)
                                         .keep = (int)o->keep,
                                         .async = o->async_save},
                                .best = o->save_best,
+                               .fresh = o->reset_optimizer,
                                .interval = o->save_interval,
                                .seconds = o->exit_duration_in_mins * 60,
                                .fits = check_base,

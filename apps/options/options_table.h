@@ -167,6 +167,9 @@ wf_status app_options_check_mesh(app_options *options, wf_error *error);
 /* Rates and steps of the learning rate, made a schedule; points of a file are read. */
 wf_status app_options_check_schedule(app_options *options, wf_error *error);
 
+/* Checks the global batch, how it grows, and its micro-batches, which it may choose. */
+wf_status app_options_check_batch(app_options *options, wf_error *error);
+
 /* Sets the source of validation data, and the steps of --epochs. */
 wf_status app_options_derive_from_data(app_options *options, wf_error *error);
 

@@ -209,7 +209,8 @@ static wf_status load(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
         return wf_par_pretrained_load(par, model, m->path);
     if (load_base(m, par, model) != WF_OK)
         return wf_context_status(wf_par_context(par));
-    if (wf_par_checkpoint_load_model(par, &model->base, m->checkpoint, &error) != WF_OK)
+    if ((m->average ? wf_par_checkpoint_load_average : wf_par_checkpoint_load_model)(
+            par, &model->base, m->checkpoint, &error) != WF_OK)
         wf_fail(wf_par_context(par), error.code, "%s", error.text);
     return wf_context_status(wf_par_context(par));
 }

@@ -228,6 +228,7 @@ void wf_services_request(const wf_services *s, wf_plan_request *r)
     r->find_batch = p->request.find_batch;
     r->json = p->request.json;
     r->chakra = p->request.chakra;
+    r->memory_timeline = s->memory_timeline;
     r->notes = s->out;
     snprintf(r->search, sizeof r->search, "%s", p->search ? "on" : "off");
 }

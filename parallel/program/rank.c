@@ -130,8 +130,12 @@ static wf_status run_job(wf_run_rank_state *r)
 {
     const wf_run *run = r->run;
     wf_par_train_options options = r->job->train;
+    wf_error error = {WF_OK, ""};
 
     options.pipeline = run->pipeline;
+    if (run->memory_timeline && r->rank.index == run->rank &&
+        !(r->memory = wf_memory_timeline_open(wf_context_pool(r->ctx), &error)))
+        return wf_run_note(r, &error);
     if (wf_elastic_rank_before(&r->elastic) == WF_OK)
         r->r.model = wf_par_job_model(r->r.par, (void *)(uintptr_t)r->job); /* only read */
     if (!r->r.model)
@@ -171,15 +175,18 @@ wf_status wf_run_rank(wf_par *par, const wf_run *run)
     r.trace = (wf_rank_trace){.rank = &r.rank,
                               .par = par,
                               .traced = run->traced,
+                              .profile = run->profile,
                               .first = run->trace_first,
                               .last = run->trace_last,
                               .timeline = run->timeline,
-                              .out = r.rank.index == run->rank ? run->out : NULL};
+                              .out = run->out,
+                              .summary = r.rank.index == run->rank ? run->out : NULL};
     status = run_job(&r);
     wf_elastic_rank_leave(&r.elastic, status);
     wf_saving_close(&r.saving);
     wf_parts_log_close(&r.parts);
     wf_rank_trace_close(&r.trace);
+    wf_memory_timeline_close(r.memory);
     if (r.job->end)
         r.job->end(&r.r, r.job->arg);
     wf_expert_load_close(r.loads);

@@ -5,6 +5,7 @@
 
 #include "parallel/program/run.h"
 #include "parallel/recovery/elastic_rank.h"
+#include "parallel/report/memory_timeline.h"
 #include "parallel/report/rank_trace.h"
 #include "parallel/report/expert_load.h"
 
@@ -16,6 +17,7 @@ typedef struct wf_run_rank_state {
     bool first; /* rank 0, which logs */
     wf_rank rank;
     wf_rank_trace trace;
+    wf_memory_timeline *memory; /* NULL: none is drawn, or it is written already */
     wf_saving saving;
     wf_elastic_rank elastic;
     wf_parts_log parts;    /* run->log_digests has it */

@@ -60,6 +60,8 @@ typedef struct wf_run {
     bool moe_report;         /* rows have the loads of experts, and a table comes at the end */
     const char *report_json; /* file of what a step takes and moves; NULL: none */
     bool traced;             /* steps trace_first to trace_last */
+    const char *memory_timeline; /* file of a picture of `rank`'s memory; NULL: none */
+    int profile;                 /* rows of a profile of these steps; 0: none */
     int64_t trace_first, trace_last;
     wf_run_digest digest;
     bool last_digest;         /* printed at the end */

@@ -33,6 +33,7 @@ typedef struct wf_saving_options {
     /* dir NULL: nothing is saved. Its texts are the program's; remake is the saving's own. */
     wf_par_save_options save;
     bool best;  /* the one with the lowest validation loss as well, under dir/best */
+    bool fresh; /* parameters and steps alone are loaded (wf_par_checkpoint_load_fresh) */
     bool looks; /* wf_resume_looks: processes agree on the checkpoints that all see */
     int64_t interval,
         steps;            /* steps between saves, 0: none; the last one, which is saved too */

@@ -55,6 +55,8 @@ static void list_saving(wf_services *s, int *n)
         {"resume", WF_FLAG_TEXT, &s->resume, 0, 0, NULL, NULL,
          "PATH a checkpoint, or a folder of some, to continue from; auto: the one of --save; "
          "none"},
+        {"reset-optimizer", WF_FLAG_SWITCH, &s->reset_optimizer, 0, 0, NULL, NULL,
+         "with --resume PATH: its parameters and steps alone; the optimizer begins anew"},
     };
 
     add_flags(s, n, mine, sizeof mine / sizeof *mine);
@@ -89,10 +91,16 @@ static void list_reports(wf_services *s, int *n)
     const wf_flag mine[] = {
         {"trace", WF_FLAG_TEXT, &s->trace, 0, 0, NULL, NULL,
          "FILE a timeline of all ranks (Chrome trace)"},
+        {"profile", WF_FLAG_COUNT, &s->profile, 0, 10000, NULL, NULL,
+         "N print where the time of the same steps went: the N dearest ops by module, and each "
+         "rank; 0: no"},
         {"trace-first", WF_FLAG_COUNT, &s->trace_first, 1, 1e12, NULL, NULL,
-         "STEP the first step in it"},
+         "STEP the first step in it, and of --profile"},
         {"trace-last", WF_FLAG_COUNT, &s->trace_last, 1, 1e12, NULL, NULL,
-         "STEP the last step in it"},
+         "STEP the last step in it, and of --profile"},
+        {"memory-timeline", WF_FLAG_TEXT, &s->memory_timeline, 0, 0, NULL, NULL,
+         "FILE a picture (SVG) of a rank's memory over the second step, and of what holds the "
+         "peak; of a plan the same"},
         {"comm-report", WF_FLAG_SWITCH, &s->comm_report, 0, 0, NULL, NULL,
          "print which collectives a step calls, and what they move"},
         {"show-layout", WF_FLAG_SWITCH, &s->show_layout, 0, 0, NULL, NULL,
@@ -157,6 +165,11 @@ static wf_status check_saving(wf_services *s, wf_error *error)
                             : s->async_save  ? "async-save"
                             : s->save_best   ? "save-best"
                                              : "exit-duration-in-mins");
+    if (s->reset_optimizer &&
+        (!s->resume || strcmp(s->resume, "auto") == 0 || strcmp(s->resume, "none") == 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "--reset-optimizer needs --resume PATH: with the newest of --save "
+                            "each start would begin anew");
     if (s->keep == 1)
         return wf_error_set(error, WF_EINVAL,
                             "--keep 1: at least 2 checkpoints stay, or all: 0");

@@ -5,8 +5,9 @@
 #include <string.h>
 
 /* Values that a process may have of its own. */
-static const char *const own[] = {"log-jsonl",     "tensorboard",  "trace", "config",
-                                  "stall-timeout", "recovery-dir", NULL};
+static const char *const own[] = {"log-jsonl",       "tensorboard", "trace",
+                                  "memory-timeline", "config",      "stall-timeout",
+                                  "recovery-dir",    NULL};
 
 /* Returns all flags, with the sizes of a launch; wf_process.settings. */
 static char *launch_settings(void *services, const wf_par_job *launched)
@@ -51,6 +52,8 @@ static wf_run describe_run(wf_services *s)
                     .rank = (int)s->rank,
                     .show_layout = s->show_layout,
                     .comm_report = s->comm_report,
+                    .profile = (int)s->profile,
+                    .memory_timeline = s->memory_timeline,
                     .trace_first = s->trace_first,
                     .trace_last = s->trace_last,
                     .last_digest = true,
@@ -62,6 +65,7 @@ static wf_run describe_run(wf_services *s)
                                         .option_count = 1,
                                         .option = s->texts},
                                .best = s->save_best,
+                               .fresh = s->reset_optimizer,
                                .interval = s->save_interval,
                                .seconds = s->exit_minutes * 60,
                                .loaded = wf_services_report_settings,

@@ -24,14 +24,14 @@ typedef struct wf_services {
     bool axis_given[WF_MAX_AXES], rank_given;
     wf_plan_flags planning;
     /* values of flags */
-    int64_t save_interval, keep, trace_first, trace_last, rank, min_dp, rejoin_after, nnodes,
-        fit_nodes;
+    int64_t save_interval, keep, trace_first, trace_last, profile, rank, min_dp, rejoin_after,
+        nnodes, fit_nodes;
     double exit_minutes;
     wf_recipe recipe;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
-        *elastic_text, *redundancy, *recovery_dir;
-    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic,
-        schedule_is_read;
+        *elastic_text, *redundancy, *recovery_dir, *memory_timeline;
+    bool help, reset_optimizer, plan, show_layout, comm_report, async_save, save_best,
+        is_elastic, schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];
     FILE *out;
     char *settings;       /* a JSON object: the program's own flags, and the steps */

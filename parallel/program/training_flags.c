@@ -20,6 +20,11 @@ void wf_services_list_training(wf_services *s, wf_flag *flags, int *n, int most)
         if (!has_own(s, flag.name))
             flags[(*n)++] = flag;
     }
+    if (*n < most && !has_own(s, "eval-ema"))
+        flags[(*n)++] = (wf_flag){.name = "eval-ema",
+                                  .kind = WF_FLAG_SWITCH,
+                                  .value = &s->program->job.train.evaluate_average,
+                                  .help = "with --ema: evaluations compute with that average"};
 }
 
 wf_status wf_services_take_training(wf_services *s, wf_error *error)
@@ -30,6 +35,9 @@ wf_status wf_services_take_training(wf_services *s, wf_error *error)
         (s->program->job.steps &&
          wf_recipe_give_schedule(&s->recipe, &t->schedule, error) != WF_OK))
         return error->code;
+    if (t->evaluate_average && !(t->optimizer.ema > 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "--eval-ema needs an average: give --ema X, 0.999 for instance");
     s->schedule_is_read = s->recipe.lr_schedule && t->schedule.kind == WF_NN_POINTS;
     return WF_OK;
 }

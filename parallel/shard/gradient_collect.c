@@ -194,11 +194,12 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
 }
 
 void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
-                            int64_t micros)
+                            int64_t micros, int64_t sequences)
 {
     g->pass = pass;
     g->micro = micro;
     g->micros = micros;
+    g->sequences = sequences;
 }
 
 int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, int64_t micros)

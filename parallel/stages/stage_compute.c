@@ -306,7 +306,7 @@ static setting enter_backward(wf_par_stages *s, wf_par_stage *stage, wf_par_flig
 {
     setting last = enter(s, f, micro, "backward");
 
-    wf_par_gradients_micro(stage->gradients, f->pass, micro, s->t->micros);
+    wf_par_gradients_micro(stage->gradients, f->pass, micro, s->t->micros, s->t->per_sequence);
     s->t->units->gradients = wf_par_takes_units(s->t->par) ? stage->gradients : NULL;
     wf_tape_switch(s->t->par->ctx, f->tape);
     return last;

@@ -128,9 +128,12 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "step %" PRId64 ": steps of training are counted from 1", step);
     }
+    if (wf_par_average_ended(t) != WF_OK)
+        return wf_context_status(t->par->ctx);
     wf_comm_position(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
+    wf_par_divide_batch(t, wf_par_batch_at(t, step));
     wf_par_units_reshard(t->units); /* gathers that a failed step has left under way */
     wf_par_action_end(t);
     if (t->buddies && !t->mirrored)
@@ -138,8 +141,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_par_alike_begin(t);
     t->step.at = WF_PAR_AT_MICRO_STEPS;
     t->step.number = step;
-    t->step.micro = 0;
-    t->step.grad_scale = 1;
+    t->step.micro = 0, t->step.grad_scale = 1;
     return wf_context_status(t->par->ctx);
 }
 
@@ -215,7 +217,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     wf_tape_switch(ctx, NULL);
     wf_par_losses_put(t, &s->batch, s->micro, loss);
     wf_tape_switch(ctx, s->tape);
-    wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros);
+    wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros, t->per_sequence);
     t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
@@ -381,7 +383,8 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     wf_context_model_share(ctx, share);
     if (wf_context_status(ctx) == WF_OK)
         t->committed = (wf_par_committed){t->step.number, lr, scale,
-                                          .skipped = wf_nn_optimizer_skipped(t->optimizer)};
+                                          .skipped = wf_nn_optimizer_skipped(t->optimizer),
+                                          .fresh = t->committed.fresh};
     return wf_par_step_end(t);
 }
 

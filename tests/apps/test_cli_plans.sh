@@ -191,7 +191,7 @@ for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -
     if e["ts"] < 0 or e["dur"] < 0 or row not in rows: print(e)
     if (e["cat"] == "transfer") != (e["tid"] > 0): print(e)
     if e["cat"] in ("transfer", "wait") and not {"axis", "kind", "bytes"} <= e["args"].keys(): print(e)
-    if e["cat"] == "phase": continue # contains the others
+    if e["cat"] in ("phase", "host"): continue # contain others
     if e["ts"] < through.get(row, 0) - 2e-3: print("overlaps", e)
     through[row] = end
     count[e["pid"], e["cat"], e["args"].get("axis"), e["args"].get("kind")] += 1
@@ -204,6 +204,12 @@ phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0
 if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
 run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+run "a profile" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest --profile 5 --trace-steps 2-4 --memory-timeline memory.svg --rank 1
+shows "its rows" "^profile of steps 2 to 4 on 4 ranks" "^  others " "^  all ops .* %" "^  neither .* %" "^  3 +[0-9.]+ " "GFLOP/s of products"
+result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+peak=$(grep -o 'peak: [0-9,]* bytes' memory.svg)
+run "its plan" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --plan --memory-timeline memory.svg --rank 1
+result "has the same peak of memory" "$([ "$peak" ] && [ "$peak" = "$(grep -o 'peak: [0-9,]* bytes' memory.svg)" ] || echo "$peak")"
 run "a timeline of a pipeline" "${tiny[@]}" --pp 2 --tp 2 --pp-schedule zb-v --pp-split 1,1,1,0 --steps 4 --trace p.json \
     --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"

@@ -1,8 +1,8 @@
-/* apps/tools/svg.c - see the header. */
-#include "apps/tools/svg.h"
+/* parallel/report/svg.c - see the header. */
+#include "parallel/report/svg.h"
 #include "core/files/output.h"
 
-void app_svg_begin(FILE *out, double width, double height)
+void wf_svg_begin(FILE *out, double width, double height)
 {
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
@@ -13,10 +13,10 @@ void app_svg_begin(FILE *out, double width, double height)
             width, height, width, height);
 }
 
-void app_svg_text(FILE *out, double x, double y, const char *class, const char *more,
+void wf_svg_text(FILE *out, double x, double y, const char *style, const char *more,
                   const char *words)
 {
-    fprintf(out, "<text x=\"%.0f\" y=\"%.0f\" class=\"%s\"%s%s>", x, y, class, more ? " " : "",
+    fprintf(out, "<text x=\"%.0f\" y=\"%.0f\" class=\"%s\"%s%s>", x, y, style, more ? " " : "",
             more ? more : "");
     for (; *words; words++)
         switch (*words) {
@@ -32,7 +32,7 @@ void app_svg_text(FILE *out, double x, double y, const char *class, const char *
     fprintf(out, "</text>\n");
 }
 
-wf_status app_svg_write(const char *path, app_svg_draw *draw, const void *arg, wf_error *error)
+wf_status wf_svg_write(const char *path, wf_svg_draw *draw, const void *arg, wf_error *error)
 {
     wf_output *output = wf_output_open(path, error);
 
