@@ -38,7 +38,7 @@ wf_load_sizes wf_load_sizes_of(const wf_call *call)
     s.tokens = wf_extent(index, 1, last);
     for (int d = 1; d < last; d++) {
         whole *= index->dim[d].size;
-        s.first = s.first && index->start[d] == 0;
+        s.first = s.first && index->start[d] == 0 && index->local[d] > 0; /* one rank */
     }
     divisor = common_divisor(s.experts, whole);
     s.one = s.experts / divisor;

@@ -109,17 +109,43 @@ typedef struct wf_par_options {
 
 typedef struct wf_par wf_par;
 
+typedef struct wf_nn_parameter wf_nn_parameter;
+
 /** wf_par_strategy - a strategy of data parallelism, the state that ranks shard: a row of
- * parallel/shard/strategies.def */
+ * parallel/shard/strategies.def, or of wf_par_strategy_register. Who splits parameters splits
+ * gradients, and who splits those splits the optimizer's state. */
 typedef struct wf_par_strategy {
-    const char *name;
+    const char *name;      /* as users write it: letters, digits and _ */
     bool groups;           /* the data-parallel ranks form groups, inside of which it splits */
     bool split_parameters; /* stored sharded; they are gathered unit by unit */
     bool keep_gathered;    /* from forward until after backward, by default */
     bool split_gradients;
     bool split_optimizer;
     bool reduce_each; /* gradients are summed over ranks in every micro-step, by default */
+    /* returns whether a parameter is split at all: all of one that is not, its gradient and its
+       state is whole on each rank. A function of path, dims and `matrix` alone. NULL: all
+       are */
+    bool (*splits)(const wf_nn_parameter *parameter);
 } wf_par_strategy;
+
+enum { WF_PAR_MOST_STRATEGIES = 32 };
+
+/**
+ * wf_par_strategy_register - adds a strategy, which then has a name like those of Weft: for
+ * options, --strategy, plans and searches
+ *
+ *     static const wf_par_strategy zero2 = {.name = "my_zero2", .split_gradients = true,
+ *                                           .split_optimizer = true, .reduce_each = true};
+ *     wf_par_strategy_register(&zero2, &error);
+ *
+ * In each process before the first plan or run; the same row may be registered again. Any
+ * thread may call it.
+ *
+ * @param row  kept, not copied: static
+ * Errors:     WF_EINVAL: a name that is none or another row's, columns that no strategy can
+ *             have, WF_PAR_MOST_STRATEGIES rows already
+ */
+WF_API wf_status wf_par_strategy_register(const wf_par_strategy *row, wf_error *error);
 
 /** wf_par_strategy_at - returns the i-th strategy, from 0 on; NULL after the last. */
 WF_API const wf_par_strategy *wf_par_strategy_at(int i);

@@ -83,6 +83,8 @@ static const char *const deciding[] = {
     "reduce_dtype",
     "freeze",
     "lora_dropout",
+    "label_smoothing",
+    "z_loss",
 };
 
 enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 40 };

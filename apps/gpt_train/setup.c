@@ -72,6 +72,10 @@ static wf_nn_gpt *model_of(const app_options *o, const wf_nn_gpt_config *config,
     const wf_par_lora lora = app_options_lora(o);
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, config);
 
+    if (model) {
+        model->loss->smoothing = (float)o->label_smoothing;
+        model->loss->z = (float)o->z_loss;
+    }
     if (!model ||
         (wf_par_lora_apply(model, &lora) == WF_OK && freeze(&model->base, o->freeze) == WF_OK))
         return model;

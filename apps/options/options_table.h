@@ -112,6 +112,7 @@ const app_option_row *app_option_find(const char *name, size_t length);
    flags with " or " between them, or as the keys of a config file; empty when none is near. */
 typedef struct app_suggestion {
     char text[128];
+    const char *none; /* the reason why no flag has the name of another tool; else NULL */
 } app_suggestion;
 
 app_suggestion app_option_suggest(const char *name, size_t length, bool keys);

@@ -253,9 +253,9 @@ wf_status wf_border_over(unsigned axes, int count, wf_tensor *const *x, wf_tenso
 /* The bit of an axis, 0 for -1; that of another number that is none does not matter. */
 static unsigned bit_of(const wf_context *ctx, int axis)
 {
-    if (axis < 0 || (wf_mesh_of(ctx) && !wf_mesh_has_axis(wf_mesh_of(ctx), axis)))
+    if (wf_mesh_of(ctx) && !wf_mesh_has_axis(wf_mesh_of(ctx), axis)) /* reported, but -1 */
         return 0;
-    return 1u << axis;
+    return axis >= 0 ? 1u << axis : 0;
 }
 
 wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,

@@ -216,8 +216,24 @@ static wf_sim_stage stage_cost(const timed_stage *s)
     return cost;
 }
 
-/* Sets what messages out of the stages take: a stage's output is what the next one's borders
-   say. */
+/* Returns the bytes of tensors that a step carries on, or of their gradients. */
+static double carried_bytes(const timer *t, const wf_par_chain_step *row, bool gradients)
+{
+    double sum = 0;
+
+    for (int k = 0; k < row->carried; k++) {
+        const wf_par_carried *c = &row->border[k];
+        double bytes = (double)wf_dtype_size(gradients ? c->gradient_dtype : c->dtype);
+
+        for (int d = 0; d < c->ndim; d++)
+            bytes *= (double)c->dim[d].size;
+        sum += gradients && !c->wants_gradient ? 0 : bytes;
+    }
+    return t->request->sequence_parallel ? sum / (double)t->request->tp : sum;
+}
+
+/* Sets what messages out of the stages take, forward and back: both pass the border between two
+   stages. */
 static void add_messages(const timer *t, const wf_par_pipeline *pipeline, wf_sim_stage *stage)
 {
     const wf_par_borders *b = wf_par_pipeline_borders(pipeline);
@@ -226,14 +242,10 @@ static void add_messages(const timer *t, const wf_par_pipeline *pipeline, wf_sim
 
     for (int s = 0; s + 1 < t->stages; s++) {
         int64_t last = wf_par_pipeline_first(pipeline, s + 1) - 1;
-        const wf_par_carried *c = &b->step[last < 0 ? 0 : last].border[0];
-        double bytes = (double)wf_dtype_size(c->dtype);
+        const wf_par_chain_step *row = &b->step[last < 0 ? 0 : last];
 
-        for (int d = 0; d < c->ndim; d++)
-            bytes *= (double)c->dim[d].size;
-        if (t->request->sequence_parallel)
-            bytes /= (double)t->request->tp;
-        stage[s].send_forward = stage[s].send_backward = bytes / link.bandwidth;
+        stage[s].send_forward = carried_bytes(t, row, false) / link.bandwidth;
+        stage[s + 1].send_backward = carried_bytes(t, row, true) / link.bandwidth;
     }
 }
 

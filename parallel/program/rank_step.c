@@ -126,6 +126,7 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
                           .grad_norm = (float)made->result.grad_norm,
                           .skipped = made->result.skipped};
 
+    record.losses = wf_par_step_losses(r->r.trainer, &record.loss_count);
     record.tokens_per_s =
         (double)(train->global_batch * wf_par_job_tokens(r->job)) / record.ms * 1e3;
     if (sum_up(r, flops, &record) != WF_OK || wf_run_parts_step(r, made->step) != WF_OK ||

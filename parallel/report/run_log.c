@@ -6,6 +6,7 @@
 #include "parallel/report/run_line_internal.h"
 #include "parallel/report/step_rows_internal.h"
 #include "core/files/prepare.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/measure.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -172,14 +173,20 @@ static void write_events(wf_run_log *log, const wf_step_log *r)
         {"memory/max_active(GiB)", (float)((double)r->memory_peak / (1 << 30))},
         {"validation_metrics/loss", r->has_val_loss ? r->val_loss : NAN},
     };
-    enum { SCALARS = sizeof scalars / sizeof *scalars };
-    wf_event_scalar known[SCALARS + WF_LOG_SCALARS];
+    enum { SCALARS = sizeof scalars / sizeof *scalars, LOSSES = 32 };
+    wf_event_scalar known[SCALARS + LOSSES + WF_LOG_SCALARS];
+    char tag[LOSSES][WF_PAR_LOSS_NAME + 16];
     wf_error unwritten = {WF_OK, ""};
     int count = 0;
 
     for (int i = 0; i < SCALARS; i++)
         if (!isnan(scalars[i].value))
             known[count++] = scalars[i];
+    for (int i = 0; i < r->loss_count && i < LOSSES; i++) {
+        snprintf(tag[i], sizeof tag[i], "loss_metrics/%s", r->losses[i].name);
+        if (!isnan(r->losses[i].mean))
+            known[count++] = (wf_event_scalar){tag[i], r->losses[i].mean};
+    }
     for (int i = 0; i < r->scalar_count && i < WF_LOG_SCALARS; i++)
         if (r->scalars[i].tag && !isnan(r->scalars[i].value))
             known[count++] = (wf_event_scalar){r->scalars[i].tag, (float)r->scalars[i].value};

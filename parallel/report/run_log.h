@@ -16,7 +16,10 @@
  * has rows of steps is continued by a run that is resumed, or may be, and refused by another
  * one.
  *
- * After val_loss follow the scalars of the program's own, by their keys. loss is null where no
+ * Losses that modules add to the step's own (wf_par_add_loss) follow val_loss, by name:
+ * "losses": {"balance": 1.02}; TensorBoard has them as loss_metrics/NAME.
+ *
+ * After these follow the scalars of the program's own, by their keys. loss is null where no
  * token of the batch counts, val_loss on steps without an evaluation, as is any number that is
  * not finite; digest is there only if the record has one. With digests of tensors it is
  * followed by "digests": {PATH: ..., ...}, in the order of parameters; those of moments are
@@ -87,6 +90,9 @@ typedef struct wf_step_log {
     bool has_val_loss, has_digest;
     bool skipped; /* the step has changed no parameter (wf_par_train_options.skip) */
     float val_loss;
+    /* [loss_count] means of the losses that modules add, without their weights; borrowed */
+    const struct wf_par_step_loss *losses;
+    int loss_count;
     const wf_log_scalar *scalars; /* [scalar_count]; borrowed for the call */
     int scalar_count;
     uint64_t digest;

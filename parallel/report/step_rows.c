@@ -4,6 +4,7 @@
 #include "parallel/report/expert_load.h"
 #include "parallel/report/row_file.h"
 #include "parallel/report/run_line_internal.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/measure.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -197,6 +198,9 @@ wf_status wf_step_rows_write(wf_step_rows *rows, const wf_step_log *r, double mf
             number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
     if (r->skipped)
         fputs(", \"skipped\": true", row);
+    for (int i = 0; i < r->loss_count; i++)
+        fprintf(row, "%s\"%s\": %s%s", i ? ", " : ", \"losses\": {", r->losses[i].name,
+                number(t[0], r->losses[i].mean, 9), i + 1 < r->loss_count ? "" : "}");
     for (int i = 0; i < r->scalar_count; i++)
         fprintf(row, ", \"%s\": %s", r->scalars[i].key,
                 number(t[0], r->scalars[i].value, r->scalars[i].digits));

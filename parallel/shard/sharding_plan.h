@@ -98,6 +98,11 @@ typedef struct wf_par_rule {
     {                                                                                          \
         pattern ".out", WF_ROW                                                                 \
     }
+#define WF_CROSS_ATTENTION_RULES(pattern)                                                      \
+    {pattern, WF_GROUPS}, {pattern ".q", WF_COLUMN}, {pattern ".kv", WF_COLUMN},               \
+    {                                                                                          \
+        pattern ".out", WF_ROW                                                                 \
+    }
 #define WF_GELU_MLP_RULES(pattern)                                                             \
     {pattern ".up", WF_COLUMN},                                                                \
     {                                                                                          \

@@ -1,138 +1,10 @@
 /*
- * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out in groups, and
- * the layouts of parameters that follow.
+ * parallel/shard/strategy.c - the layouts of parameters that follow from their strategies, and
+ * the axes over which these sum.
  */
 #include "parallel/shard/units_internal.h"
 #include <stdio.h>
 #include <string.h>
-
-static const wf_par_strategy strategies[] = {
-#define STRATEGY(name, groups, parameters, keep, gradients, optimizer, reduce)                 \
-    {#name, groups, parameters, keep, gradients, optimizer, reduce},
-#include "parallel/shard/strategies.def"
-#undef STRATEGY
-};
-
-enum { STRATEGIES = sizeof strategies / sizeof *strategies };
-
-const wf_par_strategy *wf_par_strategy_at(int i)
-{
-    return i >= 0 && i < STRATEGIES ? &strategies[i] : NULL;
-}
-
-const char *wf_par_strategy_name(int i)
-{
-    return i >= 0 && i < STRATEGIES ? strategies[i].name : NULL;
-}
-
-void wf_par_add_name(char *list, size_t size, const char *name)
-{
-    static const char full[] = ", ..";
-    size_t n = strlen(name), used = strlen(list);
-
-    if (!n)
-        return;
-    for (const char *at = list; (at = strstr(at, name)); at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
-            return;
-    if (used + n + sizeof full + 2 <= size)
-        snprintf(list + used, size - used, "%s%s", used ? ", " : "", name);
-    else if (used < sizeof full || strcmp(list + used + 1 - sizeof full, full) != 0)
-        snprintf(list + used, size - used, "%s", full);
-}
-
-const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
-{
-    char names[256] = "";
-
-    for (int i = 0; i < STRATEGIES; i++) {
-        if (strcmp(strategies[i].name, name) == 0)
-            return &strategies[i];
-        wf_par_add_name(names, sizeof names, strategies[i].name);
-    }
-    wf_error_set(error, WF_EINVAL, "there is no strategy %s; use one of: %s", name, names);
-    return NULL;
-}
-
-/* The groups of a hybrid strategy: their number and size, either of which the user may give. */
-static wf_status find_groups(const wf_par_options *o, const char *name, int dp, int *replicate,
-                             int *shard, wf_error *error)
-{
-    *replicate = o->dp_replicate;
-    *shard = o->shard_group_size;
-    if (*replicate < 0 || *shard < 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "dp-replicate %d, shard-group-size %d: neither "
-                            "can be negative",
-                            *replicate, *shard);
-    if (!*replicate && !*shard && dp > 1)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "strategy %s has groups of ranks: say how many (dp-replicate) or how "
-            "large (shard-group-size), or use full_shard",
-            name);
-    if (*replicate && *shard && (int64_t)*replicate * *shard != dp)
-        return wf_error_set(error, WF_EINVAL,
-                            "dp %d is not %d group%s of %d rank%s: dp-replicate x "
-                            "shard-group-size must be dp, and one of the two is enough",
-                            dp, *replicate, *replicate == 1 ? "" : "s", *shard,
-                            *shard == 1 ? "" : "s");
-    if (dp % (*shard ? *shard : *replicate ? *replicate : 1))
-        return wf_error_set(error, WF_EINVAL,
-                            "dp %d cannot be laid out in groups with %s %d: use a number that "
-                            "divides dp",
-                            dp, *shard ? "shard-group-size" : "dp-replicate",
-                            *shard ? *shard : *replicate);
-    if (!*shard)
-        *shard = *replicate ? dp / *replicate : 1;
-    *replicate = dp / *shard;
-    return WF_OK;
-}
-
-static wf_status refuse_groups(const wf_par_strategy *s, wf_error *error)
-{
-    char names[256] = "";
-
-    for (int i = 0; i < STRATEGIES; i++)
-        if (strategies[i].groups)
-            wf_par_add_name(names, sizeof names, strategies[i].name);
-    return wf_error_set(error, WF_EINVAL,
-                        "strategy %s has no groups of ranks: dp-replicate and shard-group-size "
-                        "belong to %s",
-                        s->name, names);
-}
-
-const char *wf_par_strategy_of(const wf_par *par)
-{
-    const char *name = NULL;
-
-    for (const wf_par_units *all = par->models; all; all = all->next)
-        for (int64_t u = 0; u < all->count; u++) {
-            const char *of = all->unit[u].policy.strategy->name;
-
-            if (name && strcmp(name, of) != 0)
-                return "per_module";
-            name = of;
-        }
-    return name ? name : par->policy.strategy->name;
-}
-
-wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_error *error)
-{
-    const wf_par_strategy *s =
-        wf_par_strategy_find(o->strategy ? o->strategy : WF_PAR_STRATEGY, error);
-    int dp = o->dp ? o->dp : 1;
-
-    *replicate = *shard = 1;
-    if (!s)
-        return WF_EINVAL;
-    if (s->groups)
-        return find_groups(o, s->name, dp, replicate, shard, error);
-    if (o->dp_replicate || o->shard_group_size)
-        return refuse_groups(s, error);
-    *(s->split_optimizer ? shard : replicate) = dp;
-    return WF_OK;
-}
 
 /* Elements of the largest part that any rank holds. */
 static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
@@ -322,6 +194,8 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
         split = cut_further(par, h->compute_layout, 0, h->policy->axes);
     else
         split = split_layout(par, p->tensor, h->compute_layout, h->policy->axes);
+    if (s->splits && !s->splits(p))
+        split = h->compute_layout;
     h->shard_layout =
         s->split_parameters || (master && s->split_optimizer) ? split : h->compute_layout;
     h->gradient = s->split_gradients ? split : h->compute_layout;

@@ -1,6 +1,7 @@
 /* parallel/train/open.c - opening and closing a trainer. */
 #include "parallel/main.h"
 #include "parallel/shard/update_internal.h"
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/losses_internal.h"
@@ -222,7 +223,7 @@ static wf_status make_parts(wf_par_trainer *t)
     wf_par *par = t->par;
     const char *phase = wf_context_phase(par->ctx, "initialisation");
 
-    wf_par_losses_open(t);
+    wf_par_losses_open(t, &t->losses);
     t->engine->open(t);
     t->optimizer = wf_par_optimizer_new(par, &t->options.optimizer, t->count, t->parameter);
     if (t->options.redundancy == WF_PAR_REDUNDANCY_BUDDY &&
@@ -311,7 +312,8 @@ void wf_par_trainer_close(wf_par_trainer *t)
         wf_tensor_release(t->parameter[i]->tensor);
     wf_par_buddies_close(t->buddies);
     wf_nn_optimizer_free(t->optimizer);
-    wf_par_losses_close(t);
+    wf_par_losses_close(t, &t->losses);
+    wf_par_added_close(t);
     free(t->alike.batch);
     free(t->step.grad);
     free(t->parameter);

@@ -1,10 +1,10 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "mesh/comm/collective.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/losses_internal.h"
 #include "parallel/train/measure_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
@@ -37,8 +37,7 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part)
                    next);
 }
 
-/* Returns true where there was no error before; reports a part of a step that comes out of
-   order. */
+/* Returns true where there was no error before; reports a part that comes out of order. */
 static bool may_come(wf_par_trainer *t, const char *part, bool here)
 {
     if (wf_context_status(t->par->ctx) == WF_OK && !here)
@@ -55,6 +54,7 @@ int64_t wf_par_micro_steps(const wf_par_trainer *t)
 static void close_tape(wf_par_trainer *t)
 {
     t->units->gradients = NULL;
+    wf_par_added_receive(t, false);
     wf_tape_close(t->step.tape);
     t->step.tape = NULL;
     t->step.running = false;
@@ -82,7 +82,8 @@ void wf_par_step_drop(wf_par_trainer *t)
     }
     if (t->engine->drop)
         t->engine->drop(t);
-    wf_par_losses_clear(t);
+    wf_par_losses_clear(t, &t->losses);
+    wf_par_added_clear(t);
     if (t->buddies)
         wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
@@ -154,8 +155,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
     wf_context_micro_steps(ctx, t->micros);
     wf_context_batch(ctx, t->options.global_batch);
-    wf_context_rows_unreduced(ctx,
-                              t->per_sequence > 0); /* gradients of heads come in forward */
+    wf_context_rows_unreduced(ctx, t->per_sequence > 0); /* heads' gradients come in forward */
     wf_context_phase(ctx, "forward");
     wf_context_model_share(ctx, wf_par_share_of(t, s->micro, s->micro));
     if (given)
@@ -167,6 +167,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
         wf_par_batch_read(t, &s->batch, data, s->number, s->micro);
     }
     s->tape = wf_tape_open(ctx);
+    wf_par_added_receive(t, true);
     s->running = true;
     return wf_context_status(ctx) == WF_OK ? &s->batch : NULL;
 }

@@ -8,6 +8,7 @@
 #include "parallel/shard/buddy_internal.h"
 #include "parallel/shard/gradient_sum_internal.h"
 #include "parallel/shard/unshard_internal.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/train.h"
 
 /* The state of a step, which decides which of its parts may come next. */
@@ -26,6 +27,14 @@ typedef struct wf_par_losses {
     int64_t put;      /* number of losses */
     float weight;     /* each summand's in the mean: that of the first loss that was put */
 } wf_par_losses;
+
+/* The losses that modules add to a step's own (added_loss.h): an entry for each call in a
+   micro-step, in the order of the calls. */
+typedef struct wf_par_added {
+    char name[WF_PAR_LOSS_NAME], path[WF_NN_PATH];
+    wf_par_losses losses;
+    float mean; /* over the global batch, in the last step that was reduced */
+} wf_par_added;
 
 typedef struct wf_par_step_state {
     wf_par_at at;
@@ -89,6 +98,11 @@ struct wf_par_trainer {
     wf_par_buddies *buddies; /* NULL: there is no redundancy */
     bool mirrored;           /* buddies have what their originals have */
     wf_par_losses losses;
+    wf_par_added **added; /* [added_count] */
+    int64_t added_count;
+    bool added_are_known;        /* from a plan of the whole model: no other may come */
+    wf_par_step_loss *step_loss; /* [step_losses] by name, of the last step that was reduced */
+    int step_losses;
     wf_par_step_state step;
     wf_par_committed committed;
     wf_par_alike alike;

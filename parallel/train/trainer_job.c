@@ -144,6 +144,8 @@ static void put_parameter(walk *w, const wf_nn_parameter *p)
 
     hash_layout(w, use, p->tensor->ndim);
     hash_layout(w, sharded, p->tensor->ndim);
+    hash_layout(w, h ? h->gradient : NULL, p->tensor->ndim);
+    hash_layout(w, h ? h->optimizer : NULL, p->tensor->ndim);
     w->hash = wf_mix64(w->hash ^ (uint64_t)(h ? h->stored : 0) * 8 ^
                        (uint64_t)(p->frozen + 2 * p->decay + 4 * p->matrix));
     if (!w->job)

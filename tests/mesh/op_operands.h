@@ -50,6 +50,12 @@ static inline bool op_is(const wf_op *op, const char *name)
     return strcmp(op->name, name) == 0;
 }
 
+/* Returns true where an attention has a mask and a bias. */
+static inline bool op_is_general(const wf_op *op)
+{
+    return strncmp(op->name, "attention_general", 17) == 0;
+}
+
 static inline wf_dim letter_dim(char letter)
 {
     static const wf_dim dims[26] = {
@@ -157,8 +163,14 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     else if (op_is(op, "rope") || op_is(op, "rope_at"))
         a->rope = (wf_rope_attr){.options = {.base = 100}};
     else if (op->flags & WF_OP_GROUPS)
-        a->attention = (wf_attention_attr){
-            .step = 3, .sequences = {2, 3, 5}, .key = 7, .dropout = 0.3f, .site = 5};
+        a->attention = (wf_attention_attr){.step = 3,
+                                           .sequences = {2, 3, 5},
+                                           .key = 7,
+                                           .dropout = 0.3f,
+                                           .site = 5,
+                                           .bidirectional = op_is_general(op),
+                                           .masked = op_is_general(op),
+                                           .bias_dims = op_is_general(op) ? 4 : 0};
     else if (op_is(op, "layernorm") || op_is(op, "rmsnorm"))
         a->eps = 0.01f;
     else if (op_is(op, "sum") || op_is(op, "sum_expand"))
@@ -217,11 +229,13 @@ static inline bool op_is_positive(const wf_op *op, int i)
     return false;
 }
 
-/* Returns true where operand i has whole numbers, indices of a row, in a tensor of floats. */
+/* Returns true where operand i has whole numbers, indices of a row or a mask, in a tensor of
+   floats. */
 static inline bool op_is_index(const wf_op *op, int i)
 {
     return (i == 1 && (op_is(op, "gather") || op_is(op, "scatter"))) ||
-           (i == 0 && op_is(op, "one_hot"));
+           (i == 0 && op_is(op, "one_hot")) || (i == 3 && op_is(op, "attention_general")) ||
+           (i == 6 && op_is(op, "attention_general_grad"));
 }
 
 /* Returns true where operand i has the experts of a token, indices that ascend in each row. */
