@@ -1,4 +1,4 @@
-/* parallel/train/divide_batch.c - the sequences of a global batch on ranks and in micro-steps. */
+/* parallel/train/divide_batch.c - a global batch on ranks and in micro-steps. */
 #include "parallel/train/train_internal.h"
 #include <inttypes.h>
 
