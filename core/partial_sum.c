@@ -66,8 +66,8 @@ static bool add_together(wf_tensor **older, wf_tensor *b)
         place.data = wf_shared_data(out);
         if (computes)
             a->ctx->device->add(a, b, &place);
+        wf_share_end(&share, true); /* the result goes with the last tensor of the old memory */
         wf_tensor_renew(a, out);
-        wf_share_end(&share, true);
         return true;
     }
     if (out)

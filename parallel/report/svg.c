@@ -14,7 +14,7 @@ void wf_svg_begin(FILE *out, double width, double height)
 }
 
 void wf_svg_text(FILE *out, double x, double y, const char *style, const char *more,
-                  const char *words)
+                 const char *words)
 {
     fprintf(out, "<text x=\"%.0f\" y=\"%.0f\" class=\"%s\"%s%s>", x, y, style, more ? " " : "",
             more ? more : "");

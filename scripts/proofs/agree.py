@@ -82,7 +82,9 @@ CASES = {
     "global_batch_size": ("", "--global-batch-size 16"), "micro_batch_size": ("", "--micro-batch-size 1"),
     "steps": ("", "--steps 4"), "epochs": ("", "--epochs 0.5"), "optimizer": ("", "--optimizer sgd"),
     "lr_schedule": ("", "--lr-schedule linear"), "lr_decay_steps": ("--lr-schedule wsd", "--lr-decay-steps 2"),
-    "param_groups": ("", "--param-groups embed:lr=0.5"), "ema": ("", "--ema 0.9"), "skip_steps": ("", "--skip-steps nonfinite"),
+    "param_groups": ("", "--param-groups embed:lr=0.5"), "ema": ("", "--ema 0.9"),
+    "eval_ema": ("--ema 0.9 --eval-interval 1", "--eval-ema"), "rampup_batch_size": ("", "--rampup-batch-size 4,4,16"),
+    "reset_optimizer": ("", "--reset-optimizer"), "skip_steps": ("", "--skip-steps nonfinite"),
     "freeze": ("", "--freeze embed"), "lr": ("", "--lr 2e-3"), "min_lr": ("", "--min-lr 2e-4"),
     "warmup_steps": ("", "--warmup-steps 2"), "weight_decay": ("", "--weight-decay 0.2"), "beta1": ("", "--beta1 0.8"),
     "beta2": ("", "--beta2 0.9"), "eps": ("", "--eps 1e-7"), "clip_grad": ("", "--clip-grad 2"), "seed": ("", "--seed 2"),
@@ -110,13 +112,14 @@ CASES = {
     "calibrate": ("", "--calibrate {folder}/machine"), "json": ("", "--json {folder}/plan"),
     "chakra": ("", "--chakra {folder}/chakra"), "report_json": ("", "--report-json {folder}/report"),
     "trace": ("", "--trace {folder}/trace"), "trace_steps": ("", "--trace-steps 1-2"),
+    "profile": ("", "--profile 5"), "memory_timeline": ("", "--memory-timeline {folder}/memory"),
     "config": ("", "--config config.json"), "save_config": ("", "--save-config {folder}/config"),
     "print_config": ("", "--print-config"), "completion": ("", "--completion bash"), "help": ("", "--help"),
     "version": ("", "--version"),
 }
 # Rows whose value follows from more than the flag, or whose case is refused by the second process: names that serve too.
 ALSO = {"model": "--n-", "epochs": "--steps|--epochs", "config": "--lr", "lora_init": "process 1 .*adapter_config.json",
-        "paced": "process 1 .*machine.json", "machine": "process 1 .*machine.json"}
+        "paced": "process 1 .*machine.json", "machine": "process 1 .*machine.json", "reset_optimizer": "process 1 .*--reset-optimizer"}
 QUICK = ["lr", "tp", "save_interval", "threads_per_rank"]
 # What is no row: flags of both, of the second one, and what has to be said; None: it has to end well.
 CONTENT = {

@@ -193,7 +193,9 @@ run "a version wins too" --data text.txt --version
 shows "version says all" "^gpt_train of Weft [0-9.]+, commit ([0-9a-f]+|unknown)" "^compiled by (gcc|clang) [0-9]" \
     "^built in: threads"
 problem=''
-for program in gpt_train gpt_check gpt_data gpt_eval gpt_export gpt_generate gpt_diff ckpt mesh_info recorder_diff schedule bench; do
+programs="gpt_train gpt_check gpt_data gpt_eval gpt_export gpt_generate gpt_diff ckpt mesh_info recorder_diff schedule"
+[ "$sanitized" = --sanitized ] || programs+=" bench" # which a sanitizer's build leaves out
+for program in $programs; do
     "$bin/$program" --help >out 2>err || problem+=" $program --help ends with $?;"
     "$bin/$program" --version >out 2>err || problem+=" $program --version ends with $?;"
     grep -q "^$program of Weft " out || problem+=" not the version of $program;"

@@ -34,6 +34,14 @@ static wf_status read_config(const char *text, wf_error *error)
     return status;
 }
 
+/* The text of a config's flag, which lives as long as a program; here as long as this. */
+static void forget_log_file(const char *text)
+{
+    CU_ASSERT(log_file && strcmp(log_file, text) == 0);
+    free((void *)(uintptr_t)log_file);
+    log_file = NULL;
+}
+
 static void from_a_config(void)
 {
     static const struct {
@@ -51,9 +59,10 @@ static void from_a_config(void)
         read_config("{\"log_jsonl\": \"a\", \"steps\": 3, \"lr\": 0.5, \"plan\": true}",
                     &error),
         WF_OK);
-    CU_ASSERT(log_file && strcmp(log_file, "a") == 0 && steps == 3 && rate == 0.5 && plan);
+    CU_ASSERT(steps == 3 && rate == 0.5 && plan);
+    forget_log_file("a");
     CU_ASSERT_EQUAL(read_config("{\"log-jsonl\": \"b\"}", &error), WF_OK);
-    CU_ASSERT(log_file && strcmp(log_file, "b") == 0);
+    forget_log_file("b");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CU_ASSERT(read_config(wrong[i].text, &error) != WF_OK);
         if (!strstr(error.text, wrong[i].words)) {
