@@ -1,8 +1,6 @@
 /* core/context_trace.c - where a context is: op, module, phase and action of a schedule, for
    errors, traces, op logs and what observes ops. */
 #include "core/context_internal.h"
-#include <stdio.h>
-#include <string.h>
 
 static _Thread_local const wf_context *running;
 

@@ -1,7 +1,7 @@
 /*
  * kernels/route_balance_rows_internal.h - the arithmetic of route_load and route_balance,
  * written once for the reference in double and the CPU: T is the type of numbers, BALANCE_LOOP
- * how functions are declared. The includer has route_softmax and route_sigmoid, as for
+ * how functions are declared. The includer has row_softmax and row_sigmoid, as for
  * router_rows_internal.h.
  */
 
@@ -50,9 +50,9 @@ BALANCE_LOOP void balance_row(const wf_balance *o, const void *with, const wf_lo
     double z = 0;
 
     if (o->sigmoid)
-        route_sigmoid(with, logits, scratch, n);
+        row_sigmoid(with, logits, scratch, n);
     else
-        route_softmax(with, logits, scratch, n);
+        row_softmax(with, logits, scratch, n);
     for (int64_t e = 0; e < n; e++)
         sum += scratch[e];
     sum = o->sigmoid ? sum : 1;
@@ -67,7 +67,7 @@ BALANCE_LOOP void balance_row(const wf_balance *o, const void *with, const wf_lo
             z += wf_expd((double)(logits[e] - max));
         z = (double)max + wf_logd(z);
         if (o->sigmoid)
-            route_softmax(with, logits, scratch, n);
+            row_softmax(with, logits, scratch, n);
         for (int64_t e = 0; e < n; e++)
             dlogits[e] += (T)(2 * o->z * z / ((double)s->tokens * o->sequences)) * scratch[e];
     }

@@ -1,6 +1,6 @@
 /*
- * kernels/row_exponentials_internal.h - softmax and sigmoids of a row in double, for the rows
- * of routers (kernels/router_rows_internal.h).
+ * kernels/row_exponentials_internal.h - softmax and sigmoids of a row in double, for
+ * reference loops: those of softmax.c and of routers (kernels/router_rows_internal.h).
  */
 #ifndef WF_KERNELS_ROW_EXPONENTIALS_INTERNAL_H
 #define WF_KERNELS_ROW_EXPONENTIALS_INTERNAL_H
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdint.h>
 
-static inline void route_softmax(const void *with, const double *x, double *y, int64_t n)
+static inline void row_softmax(const void *with, const double *x, double *y, int64_t n)
 {
     double max = -INFINITY, sum = 0;
 
@@ -22,7 +22,7 @@ static inline void route_softmax(const void *with, const double *x, double *y, i
         y[i] = wf_expd(x[i] - max) / sum;
 }
 
-static inline void route_sigmoid(const void *with, const double *x, double *y, int64_t n)
+static inline void row_sigmoid(const void *with, const double *x, double *y, int64_t n)
 {
     (void)with;
     for (int64_t i = 0; i < n; i++)

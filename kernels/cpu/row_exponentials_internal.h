@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* As wf_softmax: exp(x - max) * (1 / (sum of exp(x - max) in 16 lanes)). */
-static inline void route_softmax(const void *with, const float *x, float *y, int64_t n)
+static inline void row_softmax(const void *with, const float *x, float *y, int64_t n)
 {
     const wf_simd *simd = with;
     float max = simd->row_max(x, n);
@@ -18,7 +18,7 @@ static inline void route_softmax(const void *with, const float *x, float *y, int
 }
 
 /* With e = exp(-|x|): 1 / (1 + e), or e / (1 + e) below zero. */
-static inline void route_sigmoid(const void *with, const float *x, float *y, int64_t n)
+static inline void row_sigmoid(const void *with, const float *x, float *y, int64_t n)
 {
     const wf_simd *simd = with;
 

@@ -250,10 +250,10 @@ wf_status wf_border_over(unsigned axes, int count, wf_tensor *const *x, wf_tenso
     return redistribute(&(request){axes, axes != 0, count, x, via, to}, y);
 }
 
-/* The bit of an axis, 0 for -1; that of another number that is none does not matter. */
+/* Returns the bit of an axis, 0 for -1 and for what is none, which is reported. */
 static unsigned bit_of(const wf_context *ctx, int axis)
 {
-    if (wf_mesh_of(ctx) && !wf_mesh_has_axis(wf_mesh_of(ctx), axis)) /* reported, but -1 */
+    if (wf_mesh_of(ctx) && !wf_mesh_has_axis(wf_mesh_of(ctx), axis))
         return 0;
     return axis >= 0 ? 1u << axis : 0;
 }

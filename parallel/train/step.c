@@ -1,11 +1,7 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
 #include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
-#include "kernels/ops.h"
-#include "kernels/parameters.h"
-#include "mesh/comm/collective.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/measure_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>

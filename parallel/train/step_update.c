@@ -1,17 +1,10 @@
 /* parallel/train/step_update.c - the end of a training step, in the order in which it comes:
    gradients that are reduced are looked at, clipped, and taken by the optimizer. */
-#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
-#include "kernels/ops.h"
-#include "kernels/parameters.h"
-#include "mesh/comm/collective.h"
-#include "parallel/train/read_batch_internal.h"
 #include "parallel/train/measure_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
 {
