@@ -3,7 +3,6 @@
 #include "apps/commit.h" /* made by cmake/commit.cmake */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,15 +60,4 @@ int app_program_end(const char *name, int status)
         fprintf(stderr, "%s: cannot write standard output%s%s\n", name, now ? ": " : "",
                 now ? strerror(errno) : "");
     return CANNOT_WRITE;
-}
-
-void app_program_flush(void)
-{
-    struct pollfd console = {.fd = STDOUT_FILENO, .events = POLLOUT};
-
-    if (ftrylockfile(stdout))
-        return;
-    if (poll(&console, 1, 0) > 0)
-        fflush(stdout);
-    funlockfile(stdout);
 }

@@ -38,8 +38,4 @@ void app_program_flags(void);
 /* The same of a text; returns to, of `size` bytes. */
 char *app_program_format(const char *text, char *to, size_t size);
 
-/* Flushes stdout, so that it comes before the line that reports a failure; does not wait where
-   nothing reads the console, or another thread waits in it. */
-void app_program_flush(void);
-
 #endif

@@ -15,6 +15,7 @@ static const struct {
              {"window", "sliding-window"},
              {"rotary", "rotary-percent"},
              {"vocabulary", "vocab-size"},
+             {"fp32_residual", "fp32-residual-connection"},
              {"ignored", "ignore-fields"},
              {"name", "chat-template"},
              {"type", "gguf-type"},

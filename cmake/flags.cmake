@@ -45,4 +45,22 @@ function(weft_folder name)
     file(GLOB sources CONFIGURE_DEPENDS ${ARGN})
     add_library(weft_${name} OBJECT ${sources})
     target_link_libraries(weft_${name} PRIVATE weft_flags)
+    if(WEFT_SANITIZE) # tests of private parts link the shared library: see weft_open
+        set_target_properties(weft_${name} PROPERTIES C_VISIBILITY_PRESET default)
+    endif()
+endfunction()
+
+# weft_sanitize_without(TARGET CHECKS): a sanitizer's build of the target leaves these checks of UndefinedBehaviorSanitizer out.
+function(weft_sanitize_without target checks)
+    if(WEFT_SANITIZE MATCHES "undefined")
+        set_target_properties(${target} PROPERTIES WEFT_SANITIZE_WITHOUT ${checks})
+    endif()
+endfunction()
+
+# weft_wrap(TARGET FUNCTION...): the program has a __wrap_FUNCTION in place of each, in front of the library's own calls too.
+function(weft_wrap target)
+    set_target_properties(${target} PROPERTIES WEFT_WRAPS ON)
+    foreach(function ${ARGN})
+        target_link_options(${target} PRIVATE LINKER:--wrap=${function})
+    endforeach()
 endfunction()

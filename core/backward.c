@@ -249,12 +249,13 @@ void wf_node_note_versions(node *n)
         n->dout_version[o] = n->dout[o] ? wf_tensor_version(n->dout[o]) : 0;
 }
 
+/* Returns true where a gradient has come to an output, or where one begins. */
 static bool has_gradient(const node *n)
 {
     for (int o = 0; o < n->n_out; o++)
         if (n->dout[o])
             return true;
-    return false;
+    return n->op && n->op->flags & WF_OP_ROOT;
 }
 
 wf_status wf_node_call_hook(wf_tape *tape, node *n)
@@ -293,15 +294,16 @@ static wf_status visit(wf_tape *tape, node *n)
     return status;
 }
 
-/* Walks a tape from a node back; of nodes recorded after `from` it calls only the hooks. */
-static wf_status walk(wf_tape *tape, node *from)
+/* Walks a tape back; nodes that were recorded after `from` are left as they are, but for hooks
+   and what roots of their own (WF_OP_ROOT) reach. */
+static wf_status walk(wf_tape *tape, const node *from)
 {
     wf_status status = WF_OK;
-    bool later = true;
+    bool later = from != NULL;
 
     for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
         later &= n != from;
-        if (n->walked || (later && !n->hook))
+        if (n->walked || (later && !n->hook && !has_gradient(n)))
             continue;
         status = visit(tape, n);
         if (!wf_node_can_wait(n) || !n->deferred)
@@ -338,29 +340,54 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
     return WF_OK;
 }
 
-wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+/* Walks the current tape of a context, which records nothing meanwhile. */
+static wf_status walk_back(wf_context *ctx, const node *from, bool defer_weights)
 {
-    wf_context *ctx;
-    wf_tape *tape, *recording;
+    wf_tape *tape = wf_tape_switch(ctx, NULL);
     wf_status status;
 
-    if (!root && !seed)
-        return WF_EINVAL;
-    ctx = root ? root->ctx : seed->ctx;
-    status = ctx->failure.error.code;
-    if (status == WF_OK)
-        status = check_backward(ctx, root, seed);
-    if (status != WF_OK)
-        return status;
-    tape = ctx->tape;
     tape->defer = defer_weights;
-    recording = wf_tape_switch(ctx, NULL);
-    status = wf_node_deliver(ctx, root->node, root->output, seed, (wf_reader){NULL, NULL});
-    if (status == WF_OK)
-        status = walk(tape, root->node);
+    status = walk(tape, from);
     if (status == WF_OK)
         status = wf_tape_settle(tape);
     tape->defer = false;
-    wf_tape_switch(ctx, recording);
+    wf_tape_switch(ctx, tape);
     return status;
+}
+
+wf_status wf_backward_roots(wf_context *ctx, bool defer_weights)
+{
+    if (ctx->failure.error.code != WF_OK || !ctx->tape)
+        return ctx->failure.error.code;
+    return walk_back(ctx, NULL, defer_weights);
+}
+
+wf_status wf_backward_many(int n, wf_tensor *const *root, wf_tensor *const *seed,
+                           bool defer_weights)
+{
+    wf_context *ctx = NULL;
+    wf_tape *recording;
+    wf_status status;
+
+    for (int k = 0; k < n && !ctx; k++)
+        ctx = root[k] ? root[k]->ctx : seed[k] ? seed[k]->ctx : NULL;
+    if (!ctx)
+        return WF_EINVAL;
+    status = ctx->failure.error.code;
+    for (int k = 0; k < n && status == WF_OK; k++)
+        status = check_backward(ctx, root[k], seed[k]);
+    if (status != WF_OK)
+        return status;
+    recording = wf_tape_switch(ctx, NULL);
+    for (int k = 0; k < n && status == WF_OK; k++)
+        status = wf_node_deliver(ctx, root[k]->node, root[k]->output, seed[k],
+                                 (wf_reader){NULL, NULL});
+    wf_tape_switch(ctx, recording);
+    return status == WF_OK ? walk_back(ctx, n == 1 ? root[0]->node : NULL, defer_weights)
+                           : status;
+}
+
+wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+{
+    return wf_backward_many(1, &root, &seed, defer_weights);
 }

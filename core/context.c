@@ -183,6 +183,16 @@ void wf_context_micro_steps(wf_context *ctx, int64_t count)
     ctx->micro_steps = count;
 }
 
+void wf_context_batch(wf_context *ctx, int64_t sequences)
+{
+    ctx->batch = sequences;
+}
+
+int64_t wf_context_batch_now(const wf_context *ctx)
+{
+    return ctx->batch;
+}
+
 void wf_context_rows_unreduced(wf_context *ctx, bool unreduced)
 {
     ctx->rows_unreduced = unreduced;
@@ -270,111 +280,4 @@ wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype)
         wf_fail(ctx, WF_EDTYPE, "results cannot be stored as %s: device %s has %s and bf16",
                 wf_dtype_name(dtype), ctx->device->name, wf_dtype_name(ctx->device->dtype));
     return last;
-}
-
-static _Thread_local const wf_context *running;
-
-const wf_context *wf_context_running(void)
-{
-    return running;
-}
-
-void wf_context_run(const wf_context *ctx)
-{
-    running = ctx;
-}
-
-const char *wf_context_op_now(const wf_context *ctx)
-{
-    return ctx->op;
-}
-
-const char *wf_context_enter(wf_context *ctx, const char *path)
-{
-    const char *last = ctx->failure.path;
-
-    running = ctx;
-    ctx->failure.path = path;
-    ctx->point = NULL;
-    wf_pool_moment(ctx->pool, ctx->phase, path);
-    return last;
-}
-
-void wf_context_point(wf_context *ctx, const char *point)
-{
-    ctx->point = point;
-}
-
-const char *wf_context_path(const wf_context *ctx)
-{
-    return ctx->failure.path;
-}
-
-const char *wf_context_phase_now(const wf_context *ctx)
-{
-    return ctx->phase;
-}
-
-const char *wf_context_action_now(const wf_context *ctx)
-{
-    return ctx->action;
-}
-
-void wf_context_oplog(wf_context *ctx, const wf_oplog *oplog)
-{
-    ctx->oplog = oplog;
-}
-
-void wf_context_pace(wf_context *ctx, wf_pace *pace)
-{
-    ctx->pace = pace;
-}
-
-wf_pace *wf_context_pace_of(const wf_context *ctx)
-{
-    return ctx->pace;
-}
-
-void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *arg)
-{
-    ctx->observe = observe;
-    ctx->observer_arg = arg;
-}
-
-/* Ends the traced interval since *start, and begins the next one. */
-static void end_interval(wf_context *ctx, wf_trace_kind kind, const char *name, int64_t *start)
-{
-    int64_t now;
-
-    if (!ctx->trace)
-        return;
-    now = wf_trace_now();
-    if (name)
-        wf_trace_add(ctx->trace, &(wf_trace_event){
-                                     .kind = kind, .name = name, .start = *start, .end = now});
-    *start = now;
-}
-
-const char *wf_context_phase(wf_context *ctx, const char *phase)
-{
-    const char *last = ctx->phase;
-
-    end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
-    ctx->phase = phase;
-    wf_pool_moment(ctx->pool, phase, ctx->failure.path);
-    return last;
-}
-
-void wf_context_action(wf_context *ctx, const char *name)
-{
-    end_interval(ctx, WF_TRACE_ACTION, ctx->action, &ctx->action_start);
-    ctx->action = name;
-}
-
-void wf_context_trace(wf_context *ctx, wf_trace *trace)
-{
-    end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
-    end_interval(ctx, WF_TRACE_ACTION, ctx->action, &ctx->action_start);
-    ctx->trace = trace;
-    ctx->phase_start = ctx->action_start = wf_trace_now();
 }

@@ -156,6 +156,12 @@ WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
  */
 WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
 
+/** wf_context_batch - sets the number of sequences of a training step, over all ranks and
+ * micro-batches, from now on: that over which losses are means which ops take gradients of;
+ * wf_context_batch_now - returns it, 0 at the start: those of a tensor itself. */
+WF_API void wf_context_batch(wf_context *ctx, int64_t sequences);
+WF_API int64_t wf_context_batch_now(const wf_context *ctx);
+
 /**
  * wf_context_rows_unreduced - makes ranks with one row of a batch each keep their gradients
  * unreduced from now on, one term per sequence that is added by its number; false at the start
@@ -294,6 +300,11 @@ WF_API void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *a
  * @param trace  the caller's, and open as long
  */
 WF_API void wf_context_trace(wf_context *ctx, wf_trace *trace);
+
+/** wf_context_host_begin - returns the moment at which work of the host begins;
+ * wf_context_host_end - adds it to the trace, if there is one, by a name that stays. */
+WF_API wf_trace_mark wf_context_host_begin(const wf_context *ctx);
+WF_API void wf_context_host_end(wf_context *ctx, wf_trace_mark mark, const char *name);
 
 /**
  * wf_scope_open - opens an innermost scope, which owns results of ops from now on.

@@ -48,7 +48,7 @@ struct wf_context {
     wf_dtype storage;    /* results are stored as this */
     int64_t step;
     wf_sequences sequences;
-    int64_t micro_steps;
+    int64_t micro_steps, batch; /* wf_context_batch */
     bool rows_unreduced;
     bool evaluating;
     double flops, model_flops;

@@ -309,16 +309,12 @@ static void note_changes(const wf_call *call)
             wf_tensor_changed(call->into[o], op->name);
 }
 
-wf_status wf_dispatch(wf_call *call)
+static wf_status run(wf_call *call)
 {
     char text[WF_SIGNATURE_TEXT];
     wf_signature sig;
     wf_status status;
 
-    memset(call->out, 0, sizeof call->out);
-    status = ready(call);
-    if (status != WF_OK)
-        return status;
     wf_context_run(call->ctx);
     call->ctx->op = call->op->name;
     call->signature =
@@ -341,6 +337,21 @@ wf_status wf_dispatch(wf_call *call)
         wf_fail(call->ctx, status, "%s failed", call->op->name); /* kept only without a text */
         memset(call->out, 0, sizeof call->out);
     }
+    return status;
+}
+
+wf_status wf_dispatch(wf_call *call)
+{
+    wf_trace_mark begun;
+    wf_status status;
+
+    memset(call->out, 0, sizeof call->out);
+    status = ready(call);
+    if (status != WF_OK)
+        return status;
+    begun = wf_trace_begin(call->ctx->trace);
+    status = run(call);
+    wf_trace_launched(call->ctx->trace, begun);
     return status;
 }
 

@@ -56,7 +56,15 @@ enum {
     WF_OP_REPLAY = 8192,
     /* each output sums the letters that it alone lacks: gradients of several operands, made
        together */
-    WF_OP_OWN_SUMS = 16384
+    WF_OP_OWN_SUMS = 16384,
+    /* dim 0 of the first operand, a mixture's experts (WF_CHUNKS_EXPERTS), is summed with a
+       chunk for each index */
+    WF_OP_EXPERTS = 32768,
+    /* begins gradients of its own: the walk back takes it whether one comes to its outputs or
+       not, and wf_gradient.dout may be NULL */
+    WF_OP_ROOT = 65536,
+    /* sums whole numbers, of which every order has one result */
+    WF_OP_COUNTS = 131072
 };
 
 /* Operand i, output o, in a mask of both. */

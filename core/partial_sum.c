@@ -66,8 +66,8 @@ static bool add_together(wf_tensor **older, wf_tensor *b)
         place.data = wf_shared_data(out);
         if (computes)
             a->ctx->device->add(a, b, &place);
+        wf_share_end(&share, true); /* the result goes with the last tensor of the old memory */
         wf_tensor_renew(a, out);
-        wf_share_end(&share, true);
         return true;
     }
     if (out)
@@ -98,7 +98,7 @@ static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
     return wf_tensor_like(a, a->ctx->kind);
 }
 
-wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
+static wf_status add(wf_tensor **older, wf_tensor *newer)
 {
     wf_tensor *a = *older, *sum;
 
@@ -119,6 +119,20 @@ wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
         wf_tensor_release(a);
     }
     return WF_OK;
+}
+
+wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
+{
+    wf_context *ctx = *older ? (*older)->ctx : NULL;
+    wf_trace_mark begun = {0, 0};
+    wf_status status;
+
+    if (ctx)
+        begun = wf_context_host_begin(ctx);
+    status = add(older, newer);
+    if (ctx)
+        wf_context_host_end(ctx, begun, "sum of partials");
+    return status;
 }
 
 wf_tensor *wf_partial_add_to(wf_tensor *a, wf_tensor *b)

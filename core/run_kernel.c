@@ -64,24 +64,21 @@ static int64_t bytes_of_call(const wf_call *call)
     return (int64_t)bytes;
 }
 
-static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
+static wf_status trace_op(const wf_call *call, wf_trace_mark begun)
 {
-    wf_trace *trace = call->ctx->trace;
-    int64_t start = trace ? wf_trace_now() : 0;
-    wf_status status = kernel->run(call, workspace);
+    wf_device *device = call->ctx->device;
+    wf_error error = {WF_OK, ""};
 
-    if (status == WF_OK)
-        status = spend(call);
-    if (trace)
-        wf_trace_add(trace,
-                     &(wf_trace_event){.kind = WF_TRACE_OP,
-                                       .name = call->op->name,
-                                       .place = call->ctx->failure.path,
-                                       .bytes = bytes_of_call(call),
-                                       .flops = call->op->flops ? call->op->flops(call) : 0,
-                                       .start = start,
-                                       .end = wf_trace_now()});
-    return status;
+    if (wf_trace_waits(call->ctx->trace) && device->memory &&
+        device->memory->wait(device, &error) != WF_OK)
+        return wf_fail(call->ctx, error.code, "%s: %s", call->op->name, error.text);
+    wf_trace_end(call->ctx->trace, begun,
+                 &(wf_trace_event){.kind = WF_TRACE_OP,
+                                   .name = call->op->name,
+                                   .place = call->ctx->failure.path,
+                                   .bytes = bytes_of_call(call),
+                                   .flops = call->op->flops ? call->op->flops(call) : 0});
+    return WF_OK;
 }
 
 /* The call as its kernel sees it. */
@@ -171,10 +168,16 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
     wf_status status = WF_OK;
 
     if (role != WF_SHARE_TAKE) {
+        const wf_trace_mark begun = wf_trace_begin(ctx->trace);
+
         widen_operands(asked, s, workspace);
-        status = run_traced(call, kernel, workspace ? workspace + s->bytes : NULL);
+        status = kernel->run(call, workspace ? workspace + s->bytes : NULL);
+        if (status == WF_OK)
+            status = spend(call);
         if (status == WF_OK)
             round_outputs(asked, s);
+        if (begun.at && status == WF_OK)
+            status = trace_op(call, begun);
     } else {
         spend(call);
     }

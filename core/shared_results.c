@@ -208,14 +208,18 @@ static void come(wf_share *share, result *r)
 }
 
 /* Takes r, which another member computes, or has computed. */
-static void take(wf_share *share, result *r)
+static void take(wf_share *share, result *r, wf_trace *trace)
 {
     wf_sharing *s = share->sharing;
+    const wf_trace_mark begun = wf_trace_begin(r->done ? NULL : trace);
 
     s->waiting++;
     while (!r->done)
         pthread_cond_wait(&s->computed, &s->lock);
     s->waiting--;
+    wf_trace_end(
+        trace, begun,
+        &(wf_trace_event){.kind = WF_TRACE_WAIT, .name = "shared result", .place = "ranks"});
     come(share, r);
     if (!r->failed) {
         share->role = WF_SHARE_TAKE;
@@ -244,7 +248,7 @@ wf_share wf_share_begin(const wf_call *call)
         if (!r->took[share.member] && same_call(r, &asked, call))
             break;
     if (r) {
-        take(&share, r);
+        take(&share, r, call->ctx->trace);
     } else if ((r = result_new(home->in, home, &asked, call))) {
         come(&share, r);
         share.role = WF_SHARE_COMPUTE;

@@ -114,6 +114,16 @@ WF_API wf_tensor *wf_source_of(wf_gradient *g, int i);
  */
 WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights);
 
+/** wf_backward_many - computes wf_backward from n tensors, each weighted by its seed, in one
+ * walk. n is 1 or more. */
+WF_API wf_status wf_backward_many(int n, wf_tensor *const *root, wf_tensor *const *seed,
+                                  bool defer_weights);
+
+/** wf_backward_roots - computes wf_backward for the roots alone that the current tape has of
+ * its own (WF_OP_ROOT), where nothing else is differentiated. Collective: where borders are on
+ * the tape. Errors: recorded in the context and returned. */
+WF_API wf_status wf_backward_roots(wf_context *ctx, bool defer_weights);
+
 /** wf_backward_weights - computes the gradients of leaves that wf_backward deferred; the seed
  * stays as it is until then. */
 WF_API wf_status wf_backward_weights(wf_tape *tape);

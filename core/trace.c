@@ -5,6 +5,9 @@
 
 struct wf_trace {
     int64_t count, capacity, lost;
+    int64_t counted;            /* nanoseconds of ops, waits, work of the host and launches */
+    int64_t launch, n_launched; /* wf_trace_launches */
+    bool waits;
     wf_trace_event event[];
 };
 
@@ -20,9 +23,16 @@ wf_trace *wf_trace_open(int64_t capacity, wf_error *error)
                      (long long)capacity);
         return NULL;
     }
-    trace->count = trace->lost = 0;
     trace->capacity = capacity;
+    trace->waits = false;
+    wf_trace_clear(trace);
     return trace;
+}
+
+void wf_trace_clear(wf_trace *trace)
+{
+    trace->count = trace->lost = 0;
+    trace->counted = trace->launch = trace->n_launched = 0;
 }
 
 void wf_trace_close(wf_trace *trace)
@@ -44,6 +54,52 @@ void wf_trace_add(wf_trace *trace, const wf_trace_event *event)
         trace->event[trace->count++] = *event;
     else
         trace->lost++;
+}
+
+wf_trace_mark wf_trace_begin(const wf_trace *trace)
+{
+    return trace ? (wf_trace_mark){wf_trace_now(), trace->counted} : (wf_trace_mark){0, 0};
+}
+
+void wf_trace_end(wf_trace *trace, wf_trace_mark mark, const wf_trace_event *event)
+{
+    wf_trace_event e = *event;
+
+    if (!trace || !mark.at)
+        return;
+    e.start = mark.at;
+    e.end = wf_trace_now();
+    e.own = e.end - e.start - (trace->counted - mark.counted);
+    trace->counted += e.own;
+    wf_trace_add(trace, &e);
+}
+
+void wf_trace_launched(wf_trace *trace, wf_trace_mark mark)
+{
+    int64_t own;
+
+    if (!trace || !mark.at)
+        return;
+    own = wf_trace_now() - mark.at - (trace->counted - mark.counted);
+    trace->counted += own;
+    trace->launch += own;
+    trace->n_launched++;
+}
+
+void wf_trace_wait_for_ops(wf_trace *trace)
+{
+    trace->waits = true;
+}
+
+bool wf_trace_waits(const wf_trace *trace)
+{
+    return trace->waits;
+}
+
+int64_t wf_trace_launches(const wf_trace *trace, int64_t *calls)
+{
+    *calls = trace->n_launched;
+    return trace->launch;
 }
 
 int64_t wf_trace_count(const wf_trace *trace)

@@ -111,6 +111,8 @@ typedef struct wf_attention_attr {
     int site;
     int32_t window; /* 0: none */
     bool bidirectional;
+    bool masked;      /* attention_general has a mask of keys */
+    int8_t bias_dims; /* its bias is [h, s, t] or [b, h, s, t]; 0: none */
 } wf_attention_attr;
 
 /* The attributes of attention_cached. */
@@ -118,15 +120,48 @@ typedef struct wf_cached_attr {
     int64_t window; /* 0: none */
 } wf_cached_attr;
 
-/* The operand that says which token is the first that each one sees: the last of attention_from
-   and of its gradient. NULL where there is none. For devices' libraries too: nothing is
-   called. */
+/* Return operands that an attention or its gradient may have behind q, k and v, or behind the
+   six of a gradient; NULL where there is none. For devices' libraries too: nothing is called.
+
+   first: the token that each one sees first, of attention_from */
 static inline const wf_tensor *wf_attention_first(const wf_call *call)
 {
-    bool gradient = call->n_out == 3;
-
-    return call->n_in > (gradient ? 6 : 3) ? call->in[gradient ? 6 : 3] : NULL;
+    return call->op->integers ? call->in[call->n_in - 1] : NULL;
 }
+
+/* mask: [batch, keys], 0 where no query sees the key */
+static inline const wf_tensor *wf_attention_mask(const wf_call *call)
+{
+    const wf_attention_attr *a = (const wf_attention_attr *)call->attr;
+
+    return a->masked ? call->in[call->n_out > 2 ? 6 : 3] : NULL;
+}
+
+/* bias: [heads, tokens, keys], or one of each sequence */
+static inline const wf_tensor *wf_attention_bias(const wf_call *call)
+{
+    const wf_attention_attr *a = (const wf_attention_attr *)call->attr;
+
+    return a->bias_dims ? call->in[call->n_in - 1] : NULL;
+}
+
+/* Returns the bias's gradient, [batch, heads, tokens, keys], where it is wanted. */
+static inline const wf_tensor *wf_attention_dbias(const wf_call *call)
+{
+    return call->n_out > 3 ? call->out[3] : NULL;
+}
+
+/* Returns the number of the matrix [tokens, keys] that a head of a sequence adds: local
+   indices. */
+static inline int64_t wf_attention_bias_matrix(const wf_tensor *bias, int64_t b, int64_t head)
+{
+    return bias->ndim == 4 ? b * bias->local[1] + head : head;
+}
+
+/* The reference loops, of all rows. */
+wf_status wf_attention_reference(const wf_call *call, void *workspace);
+size_t wf_attention_reference_workspace(const wf_call *call);
+wf_status wf_attention_reference_grad(const wf_call *call, void *workspace);
 
 /* The first token that token i of a sequence sees. Any number of `first` is taken for the
    nearest of [0, i], and NULL is 0 everywhere; of a window, its own token included, it sees no

@@ -86,11 +86,26 @@ static wf_status broadcast_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* A sum over dim d of what is a partial sum already. */
+static wf_tensor *refuse_sum(const wf_gradient *g, int d)
+{
+    char result[192];
+
+    wf_fail(g->ctx, WF_ELAYOUT,
+            "broadcast: the gradient of a repeated operand is summed over dim %d of %s, and "
+            "dims behind it that are repeated are split as well; of them only dim 0 may be: "
+            "redistribute the other operand to be whole on the rest, or this one to its shape "
+            "by wf_broadcast_like before it is split",
+            d, wf_tensor_describe(g->dout[0], result, sizeof result));
+    return NULL;
+}
+
 /* The gradient of a vector comes as rows, a sequence each, as that of a bias. */
 static void broadcast_backward(wf_gradient *g)
 {
     const wf_tensor *x = g->in[0];
     wf_tensor *dy = g->dout[0];
+    bool exact = wf_context_exact(g->ctx);
     int ndim = dy->ndim;
 
     if (!g->want[0])
@@ -101,7 +116,7 @@ static void broadcast_backward(wf_gradient *g)
     }
     for (int d = ndim - 1; d >= 0 && dy; d--)
         if (is_repeated(x, g->dout[0], ndim, d))
-            dy = wf_sum(dy, d);
+            dy = exact && wf_tensor_is_partial(dy) ? refuse_sum(g, d) : wf_sum(dy, d);
     g->din[0] = dy ? wf_reshape(dy, x->ndim, x->dim) : NULL;
 }
 

@@ -127,11 +127,13 @@ static wf_status patches_grad_shape(const wf_call *call, int out, int *ndim, wf_
     for (int d = 0; d < x->ndim + 1; d++) {
         if (d < x->ndim)
             dims[d] = x->dim[d];
-        if (dy->dim[d].size != want[d].size)
+        if (!wf_dim_equal(dy->dim[d], want[d]))
             return wf_fail(call->ctx, WF_ESHAPE,
                            "patches_grad: dim %d of operand 1 has size %" PRId64
-                           ", but such patches have %" PRId64 "; give it what has their shape",
-                           d, dy->dim[d].size, want[d].size);
+                           ", grain %" PRId64 " and chunks %d, but such patches have %" PRId64
+                           ", %" PRId64 " and %d; give it what has their shape",
+                           d, dy->dim[d].size, dy->dim[d].grain, dy->dim[d].chunks,
+                           want[d].size, want[d].grain, want[d].chunks);
     }
     return WF_OK;
 }

@@ -23,13 +23,16 @@ WF_API wf_tensor *wf_logit_max(wf_tensor *logits);
  * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked. Of a
  *                 row with target -1, which is not trained on, sum and picked are +0: no other
  *                 sum is less than 1
+ * @param smoothing  the share e, 0 to 1, that all V logits have in what is picked: (1 - e)
+ *                 logits[.., target] + e / V sum_v logits[.., v] (label smoothing, Szegedy et
+ *                 al. 2016, as torch's cross_entropy has it)
  * Layout:      "...v,...,...->...,...": partial sums where v is split
- * Gradient:    to logits: exp(logits - max) * dsum + [v = target] * dpicked
+ * Gradient:    to logits: exp(logits - max) * dsum + ((1 - e) [v = target] + e / V) * dpicked
  */
-WF_API void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tensor **sum,
-                         wf_tensor **picked);
+WF_API void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, float smoothing,
+                         wf_tensor **sum, wf_tensor **picked);
 WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
-                                    wf_tensor *dsum, wf_tensor *dpicked);
+                                    wf_tensor *dsum, wf_tensor *dpicked, float smoothing);
 
 /**
  * wf_logit_sum_grad_into, wf_cross_entropy_into - compute wf_logit_sum_grad and
@@ -43,7 +46,7 @@ WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor
  * Gradient:    none
  */
 WF_API wf_tensor *wf_logit_sum_grad_into(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
-                                         wf_tensor *dsum, wf_tensor *dpicked,
+                                         wf_tensor *dsum, wf_tensor *dpicked, float smoothing,
                                          wf_tensor *dlogits);
 WF_API wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_tensor *max,
                                         wf_tensor *loss);

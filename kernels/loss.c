@@ -8,8 +8,10 @@
  * A row with target -1 is not trained on: its sum and picked are +0, which no part of another
  * row's whole sum is, and from a sum of 0 follow a loss and gradients of +0.
  *
- * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + [v =
- * target] dpicked. max has no gradient: it cancels out. The CPU's kernels are in
+ * With label smoothing e, picked = (1 - e) x[target] + e / V sum_v x[v].
+ *
+ * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + ((1 - e) [v
+ * = target] + e / V) dpicked. max has no gradient: it cancels out. The CPU's kernels are in
  * kernels/cpu/loss.c.
  */
 #include "core/numerics/math.h"
@@ -21,11 +23,15 @@ wf_tensor *wf_logit_max(wf_tensor *logits)
     return wf_apply(&wf_op_logit_max, NULL, 0, 1, logits);
 }
 
-void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tensor **sum,
-                  wf_tensor **picked)
+void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, float smoothing,
+                  wf_tensor **sum, wf_tensor **picked)
 {
-    wf_call call = {
-        .op = &wf_op_logit_sum, .n_in = 3, .in = {logits, max, targets}, .n_out = 2};
+    wf_call call = {.op = &wf_op_logit_sum,
+                    .n_in = 3,
+                    .in = {logits, max, targets},
+                    .n_out = 2,
+                    .attr = &smoothing,
+                    .attr_size = sizeof smoothing};
 
     wf_dispatch(&call);
     *sum = call.out[0];
@@ -33,19 +39,22 @@ void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tens
 }
 
 wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
-                             wf_tensor *dsum, wf_tensor *dpicked)
+                             wf_tensor *dsum, wf_tensor *dpicked, float smoothing)
 {
-    return wf_logit_sum_grad_into(logits, max, targets, dsum, dpicked, NULL);
+    return wf_logit_sum_grad_into(logits, max, targets, dsum, dpicked, smoothing, NULL);
 }
 
 wf_tensor *wf_logit_sum_grad_into(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
-                                  wf_tensor *dsum, wf_tensor *dpicked, wf_tensor *dlogits)
+                                  wf_tensor *dsum, wf_tensor *dpicked, float smoothing,
+                                  wf_tensor *dlogits)
 {
     wf_call call = {.op = &wf_op_logit_sum_grad,
                     .n_in = 5,
                     .in = {logits, max, targets, dsum, dpicked},
                     .n_out = 1,
-                    .into = {dlogits}};
+                    .into = {dlogits},
+                    .attr = &smoothing,
+                    .attr_size = sizeof smoothing};
 
     wf_dispatch(&call);
     return call.out[0];
@@ -89,7 +98,8 @@ static void sum_backward(wf_gradient *g)
         dsum = wf_scale(dpicked, 0);
     if (!dpicked)
         dpicked = wf_scale(dsum, 0);
-    g->din[0] = wf_logit_sum_grad(g->in[0], g->in[1], g->in[2], dsum, dpicked);
+    g->din[0] =
+        wf_logit_sum_grad(g->in[0], g->in[1], g->in[2], dsum, dpicked, *(const float *)g->attr);
 }
 
 static void cross_entropy_backward(wf_gradient *g)
@@ -122,6 +132,7 @@ static wf_status reference_sum(const wf_call *call, void *workspace)
     double *sum = call->out[0]->data, *picked = call->out[1]->data;
     int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
     int64_t start = t->start[t->ndim - 1];
+    wf_label_weights weight = wf_label_weights_of(call);
     wf_status status =
         wf_check_tokens(call, call->in[2], WF_NO_TARGET, t->dim[t->ndim - 1].size);
 
@@ -134,8 +145,9 @@ static wf_status reference_sum(const wf_call *call, void *workspace)
         sum[r] = picked[r] = 0;
         for (int64_t v = 0; v < n && target[r] != WF_NO_TARGET; v++) {
             sum[r] += wf_expd(x[v] - max[r]);
+            picked[r] += weight.each * x[v];
             if (start + v == target[r])
-                picked[r] = x[v];
+                picked[r] += weight.target * x[v];
         }
     }
     return WF_OK;
@@ -149,6 +161,7 @@ static wf_status reference_sum_grad(const wf_call *call, void *workspace)
     const int32_t *target = call->in[2]->data;
     int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
     int64_t start = t->start[t->ndim - 1];
+    wf_label_weights weight = wf_label_weights_of(call);
 
     (void)workspace;
     for (int64_t r = 0; r < rows; r++) {
@@ -156,8 +169,8 @@ static wf_status reference_sum_grad(const wf_call *call, void *workspace)
         double *dx = (double *)call->out[0]->data + r * n;
 
         for (int64_t v = 0; v < n; v++)
-            dx[v] =
-                wf_expd(x[v] - max[r]) * dsum[r] + (start + v == target[r] ? dpicked[r] : 0);
+            dx[v] = wf_expd(x[v] - max[r]) * dsum[r] +
+                    (weight.each + (start + v == target[r] ? weight.target : 0)) * dpicked[r];
     }
     return WF_OK;
 }

@@ -12,6 +12,7 @@
 #include "kernels/moe_internal.h"
 #include "core/numerics/math.h"
 #include <inttypes.h>
+#include <string.h>
 
 wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
                       wf_tensor *weights, wf_tensor *index)
@@ -194,14 +195,39 @@ static double grad_flops(const wf_call *call)
     return products(call, 8);
 }
 
+/* Outputs have the shapes of operands; here the experts are held to be such, for every caller
+   of these ops: their sum has a chunk for each. */
+static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_dim experts = call->in[WF_MOE_GATE]->dim[0];
+    bool of_all = call->op == &wf_op_experts_grad;
+    const wf_tensor *like = call->in[of_all ? WF_MOE_GATE + out : WF_MOE_X + out];
+
+    if (!wf_dim_equal(experts, wf_dim_experts(experts.size)))
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "%s: dim 0 of operand 0 has %" PRId64 " experts, grain %" PRId64
+                       " and chunks %d; make it wf_dim_experts",
+                       call->op->name, experts.size, experts.grain, experts.chunks);
+    *ndim = like->ndim;
+    memcpy(dims, like->dim, sizeof like->dim);
+    return WF_OK;
+}
+
 enum { EVERY = WF_SAVE_IN(6) - 1 };
 
-const wf_op wf_op_experts = {WF_OP_ROW(experts), .save = EVERY, .backward = backward,
-                             .reference = {.run = reference, .workspace = workspace},
-                             .flops = forward_flops};
-const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx), .keep_fp32 = 1 << 1,
+const wf_op wf_op_experts = {
+    WF_OP_ROW(experts),   .save = EVERY,
+    .backward = backward, .reference = {.run = reference, .workspace = workspace},
+    .shape = shape,       .flops = forward_flops};
+const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx),
+                                .keep_fp32 = 1 << 1,
                                 .reference = {.run = reference_grad, .workspace = workspace},
-                                .flops = dx_flops, .repeats = 2.0 / 5};
-const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad), .keep_fp32 = 7 | 1 << 4,
+                                .shape = shape,
+                                .flops = dx_flops,
+                                .repeats = 2.0 / 5};
+const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad),
+                                  .keep_fp32 = 7 | 1 << 4,
                                   .reference = {.run = reference_grad, .workspace = workspace},
-                                  .flops = grad_flops, .repeats = 2.0 / 8};
+                                  .shape = shape,
+                                  .flops = grad_flops,
+                                  .repeats = 2.0 / 8};

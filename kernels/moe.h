@@ -22,6 +22,11 @@ typedef struct wf_route_options {
     bool after;     /* scores are logits; weights are a softmax over the chosen ones */
     bool normalise; /* weights are divided by their sum */
     float factor;   /* multiplies weights; 0: 1 */
+    /* losses of balance, whose gradients alone are added, to logits, and not their values:
+       means over the sequences of a step (wf_context_batch). Weight of the loss of a sequence
+       (DeepSeek-AI 2024, of V2 and V3): the sum over experts of the share of its choices times
+       that of its scores; and of the z-loss (Zoph et al. 2022), over tokens. 0: none */
+    float sequence_weight, z_weight;
 } wf_route_options;
 
 /**
@@ -37,12 +42,15 @@ WF_API wf_tensor *wf_linear_fp32(wf_tensor *x, wf_tensor *weight);
  * gives them weights, which the bias is not in
  *
  * @param logits          [.., experts]
- * @param bias            [experts], takes no gradient; or NULL
+ * @param bias            [experts]; or NULL. What it takes for a gradient is, of each expert,
+ *                        the number of tokens that chose it less the mean, times a whole number
+ *                        that makes both whole: exact up to 2^24 (Wang et al. 2024)
  * @param weights, index  filled with [.., k], by ascending index; never rounded. Indices are
  *                        whole numbers in a tensor of floats
- * Layout:      "...n!,n!->...k!,...k!"
- * Errors:      WF_ESHAPE: a k that experts have not; WF_EINVAL: both sigmoid and after, a score
- *              that is NaN
+ * Layout:      "...n!,n!->...k!,...k!"; with a loss of a sequence, whose tokens are then on one
+ *              rank, WF_ELAYOUT for those that axes split
+ * Errors:      WF_ESHAPE: a k that experts have not; WF_EINVAL: both sigmoid and after, weights
+ *              of losses below 0, a score that is NaN
  * Gradient:    to logits, by the weights
  */
 WF_API void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options *options,

@@ -342,6 +342,12 @@ typedef struct wf_attention_options {
     wf_tensor *first;
     /* token i sees the last so many tokens up to itself at most; 0: all. With causal */
     int64_t window;
+    /* [batch, keys]: no token sees the keys whose number is 0 (padding); NULL: none. Not with
+       `first` */
+    wf_tensor *mask;
+    /* [heads, tokens, keys], or of each sequence [batch, heads, tokens, keys]: added to scores
+       behind their factor; -infinity hides a key from a token. NULL: none. Not with `first` */
+    wf_tensor *bias;
 } wf_attention_options;
 
 /**
@@ -349,18 +355,23 @@ typedef struct wf_attention_options {
  * softmax: the matrix of scores is never whole
  *
  * @param q        [batch, tokens, heads, dim]
- * @param k, v     [batch, tokens, groups, dim]; query head j uses group j / (heads / groups)
+ * @param k, v     [batch, keys, groups, dim]; query head j uses group j / (heads / groups).
+ *                 Without causal, keys need not be as many as tokens (cross attention)
  * @param options  NULL for none
  *
  * The bits of a token's row are a function of the rows that it sees and of their positions in
  * blocks of 64 tokens: as those of a sequence that begins with its first one, where that is at
- * a multiple of 64.
+ * a multiple of 64. The row of a token that sees no key is 0, and so are its gradients.
  *
- * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!", of options->first "bs!"; g whole, or split like
- *              h where each rank's heads use exactly its own groups
- * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 chunks, and are
- *              partial where h is split and g is whole
- * Errors:      WF_EINVAL (dropout; `first` or `window` without causal; a window below 0)
+ * Layout:      "bs!hd!,bt!gd!,bt!gd!->bs!hd!", of options->first "bs!", of the mask "bt!", of
+ *              the bias "hs!t!" or "bhs!t!"; g whole, or split like h where each rank's heads
+ *              use exactly its own groups
+ * Gradient:    to q, k, v and the bias, not to the mask; dk and dv are summed over query heads
+ *              in their 8 chunks, and are partial where h is split and g is whole. That of a
+ *              bias [heads, tokens, keys] is the sum over the batch, a chunk per sequence, and
+ *              partial where b is split
+ * Errors:      WF_EINVAL (dropout; `first` or `window` without causal; a window below 0; causal
+ *              with another number of keys; `first` beside a mask or a bias)
  */
 WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                const wf_attention_options *options);

@@ -127,7 +127,7 @@ static wf_status check_dims(const wf_tensor *x, int ndim, const wf_dim *dims)
         if (dims[d].size < 0 || dims[d].grain < 1 || dims[d].grain > INT32_MAX ||
             dims[d].size % dims[d].grain ||
             (dims[d].chunks != WF_CHUNKS_1 && dims[d].chunks != WF_CHUNKS_8 &&
-             dims[d].chunks != WF_CHUNKS_EACH))
+             dims[d].chunks != WF_CHUNKS_EACH && dims[d].chunks != WF_CHUNKS_EXPERTS))
             return wf_fail(x->ctx, WF_ESHAPE,
                            "reshape: dim %d would have size %" PRId64 ", grain %" PRId64
                            " and chunks %d; make it with wf_dim_width, wf_dim_chunked, "

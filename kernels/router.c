@@ -9,7 +9,9 @@
  * The CPU's kernels are in kernels/cpu/linear.c and kernels/cpu/router.c.
  */
 #include "core/numerics/math.h"
-#include "kernels/moe_internal.h"
+#include "kernels/shared_internal.h"
+#include "kernels/route_balance_internal.h"
+#include "kernels/row_exponentials_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -74,6 +76,17 @@ static wf_status route_shape(const wf_call *call, int out, int *ndim, wf_dim *di
         return wf_fail(call->ctx, WF_EINVAL,
                        "route: weights that are a softmax over the chosen experts are made of "
                        "logits, not of sigmoids; set one of sigmoid and after");
+    if (!(o->sequence_weight >= 0) || !(o->z_weight >= 0))
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "route: losses of balance with weights %g and %g: each is 0 or above",
+                       (double)o->sequence_weight, (double)o->z_weight);
+    for (int d = 1; d + 1 < x->ndim && o->sequence_weight > 0; d++)
+        if (x->local[d] != x->dim[d].size)
+            return wf_fail(
+                call->ctx, WF_ELAYOUT,
+                "route: the loss of balance of a sequence is of all its tokens, and dim "
+                "%d of its logits is split: gather it first",
+                d);
     *ndim = x->ndim;
     for (int d = 0; d < x->ndim; d++)
         dims[d] = x->dim[d];
@@ -117,34 +130,34 @@ wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data
     return WF_OK;
 }
 
+/* The gradient of losses of balance; NULL: there are none. */
+static wf_tensor *balance_gradient(const wf_route_options *o, wf_tensor *logits,
+                                   wf_tensor *index)
+{
+    int64_t batch = wf_context_batch_now(logits->ctx);
+    const wf_balance balance = {.sequence = (double)o->sequence_weight,
+                                .z = (double)o->z_weight,
+                                .sequences = (double)(batch ? batch : logits->dim[0].size),
+                                .sigmoid = o->sigmoid};
+
+    if (o->sequence_weight <= 0 && o->z_weight <= 0)
+        return NULL;
+    return wf_apply(&wf_op_route_balance, &balance, sizeof balance, 2, logits, index);
+}
+
 static void route_backward(wf_gradient *g)
 {
-    if (g->want[0] && g->dout[0]) {
-        const wf_route_options *o = g->attr;
+    const wf_route_options *o = g->attr;
+    wf_tensor *balance = g->want[0] ? balance_gradient(o, g->in[0], g->out[1]) : NULL;
 
+    if (g->want[0] && g->dout[0])
         g->din[0] =
             wf_apply(&wf_op_route_grad, o, sizeof *o, 3, g->in[0], g->out[1], g->dout[0]);
-    }
-}
-
-static void route_softmax(const void *with, const double *x, double *y, int64_t n)
-{
-    double max = -INFINITY, sum = 0;
-
-    (void)with;
-    for (int64_t i = 0; i < n; i++)
-        max = x[i] > max ? x[i] : max;
-    for (int64_t i = 0; i < n; i++)
-        sum += wf_expd(x[i] - max);
-    for (int64_t i = 0; i < n; i++)
-        y[i] = wf_expd(x[i] - max) / sum;
-}
-
-static void route_sigmoid(const void *with, const double *x, double *y, int64_t n)
-{
-    (void)with;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = 1 / (1 + wf_expd(-x[i]));
+    if (balance)
+        g->din[0] = g->din[0] ? wf_add(g->din[0], balance) : balance;
+    if (g->n_in > 1 && g->want[1])
+        g->din[1] = wf_vector_gradient(
+            g, 1, wf_apply(&wf_op_route_load, NULL, 0, 2, g->in[0], g->out[1]));
 }
 
 #define T           double

@@ -1,8 +1,8 @@
 /*
  * kernels/router_rows_internal.h - one row of a router, written once for the reference in
  * double and the CPU: T is the type of its numbers, ROUTER_LOOP how its functions are declared.
- * The includer has what takes exponentials: route_softmax(with, x, y, n) and
- * route_sigmoid(with, x, y, n). Scratch has n numbers.
+ * The includer has what takes exponentials: row_softmax(with, x, y, n) and
+ * row_sigmoid(with, x, y, n). Scratch has n numbers.
  */
 
 /* The experts of greatest score + bias, equal ones by the lower index, then ascending. */
@@ -42,9 +42,9 @@ ROUTER_LOOP void score_row(const wf_route_options *o, const void *with, const T 
     if (o->after)
         memcpy(score, logits, (size_t)n * sizeof *score);
     else if (o->sigmoid)
-        route_sigmoid(with, logits, score, n);
+        row_sigmoid(with, logits, score, n);
     else
-        route_softmax(with, logits, score, n);
+        row_softmax(with, logits, score, n);
 }
 
 /* u: the chosen scores before they are normalised; returns what they are divided by. */
@@ -56,7 +56,7 @@ ROUTER_LOOP T chosen_row(const wf_route_options *o, const void *with, const T *s
     for (int64_t i = 0; i < o->k; i++)
         picked[i] = score[(int64_t)index[i]];
     if (o->after)
-        route_softmax(with, picked, u, o->k);
+        row_softmax(with, picked, u, o->k);
     else
         memcpy(u, picked, (size_t)o->k * sizeof *u);
     for (int64_t i = 0; i < o->k; i++)

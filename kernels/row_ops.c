@@ -109,6 +109,25 @@ static wf_status topk_shape(const wf_call *call, int out, int *ndim, wf_dim *dim
     return WF_OK;
 }
 
+/* Outputs are as the signature says; rows longer than the indices of floats are refused. */
+static wf_status indexed_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_tensor *x = call->in[0], *index = call->in[1];
+    int64_t n = x->dim[x->ndim - 1].size;
+    const wf_tensor *last = call->op == &wf_op_gather ? index : x;
+
+    (void)out;
+    if (n > 1 << 24)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "%s: a row of %" PRId64
+                       "; take at most 16777216, beyond which no float is an index",
+                       call->op->name, n);
+    *ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        dims[d] = d == x->ndim - 1 ? last->dim[d] : x->dim[d];
+    return WF_OK;
+}
+
 static wf_status one_hot_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
     const wf_row_attr *a = call->attr;
@@ -261,10 +280,16 @@ const wf_op wf_op_topk = {
     WF_OP_ROW(topk),          .save = WF_SAVE_OUT(1), .save_shape = WF_SAVE_IN(0),
     .keep_fp32 = 1 << 1,      .shape = topk_shape,    .reference = {.run = topk_reference},
     .backward = topk_backward};
-const wf_op wf_op_gather = {WF_OP_ROW(gather), .save = WF_SAVE_IN(1),
-                            .save_shape = WF_SAVE_IN(0), .reference = {.run = gather_reference},
+const wf_op wf_op_gather = {WF_OP_ROW(gather),
+                            .save = WF_SAVE_IN(1),
+                            .save_shape = WF_SAVE_IN(0),
+                            .shape = indexed_shape,
+                            .reference = {.run = gather_reference},
                             .backward = gather_backward};
-const wf_op wf_op_scatter = {WF_OP_ROW(scatter), .save = WF_SAVE_IN(1), .shapes = 1,
+const wf_op wf_op_scatter = {WF_OP_ROW(scatter),
+                             .save = WF_SAVE_IN(1),
+                             .shapes = 1,
+                             .shape = indexed_shape,
                              .reference = {.run = scatter_reference},
                              .backward = scatter_backward};
 const wf_op wf_op_one_hot = {WF_OP_ROW(one_hot), .shape = one_hot_shape,

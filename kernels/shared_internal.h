@@ -54,6 +54,22 @@ static inline int wf_linear_run(const wf_call *call, int first, wf_call *run)
     return next;
 }
 
+/* The weights of logits in what cross-entropy picks of a row: the target's, beside that which
+   each has. */
+typedef struct wf_label_weights {
+    float target, each;
+} wf_label_weights;
+
+/* Returns those of a call of logit_sum or logit_sum_grad, whose attribute is the smoothing. */
+WF_HOST_DEVICE static inline wf_label_weights wf_label_weights_of(const wf_call *call)
+{
+    const wf_tensor *logits = call->in[0];
+    float smoothing = call->attr ? *(const float *)call->attr : 0.0f;
+    wf_label_weights w = {1 - smoothing, smoothing / (float)logits->dim[logits->ndim - 1].size};
+
+    return w;
+}
+
 /* Returns the number of products of a call of linear_joined.c: x, their weights, their
    biases. */
 static inline int wf_linear_joined(const wf_call *call)

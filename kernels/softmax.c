@@ -2,9 +2,8 @@
  * kernels/softmax.c - y = exp(x - max) / sum of exp(x - max) over the last dim, or over another
  * one that is moved there. The CPU's kernel is in kernels/cpu/dims.c.
  */
-#include "core/numerics/math.h"
 #include "kernels/dims_internal.h"
-#include <math.h>
+#include "kernels/row_exponentials_internal.h"
 
 wf_tensor *wf_softmax(wf_tensor *x, int dim)
 {
@@ -32,17 +31,9 @@ static wf_status softmax_reference(const wf_call *call, void *workspace)
     int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
 
     (void)workspace;
-    for (int64_t r = 0; r < rows; r++) {
-        const double *x = (const double *)t->data + r * n;
-        double *y = (double *)call->out[0]->data + r * n, max = -INFINITY, sum = 0;
-
-        for (int64_t i = 0; i < n; i++)
-            max = x[i] > max ? x[i] : max;
-        for (int64_t i = 0; i < n; i++)
-            sum += wf_expd(x[i] - max);
-        for (int64_t i = 0; i < n; i++)
-            y[i] = wf_expd(x[i] - max) / sum;
-    }
+    for (int64_t r = 0; r < rows; r++)
+        row_softmax(NULL, (const double *)t->data + r * n, (double *)call->out[0]->data + r * n,
+                    n);
     return WF_OK;
 }
 

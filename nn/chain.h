@@ -83,7 +83,8 @@ WF_API wf_status wf_nn_chain_check(wf_nn_module *model);
  * wf_nn_chain_children - makes a model of wf_nn_module_new a chain of some of its children, in
  * the order of their names; a list of children is as many steps as it has entries
  *
- * Each step is wf_nn_call of its child, on one tensor. All other children are the head.
+ * Each step is wf_nn_call of its child, on the first tensor that is carried; others are carried
+ * on as they are. All other children are the head.
  *
  * @param names  ended by NULL; kept, not copied
  * Errors:       WF_EINVAL in the context: no such child, a name that stands twice, or a module

@@ -55,8 +55,10 @@ static void walk_again(wf_gradient *g, const run *r)
     *uses = outside;
     wf_context_recorded_later(ctx, later);
     wf_context_phase(ctx, phase);
-    if (y && y->requires_grad)
+    if (y && y->requires_grad && g->dout[0])
         wf_backward(y, g->dout[0], g->defer);
+    else
+        wf_backward_roots(ctx, g->defer);
     wf_tape_adopt(g, tape);
 }
 
@@ -69,20 +71,45 @@ static void backward(wf_gradient *g)
     wf_context_memory_kind(g->ctx, kind);
 }
 
-static const wf_op run_op = {.name = "checkpoint",
-                             .signature = "",
-                             .flags = WF_OP_REPLAY,
-                             .integers = 1 << FIRST | 1 << POSITIONS,
-                             .save =
-                                 WF_SAVE_IN(INPUT) | WF_SAVE_IN(FIRST) | WF_SAVE_IN(POSITIONS),
-                             .backward = backward};
+#define RUN_OP(more)                                                                           \
+    {                                                                                          \
+        .name = "checkpoint", .signature = "", .flags = WF_OP_REPLAY | (more),                 \
+        .integers = 1 << FIRST | 1 << POSITIONS,                                               \
+        .save = WF_SAVE_IN(INPUT) | WF_SAVE_IN(FIRST) | WF_SAVE_IN(POSITIONS),                 \
+        .backward = backward                                                                   \
+    }
+
+/* One that adds losses is run again for their gradients, whatever else comes back to it. */
+static const wf_op run_op = RUN_OP(0), run_with_losses_op = RUN_OP(WF_OP_ROOT);
+
+bool wf_nn_note_loss(wf_context *ctx, bool wants_gradient)
+{
+    wf_nn_uses *uses = wf_nn_uses_of(ctx);
+
+    uses->losses += wants_gradient;
+    return !uses->recompute && !uses->rerun;
+}
+
+/* Runs a module on the tape, after it has run without: nothing of it is recomputed. */
+static wf_tensor *run_recorded(wf_nn_module *m, wf_tensor *x, int64_t first_use)
+{
+    wf_nn_uses *uses = wf_nn_uses_of(m->ctx);
+    bool outside = uses->rerun;
+    wf_tensor *y;
+
+    uses->next = first_use;
+    uses->rerun = true;
+    y = m->type->forward(m, x);
+    uses->rerun = outside;
+    return y;
+}
 
 wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
     wf_nn_uses *uses = wf_nn_uses_of(m->ctx);
     run attr = {m, uses->next, 0, uses->pass, !x->requires_grad};
-    wf_call call = {.op = &run_op,
-                    .ctx = m->ctx,
+    int64_t losses = uses->losses;
+    wf_call call = {.ctx = m->ctx,
                     .n_in = uses->first ? SAVED : 1,
                     .n_out = 1,
                     .attr = &attr,
@@ -95,13 +122,13 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_context_recorded_later(m->ctx, false);
     attr.end = uses->next;
     wf_tape_switch(m->ctx, tape);
-    if (!y || y == x || !y->requires_grad)
+    losses = uses->losses - losses;
+    if (!y || (losses == 0 && (y == x || !y->requires_grad)))
         return y;
     /* uses of y are uses of what it was before: there is nothing to recompute */
-    if (!y->computed) {
-        uses->next = attr.first;
-        return m->type->forward(m, x);
-    }
+    if (y == x || !y->requires_grad || !y->computed)
+        return run_recorded(m, x, attr.first);
+    call.op = losses ? &run_with_losses_op : &run_op;
     call.in[INPUT] = attr.source ? wf_source(x) : x; /* its parameters want theirs */
     call.in[FIRST] = uses->first;
     call.in[POSITIONS] = uses->positions;

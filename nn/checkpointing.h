@@ -23,6 +23,17 @@ WF_BEGIN_DECLS
  */
 WF_API wf_status wf_nn_recompute(wf_nn_module *root, const char *type);
 
+/**
+ * wf_nn_note_loss - notes that the module that runs adds a loss to the step's own, which is
+ * then differentiated on the tape that the module is recorded on, even where no gradient comes
+ * to the module's result
+ *
+ * @param wants_gradient  the loss depends on parameters that are trained
+ * Returns:               false where the module was run before, in the same pass: its loss was
+ *                        counted then
+ */
+WF_API bool wf_nn_note_loss(wf_context *ctx, bool wants_gradient);
+
 /** wf_nn_checkpoint - runs a module that is marked so, while a tape records; returns its
  * output. Owner: scope. */
 WF_API wf_tensor *wf_nn_checkpoint(wf_nn_module *module, wf_tensor *x);

@@ -299,9 +299,8 @@ static wf_nn_module *children_module(const wf_nn_module *self, int64_t i, int k)
 
 static int children_run(wf_nn_module *self, int64_t i, int n, wf_tensor **x)
 {
-    (void)n;
     x[0] = wf_nn_call(children_module(self, i, 0), x[0]);
-    return 1;
+    return n;
 }
 
 static const wf_nn_chain children_chain = {children_steps, children_module, children_run};

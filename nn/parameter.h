@@ -19,9 +19,13 @@ struct wf_nn_parameter {
     /* the compute copy that modules use, a plan's; NULL: tensor */
     wf_tensor *at_use;
     wf_nn_recipe recipe; /* its initialisation */
-    bool matrix;  /* a map between features, which Muon orthogonalises: no table, no head */
-    bool decay;   /* weight decay applies: matrices yes, biases and norms no */
-    bool frozen;  /* no gradient is taken */
+    bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
+    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
+    bool frozen; /* no gradient is taken */
+    /* above 0: counts of tokens are its gradient, as of a bias that balances experts. A step
+       adds -sign_step * sign(gradient), whatever optimizer, rate and clipping do; norms leave
+       it out, and it is f32 as it is stored, computed with and reduced */
+    float sign_step;
     bool adapter; /* a factor of an adapter of a linear (nn/layers/lora.h) */
     int refs;
     wf_nn_leaves *leaves; /* in each pass that is in flight, a list */

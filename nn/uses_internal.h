@@ -11,6 +11,8 @@ typedef struct wf_nn_uses {
     /* the number of the next use: none comes twice, but where a module is recomputed */
     int64_t next;
     bool recompute;          /* a module is, in backward */
+    bool rerun;              /* a module runs a second time in forward, with a tape */
+    int64_t losses;          /* losses that modules have added and that want a gradient */
     struct wf_nn_pass *pass; /* the forward pass that they are uses in (nn/pass.h) */
     struct wf_nn_cache
         *cache; /* keys and values of earlier tokens (nn/cache.h); NULL: there are none */

@@ -5,6 +5,7 @@
 #include "parallel/parallel_internal.h"
 #include "parallel/flag_names.h"
 #include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,7 @@ static wf_status run_rank(wf_rank *rank, void *arg)
 
     if (!par)
         return rank->error.code;
-    if (rank->warning && rank->index == 0)
+    if (rank->warning && rank->index == 0 && !j->quiet)
         fprintf(stderr, "%s: warning: %s\n", j->program, rank->warning);
     status = j->function(par, j->arg);
     if (wf_context_status(wf_par_context(par)) != WF_OK)
@@ -99,12 +100,23 @@ static wf_status run_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-/* A failure of the ranks, in one process of all. */
+void wf_par_flush(void)
+{
+    struct pollfd console = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+    if (ftrylockfile(stdout))
+        return;
+    if (poll(&console, 1, 0) > 0)
+        fflush(stdout);
+    funlockfile(stdout);
+}
+
+/* Reports a failure of the ranks, in one process of all. */
 static void report(const wf_error *error, void *arg)
 {
     const job *j = arg;
 
-    fflush(stdout);
+    wf_par_flush();
     if (j->report)
         j->report(error, j->arg);
     else
@@ -148,7 +160,7 @@ static wf_status read_timeout(job *j, const char *text, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--stall-timeout %s: give it seconds from 0, which is never, to %d",
                             text ? text : "", MOST_SECONDS);
-    j->stall_timeout = seconds;
+    j->launch.stall_timeout = seconds;
     return WF_OK;
 }
 
@@ -204,6 +216,7 @@ static void add_mesh(const job *j, wf_job *made)
     wf_job_add(made, "--tp", "%d", o->tp);
     wf_job_add(made, "--dp", "%d", o->dp);
     wf_job_add(made, "pp", "%d", o->pp);
+    wf_job_add(made, "ep", "%d", o->ep);
     wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);
     wf_job_add(made, "groups", "%d of %d", o->dp_replicate, o->shard_group_size);
 }
@@ -232,21 +245,20 @@ wf_status wf_par_start_axes(wf_par_start *j, wf_error *error)
 
 wf_status wf_par_start_launch(wf_par_start *j, wf_launch_end *end, wf_error *error)
 {
-    wf_launch_options launch = {.exit_now = exit_now,
-                                .report = report,
-                                .end = end,
-                                .grace = j->grace,
-                                .stall_timeout = j->stall_timeout};
+    wf_launch_options launch = j->launch;
     int64_t ranks = wf_par_ranks(&j->options);
     wf_job *alike = j->alike;
 
     *end = (wf_launch_end){.reported = wf_launcher_reports_elsewhere()};
     j->alike = NULL;
     wf_recorder_crashes(STDERR_FILENO);
+    launch.exit_now = exit_now;
+    launch.report = report;
+    launch.end = end;
     launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
     if (error->code == WF_OK) {
-        alike = alike ? alike : wf_job_new();
-        add_mesh(j, alike);
+        if (!alike)
+            add_mesh(j, alike = wf_job_new());
         launch.job = alike;
         wf_launch(&launch, run_rank, j, error);
     } else {
@@ -256,12 +268,13 @@ wf_status wf_par_start_launch(wf_par_start *j, wf_launch_end *end, wf_error *err
     return error->code;
 }
 
-int wf_par_start_end(const wf_par_start *j, const wf_launch_end *end, const wf_error *error,
-                     int status)
+int wf_par_main_end(const char *program, const wf_launch_end *end, const wf_error *error,
+                    int status)
 {
-    fflush(stdout);
+    if (error->code != WF_OK || end->stuck)
+        wf_par_flush();
     if (error->code != WF_OK && !end->reported)
-        wf_par_report_line(j->program, "%s", error->text);
+        wf_par_report_line(program, "%s", error->text);
     else if (error->code != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     if (end->stuck) /* ranks still run, and may never end */
@@ -276,7 +289,7 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
                       .options = options ? *options : (wf_par_options){.tp = 1},
                       .function = function,
                       .arg = arg,
-                      .stall_timeout = WF_PAR_STALL_TIMEOUT};
+                      .launch = {.stall_timeout = WF_PAR_STALL_TIMEOUT}};
     wf_error error = {WF_OK, ""};
     wf_launch_end end;
 
@@ -286,5 +299,5 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
     else
         read_arguments(argc, argv, &j, &error);
     wf_par_start_launch(&j, &end, &error);
-    return wf_par_start_end(&j, &end, &error, wf_par_exit_status(error.code));
+    return wf_par_main_end(j.program, &end, &error, wf_par_exit_status(error.code));
 }

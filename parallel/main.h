@@ -2,6 +2,7 @@
 #ifndef WF_PARALLEL_MAIN_H
 #define WF_PARALLEL_MAIN_H
 
+#include "mesh/cluster/launch.h"
 #include "parallel/run.h"
 
 WF_BEGIN_DECLS
@@ -41,6 +42,11 @@ WF_API int wf_par_main(int argc, char **argv, const wf_par_options *options,
 /** wf_par_report_line - writes "PROGRAM: TEXT" on stderr, as a program does that has something
  * to report; NULL: the text alone */
 WF_API void wf_par_report_line(const char *program, const char *format, ...) WF_PRINTF(2, 3);
+
+/** wf_par_main_end - prints the error of a run, where no other process does; ends the process
+ * with `status` where ranks are stuck (wf_launch_end). Returns status. */
+WF_API int wf_par_main_end(const char *program, const wf_launch_end *end, const wf_error *error,
+                           int status);
 
 /** wf_par_warn - writes a warning to stderr, as a callback of warnings: `program` is the name
  * in front, as a string; NULL: "weft" */

@@ -4,16 +4,17 @@
 #define WF_PARALLEL_MAIN_INTERNAL_H
 
 #include "core/job.h"
+#include "mesh/cluster/launch.h"
 #include "parallel/main.h"
 
 typedef struct wf_par_start {
     const char *program;
     wf_par_options options;
-    wf_axis
-        axis[WF_MAX_AXES + 1]; /* those of the options, with other sizes: wf_par_start_axes */
-    double stall_timeout;
-    wf_job *alike; /* compared by processes beside the mesh, or NULL; wf_par_start_free */
-    double grace;  /* wf_launch_options.grace */
+    /* those of the options, with other sizes: wf_par_start_axes */
+    wf_axis axis[WF_MAX_AXES + 1];
+    wf_launch_options launch; /* ranks, job, report, end and exit_now are filled in */
+    bool quiet;               /* the cost of the placement was reported by an earlier launch */
+    wf_job *alike; /* compared by processes beside the mesh, or NULL; the launch frees it */
     wf_status (*function)(wf_par *par, void *arg);
     void *arg;
     /* Reports a failure in one process of all, with `arg`; NULL: prints it. */
@@ -31,9 +32,8 @@ wf_status wf_par_start_axes(wf_par_start *start, wf_error *error);
    others hear of, or WF_OK; of the launch on return. Returns its status. */
 wf_status wf_par_start_launch(wf_par_start *start, wf_launch_end *end, wf_error *error);
 
-/* Prints the error where no other process does. Returns the exit status `status`, with which
-   the process ends here where ranks are stuck. */
-int wf_par_start_end(const wf_par_start *start, const wf_launch_end *end, const wf_error *error,
-                     int status);
+/* Flushes stdout, so that it comes before a line that reports a failure; does not wait where
+   nothing reads the console, or another thread waits in it. */
+void wf_par_flush(void);
 
 #endif

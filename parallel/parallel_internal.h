@@ -23,8 +23,8 @@ enum { WF_PAR_BUCKET_BYTES = 25 << 20 }; /* about as much goes in one collective
 /* The strategy of some modules' parameters over data-parallel ranks. */
 typedef struct wf_par_policy {
     const wf_par_strategy *strategy;
-    int axis;     /* the axis that shards; the others hold copies */
-    int prefetch; /* units that are gathered ahead of the one that runs */
+    unsigned axes; /* those that shard, a bit each; the others hold copies */
+    int prefetch;  /* units that are gathered ahead of the one that runs */
     wf_par_reshard reshard;
 } wf_par_policy;
 
@@ -36,12 +36,13 @@ struct wf_par {
     wf_pace pace;                   /* set where options have a machine for it */
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
-    wf_par_policy policy;           /* the options': what wf_par_plan shards with */
+    int ep_axis;          /* the data-parallel axis that splits experts; -1: none does */
+    wf_par_policy policy; /* the options': what wf_par_plan shards with */
     /* over which gradients are summed in every micro-step, or group; 0: once a step */
     unsigned reduced;
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
     bool reported_inexact;                 /* wf_par_report_inexact has written its line */
-    struct place *places;                  /* the hooks and records of plans in models */
+    struct wf_par_place *places;           /* the hooks and records of plans in models */
     struct wf_par_parameter_state *states; /* one for each parameter of every planned model */
     struct wf_par_units *models;           /* the units of every planned model */
     struct wf_par_sharding_plan *plans;    /* the requests of plans, model by model */
@@ -71,6 +72,7 @@ typedef struct wf_par_parameter_state {
     int64_t slot;    /* index of its gradients, see gradient_slots_internal.h */
     int owning_rank; /* the one that counts it, of the pipeline ranks that have it */
     bool styled;     /* a style has said how it is used */
+    bool wide;       /* f32, whatever param_dtype says (wf_nn_parameter.sign_step) */
 } wf_par_parameter_state;
 
 static inline wf_par_parameter_state *wf_par_state_of(const wf_nn_parameter *p)
@@ -91,7 +93,7 @@ static inline bool wf_par_is_adapted(int64_t count, wf_nn_parameter *const *para
 /* Returns the gathered type: that of the compute copy, or nf4, which ops take as that. */
 static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_parameter_state *h)
 {
-    return h->stored == WF_NF4 ? WF_NF4 : par->options.param_dtype;
+    return h->wide ? WF_F32 : h->stored == WF_NF4 ? WF_NF4 : par->options.param_dtype;
 }
 
 /* Returns true where gradients are taken unit by unit: to be summed over ranks, to be stored in
@@ -120,6 +122,24 @@ unsigned wf_par_dp_axes(const wf_par *par);
 /* Returns the other axes but that of a pipeline: those that sharding plans may split tensors
    over. */
 unsigned wf_par_tensor_axes(const wf_par *par);
+
+/* Finds the axes that split the batch: the named ones, or dp, or replicate and shard, and ep
+   with these; and the one that splits experts. Errors: WF_EINVAL. */
+wf_status wf_par_find_axes(wf_par *par, wf_error *error);
+
+/* Returns the innermost data-parallel axis, but of ep the one around it; -1: there is none. */
+int wf_par_innermost(const wf_par *par);
+
+/* Returns the axes that shard what is sharded over this one: it, and ep inside of it. */
+unsigned wf_par_sharding_axes(const wf_par *par, int axis);
+
+/* Marks the axes that cut finely: of the usual mesh those that shard; of another one any
+   data-parallel axis. */
+void wf_par_cut_finely(wf_par *par);
+
+/* Sets the axes over which gradients are summed in every micro-step, or group of them: `axes`
+   where `each` says so, and ep in any case. Errors: WF_EINVAL, in the context. */
+wf_status wf_par_set_reduced(wf_par *par, unsigned axes, bool each);
 
 /* The axes over which gradients of this policy are summed together in a micro-step, a bit
    each. */

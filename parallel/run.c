@@ -71,11 +71,11 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
             "every step: use pp 1, tp 1 and dp 1, or leave cuda_graph off",
             ranks);
-    if (o->axes &&
-        (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->dp_replicate || o->shard_group_size))
+    if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->dp_replicate ||
+                    o->shard_group_size))
         return wf_error_set(
             error, WF_EINVAL,
-            "a mesh has the axes that are given, or those of pp, tp, dp and groups of "
+            "a mesh has the axes that are given, or those of pp, tp, dp, ep and groups of "
             "dp: give one of the two");
     if (o->dp_axes && !o->axes)
         return wf_error_set(error, WF_EINVAL,
@@ -178,117 +178,20 @@ static void fill_in_defaults(wf_par_options *o)
         o->tp = 1;
     if (!o->dp)
         o->dp = 1;
+    if (!o->ep)
+        o->ep = o->tp;
     if (!o->threads)
         o->threads = 1;
     if (!o->strategy)
         o->strategy = WF_PAR_STRATEGY;
 }
 
-/* The mesh of pp, tp, dp and the strategy's groups. */
-static wf_mesh *open_usual_mesh(wf_par *par, wf_rank *rank, wf_error *error)
-{
-    int replicate, shard;
-
-    if (wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK)
-        return NULL;
-    return wf_mesh_open(par->ctx, rank->world, 4,
-                        (wf_axis[]){{"pp", par->options.pp},
-                                    {"replicate", replicate},
-                                    {"shard", shard},
-                                    {"tp", par->options.tp}},
-                        error);
-}
-
 static wf_mesh *open_mesh(wf_par *par, wf_rank *rank, wf_error *error)
 {
-    int n = 0;
+    wf_axis axes[WF_MAX_AXES];
+    int n = wf_par_mesh_axes(&par->options, axes, error);
 
-    if (!par->options.axes)
-        return open_usual_mesh(par, rank, error);
-    while (par->options.axes[n].name)
-        n++;
-    return wf_mesh_open(par->ctx, rank->world, n, par->options.axes, error);
-}
-
-static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
-{
-    int axis = wf_mesh_axis(par->mesh, name);
-
-    if (axis < 0)
-        return wf_error_set(error, WF_EINVAL, "dp_axes names %s, which is no axis of the mesh",
-                            name);
-    if (par->n_dp > 0 && axis <= par->dp_axis[par->n_dp - 1])
-        return wf_error_set(
-            error, WF_EINVAL,
-            "dp_axes names %s behind an axis that is not outside of it: name them "
-            "in the order of the mesh, each once",
-            name);
-    par->dp_axis[par->n_dp++] = axis;
-    return WF_OK;
-}
-
-/* Finds the axes that split the batch: the named ones, or dp, or replicate and shard. */
-static wf_status find_dp_axes(wf_par *par, wf_error *error)
-{
-    static const char *const usual[] = {"replicate", "shard"};
-    const char *at = par->options.dp_axes;
-    char name[WF_AXIS_NAME];
-    wf_status status = WF_OK;
-
-    if (!at && wf_mesh_axis(par->mesh, "dp") >= 0)
-        at = "dp";
-    for (int i = 0; !at && i < 2 && status == WF_OK; i++)
-        if (wf_mesh_axis(par->mesh, usual[i]) >= 0)
-            status = add_dp_axis(par, usual[i], error);
-    while (at && *at && status == WF_OK) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "/"), at);
-        status = add_dp_axis(par, name, error);
-        at += strcspn(at, "/");
-        at += *at == '/';
-    }
-    return status;
-}
-
-/* Marks the axes that cut finely: of the usual mesh shard alone; of another one any
-   data-parallel axis. */
-static void cut_finely(wf_par *par)
-{
-    for (int i = par->options.axes ? 0 : par->n_dp - 1; i < par->n_dp; i++)
-        wf_mesh_cut_finely(par->mesh, par->dp_axis[i]);
-}
-
-/* Returns whether a list of names, with / in between, has one. */
-static bool is_listed(const char *list, const char *name)
-{
-    size_t n = strlen(name), length;
-
-    for (; *list; list += length + (list[length] == '/')) {
-        length = strcspn(list, "/");
-        if (length == n && strncmp(list, name, n) == 0)
-            return true;
-    }
-    return false;
-}
-
-bool wf_par_splits_batch(const wf_par_options *o, const char *name)
-{
-    const wf_axis *a = o->axes;
-
-    if (o->dp_axes)
-        return is_listed(o->dp_axes, name);
-    while (a && a->name && strcmp(a->name, "dp") != 0)
-        a++;
-    return is_listed(a && a->name ? "dp" : "replicate/shard", name);
-}
-
-int64_t wf_par_ranks(const wf_par_options *o)
-{
-    int64_t ranks = 1;
-
-    for (const wf_axis *a = o->axes; a && a->name; a++)
-        ranks *= a->size;
-    return o->axes ? ranks
-                   : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
+    return n ? wf_mesh_open(par->ctx, rank->world, n, axes, error) : NULL;
 }
 
 static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
@@ -301,15 +204,15 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
         pace_world(par, rank, error) != WF_OK)
         return WF_EINVAL;
     par->mesh = open_mesh(par, rank, error);
-    if (!par->mesh || find_dp_axes(par, error) != WF_OK)
+    if (!par->mesh || wf_par_find_axes(par, error) != WF_OK)
         return WF_EINVAL;
     par->policy = (wf_par_policy){.strategy = strategy,
-                                  .axis = par->n_dp ? par->dp_axis[par->n_dp - 1] : -1,
+                                  .axes = wf_par_sharding_axes(par, wf_par_innermost(par)),
                                   .prefetch = o->prefetch,
                                   .reshard = o->reshard};
     par->pp_axis = wf_mesh_axis(par->mesh, "pp");
     par->group = 1;
-    cut_finely(par);
+    wf_par_cut_finely(par);
     for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
         if (axis != par->pp_axis && !wf_par_is_dp(par, axis))
             wf_mesh_shares_model(par->mesh, axis);
@@ -359,30 +262,6 @@ wf_mesh *wf_par_mesh(const wf_par *par)
 wf_dtype wf_par_dtype(const wf_par *par)
 {
     return par->options.dtype;
-}
-
-int wf_par_dp(const wf_par *par)
-{
-    return (int)wf_par_ranks_along(par, wf_par_dp_axes(par));
-}
-
-int wf_par_dp_rank(const wf_par *par)
-{
-    int rank = 0;
-
-    for (int i = 0; i < par->n_dp; i++)
-        rank = rank * wf_mesh_size(par->mesh, par->dp_axis[i]) +
-               wf_mesh_coordinate(par->mesh, par->dp_axis[i]);
-    return rank;
-}
-
-const wf_layout *wf_par_batch_layout(const wf_par *par)
-{
-    const wf_layout *layout = NULL;
-
-    for (int i = 0; i < par->n_dp; i++)
-        layout = wf_layout_split(par->mesh, layout, 0, par->dp_axis[i]);
-    return layout;
 }
 
 const char *wf_par_inexact(const wf_par *par)

@@ -7,7 +7,8 @@
  *
  * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data
  * parallelism (DDP, ZeRO, FSDP, HSDP) says how the dp ranks are laid out over replicate and
- * shard.
+ * shard. Where experts are split over data-parallel ranks too (ep), these ranks have an axis of
+ * their own, inside of shard: pp, replicate, shard, ep, tp.
  *
  * An axis named pp is that of a pipeline (parallel/stages/pipeline.h): its ranks hold different
  * stages of a model, and nothing is split over it.
@@ -55,7 +56,10 @@ typedef struct wf_par_options {
     /* the axes that split the batch, outermost first: "replicate/shard"; NULL: dp where there
        is one, else replicate and shard */
     const char *dp_axes;
-    int pp, tp, dp;          /* without axes: 0 means 1; their product is the number of ranks */
+    int pp, tp, dp; /* without axes: 0 means 1; their product is the number of ranks */
+    /* without axes: ranks that split experts (Megatron's expert parallelism), tp times a part
+       of dp, which is a part of a group of ranks too; 0: tp alone */
+    int ep;
     const char *strategy;    /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
     int shard_group_size;    /* .. or ranks of a group; one of the two */
@@ -105,17 +109,43 @@ typedef struct wf_par_options {
 
 typedef struct wf_par wf_par;
 
+typedef struct wf_nn_parameter wf_nn_parameter;
+
 /** wf_par_strategy - a strategy of data parallelism, the state that ranks shard: a row of
- * parallel/shard/strategies.def */
+ * parallel/shard/strategies.def, or of wf_par_strategy_register. Who splits parameters splits
+ * gradients, and who splits those splits the optimizer's state. */
 typedef struct wf_par_strategy {
-    const char *name;
+    const char *name;      /* as users write it: letters, digits and _ */
     bool groups;           /* the data-parallel ranks form groups, inside of which it splits */
     bool split_parameters; /* stored sharded; they are gathered unit by unit */
     bool keep_gathered;    /* from forward until after backward, by default */
     bool split_gradients;
     bool split_optimizer;
     bool reduce_each; /* gradients are summed over ranks in every micro-step, by default */
+    /* returns whether a parameter is split at all: all of one that is not, its gradient and its
+       state is whole on each rank. A function of path, dims and `matrix` alone. NULL: all
+       are */
+    bool (*splits)(const wf_nn_parameter *parameter);
 } wf_par_strategy;
+
+enum { WF_PAR_MOST_STRATEGIES = 32 };
+
+/**
+ * wf_par_strategy_register - adds a strategy, which then has a name like those of Weft: for
+ * options, --strategy, plans and searches
+ *
+ *     static const wf_par_strategy zero2 = {.name = "my_zero2", .split_gradients = true,
+ *                                           .split_optimizer = true, .reduce_each = true};
+ *     wf_par_strategy_register(&zero2, &error);
+ *
+ * In each process before the first plan or run; the same row may be registered again. Any
+ * thread may call it.
+ *
+ * @param row  kept, not copied: static
+ * Errors:     WF_EINVAL: a name that is none or another row's, columns that no strategy can
+ *             have, WF_PAR_MOST_STRATEGIES rows already
+ */
+WF_API wf_status wf_par_strategy_register(const wf_par_strategy *row, wf_error *error);
 
 /** wf_par_strategy_at - returns the i-th strategy, from 0 on; NULL after the last. */
 WF_API const wf_par_strategy *wf_par_strategy_at(int i);
@@ -125,7 +155,7 @@ WF_API const wf_par_strategy *wf_par_strategy_at(int i);
 WF_API const char *wf_par_strategy_name(int i);
 
 /** wf_par_splits_batch - returns whether an axis of options.axes splits the batch: one that
- * dp_axes names, or dp where there is one, or replicate and shard */
+ * dp_axes names, or dp where there is one, or replicate and shard; without axes, also ep */
 WF_API bool wf_par_splits_batch(const wf_par_options *options, const char *axis);
 
 /** wf_par_ranks - returns the ranks of the mesh of these options. */
@@ -158,6 +188,16 @@ WF_API wf_dtype wf_par_dtype(const wf_par *par);
  */
 WF_API wf_status wf_par_axes(const wf_par_options *options, int *replicate, int *shard,
                              wf_error *error);
+
+/**
+ * wf_par_mesh_axes - lists the axes of the mesh of these options, outermost first: axes, or
+ * those of pp, dp, ep and tp; returns how many, 0 on errors
+ *
+ * Errors:  those of wf_par_axes; WF_EINVAL: an ep that is not tp times a part of a group of dp
+ *          ranks
+ */
+WF_API int wf_par_mesh_axes(const wf_par_options *options, wf_axis axes[WF_MAX_AXES],
+                            wf_error *error);
 
 /** wf_par_dp - returns the number of data-parallel ranks; wf_par_dp_rank - this one's number
  * among them. */

@@ -87,7 +87,7 @@ rm -rf "$root"/tmp/weft/*
 cp "$@" "$root/tmp/weft"
 in_root "find /usr /etc /var/lib -name '*weft*' | sort" >"$root/tmp/before"
 check "apt installs $(printf '%s ' "$@" | sed 's:[^ ]*/::g')" "apt-get install -y --no-install-recommends /tmp/weft/*.deb"
-check "libraries are found" "ldd /usr/bin/gpt_train /usr/lib/libweft.so.0 | grep 'not found' && exit 1; weft --version"
+check "libraries are found" "ldd /usr/bin/gpt_train /usr/lib/libweft.so.0.1 | grep 'not found' && exit 1; weft --version"
 
 # README.md: commands begin with $, what follows is what they print.
 [ -n "$corpus" ] || "$tree/scripts/corpus.sh" "${corpus:=$root/tmp/corpus.txt}" >/dev/null

@@ -5,6 +5,7 @@
 #include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static bool skipped;
 
@@ -12,6 +13,11 @@ void wf_test_skip_all(const char *why)
 {
     printf("skipped: %s\n", why);
     skipped = true;
+}
+
+int wf_test_one_in(int n)
+{
+    return getenv("WEFT_EVERY_ROW") ? 1 : n;
 }
 
 static int remove_one(const char *path, const struct stat *s, int type, struct FTW *at)

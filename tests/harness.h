@@ -22,6 +22,10 @@ int wf_test_main(const char *suite, const wf_test *tests);
    skipped. */
 void wf_test_skip_all(const char *why);
 
+/* Returns n where a test takes one of n rows of a table, as CI does, or 1 with
+   WEFT_EVERY_ROW in the environment. */
+int wf_test_one_in(int n);
+
 /* Remove a file, or a directory with all that is below it; links are not followed. */
 void wf_test_remove(const char *path);
 

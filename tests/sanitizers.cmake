@@ -11,6 +11,9 @@ set(weft_not_address
     test_inexact test_collectives test_math test_rule test_plan_run test_placement test_placement_packed test_reference
     test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline test_profile test_numerics_portable
     test_any_dp test_bf16 test_dtype test_muon_ranks test_exact
+    # recomputed blocks, dropout and groups of parameters are run by apps.witness and parallel.test_pipeline, rows of unequal
+    # length by apps.cli_data
+    test_recompute test_dropout test_parts_of_step test_masked
     # the search's plans, one by one: apps.search runs the same lines
     test_search_memory
     # the emulated GPU is run by cuda.test_cuda_ops and cuda.test_cuda_graph, the program by apps.cli_runs
@@ -52,9 +55,9 @@ set(weft_plain
     "^mesh[.]test_comm(_groups)?$" "^nccl[.]test_nccl_faults$")
 
 # Programs and plugins that no test of a sanitized build runs; and those that none of ThreadSanitizer's runs.
-set(weft_idle only_local gpt_train_faulty mpi_ranks layouts encode_strings sample_rows quickstart weft_nccl
+set(weft_idle bench only_local gpt_train_faulty mpi_ranks layouts encode_strings sample_rows quickstart weft_nccl
     nccl_emulator_cuda weft_nccl_emulated_cuda file_call_faults)
-set(weft_thread_idle bench ckpt gpt_data gpt_diff gpt_eval gpt_export gpt_generate mesh_info schedule weft_command chakra_read
+set(weft_thread_idle ckpt gpt_data gpt_diff gpt_eval gpt_export gpt_generate mesh_info schedule weft_command chakra_read
     weft_mpi cuda_emulator)
 
 # weft_leave_out_programs(): these are not built by themselves.

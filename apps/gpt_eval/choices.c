@@ -1,4 +1,5 @@
-/* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to; see the header. */
+/* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to;
+   see the header. */
 #include "apps/options/options.h"
 #include "apps/gpt_eval/choices.h"
 #include "parallel/generate/answers.h"
@@ -27,7 +28,7 @@ static void take_answers(void *arg, wf_par *par, int from, const char *data, siz
     (void)par;
     for (int64_t i = 0; i < all->count && bytes; i++) {
         question += i > 0 && all->list[i].doc != all->list[i - 1].doc;
-        if (question % j->q->run.dp == from / j->q->run.tp)
+        if (question % j->q->run.of.dp == from / j->q->run.of.tp)
             memcpy(&j->answer[i], data + (size_t)i * sizeof *j->answer, sizeof *j->answer);
     }
 }
@@ -35,12 +36,12 @@ static void take_answers(void *arg, wf_par *par, int from, const char *data, siz
 static void run_model(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
     job *j = arg;
-    const bool keeps = rank->index % (int)j->q->run.tp == 0;
+    const bool keeps = rank->index % (int)j->q->run.of.tp == 0;
     const wf_gen_answers_options options = {.par = par,
                                             .model = model,
                                             .requests = &j->requests,
                                             .batch = j->q->batch,
-                                            .copies = j->q->run.dp,
+                                            .copies = j->q->run.of.dp,
                                             .copy = wf_par_dp_rank(par)};
 
     if (wf_gen_answers_find(&options, keeps ? j->answer : NULL) == WF_OK &&
@@ -56,7 +57,7 @@ static wf_status eval_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
 
-    return app_model_run_rank(&j->q->run, &j->source, false, rank, run_model, j);
+    return wf_gen_model_run_rank(&j->q->run.of, &j->source, false, rank, run_model, j);
 }
 
 static wf_status print_answer(const wf_gen_request *r, const wf_gen_answer *a, wf_error *error)
@@ -121,8 +122,10 @@ static wf_status prepare(job *j, app_choices_request *q, wf_error *error)
     const char *path;
 
     if (app_model_run_check(&q->run, false, error) != WF_OK || check_batch(q, error) != WF_OK ||
-        wf_gen_model_open(q->run.model, app_options_saved_model, &j->source, error) != WF_OK ||
-        app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &path, error) != WF_OK ||
+        wf_gen_model_open(q->run.of.model, app_options_saved_model, &j->source, error) !=
+            WF_OK ||
+        wf_gen_model_run_tokenizer(&q->run.of, &j->source, &j->tokenizer, &path, error) !=
+            WF_OK ||
         wf_gen_requests_read(q->requests, j->tokenizer, j->source.config.positions,
                              &j->requests, error) != WF_OK)
         return error->code;
@@ -140,9 +143,9 @@ wf_status app_choices(app_choices_request *q, wf_error *error)
 
     if (prepare(&j, q, error) != WF_OK)
         wf_launch_meet(NULL, error);
-    else if (wf_launch(
-                 &(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job},
-                 eval_rank, &j, error) == WF_OK &&
+    else if (wf_launch(&(wf_launch_options){.ranks = (int)(q->run.of.tp * q->run.of.dp),
+                                            .job = q->run.job},
+                       eval_rank, &j, error) == WF_OK &&
              wf_launcher_detected().process <= 0)
         print(&j, error);
     wf_tok_close(j.tokenizer);

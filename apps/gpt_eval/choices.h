@@ -1,4 +1,5 @@
-/* apps/gpt_eval/choices.h - gpt_eval choices: which of several answers a model finds likeliest. */
+/* apps/gpt_eval/choices.h - gpt_eval choices: which of several answers a model finds
+   likeliest. */
 #ifndef WF_APPS_GPT_EVAL_CHOICES_H
 #define WF_APPS_GPT_EVAL_CHOICES_H
 
@@ -11,7 +12,8 @@ typedef struct app_choices_request {
     bool json;
 } app_choices_request;
 
-/* Evaluate, and print what came out. Errors: as of wf_gen_requests_read, wf_gen_model_open, a launch. */
+/* Evaluate, and print what came out. Errors: as of wf_gen_requests_read, wf_gen_model_open, a
+   launch. */
 wf_status app_choices(app_choices_request *request, wf_error *error);
 
 #endif

@@ -60,7 +60,7 @@ static const char help[] =
     "\n"
     "Exit status: 0; 1 out of memory, 2 for a mistake in the flags, 3 for a file.\n";
 
-/* What is asked for: one of the two, by is_choices. */
+/* Holds both requests; is_choices says which one was made. */
 typedef struct request {
     app_model_run run;
     app_perplexity_request perplexity;
@@ -83,7 +83,7 @@ static wf_status take_command(request *q, int argc, char **argv, int at, wf_erro
         return wf_error_set(error, WF_EINVAL,
                             "%s: it takes one MODEL, a folder of Hugging Face or a checkpoint",
                             argc - at > 2 ? argv[at + 2] : "no MODEL");
-    q->run.model = argv[at + 1];
+    q->run.of.model = argv[at + 1];
     return WF_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct job {
     const app_perplexity_request *q;
     wf_gen_model source;
     wf_tok *tokenizer;
-    app_perplexity_data data;
+    wf_gen_tokens data;
     wf_gen_windows windows;
     /* [tokens], of each token that counts: written by the rank that has its window */
     float *loss;
@@ -39,7 +39,7 @@ static void run_windows(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
     wf_gen_losses(&(wf_gen_losses_options){.rank = rank,
                                            .par = par,
                                            .model = model,
-                                           .copies = j->q->run.dp,
+                                           .copies = j->q->run.of.dp,
                                            .windows = j->windows,
                                            .ids = j->data.ids,
                                            .counted = j->data.counted,
@@ -52,12 +52,12 @@ static wf_status eval_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
 
-    return app_model_run_rank(&j->q->run, &j->source, false, rank, run_windows, j);
+    return wf_gen_model_run_rank(&j->q->run.of, &j->source, false, rank, run_windows, j);
 }
 
 static wf_status print_json(const job *j, double nats, int64_t count, wf_error *error)
 {
-    const app_perplexity_data *d = &j->data;
+    const wf_gen_tokens *d = &j->data;
     double each = nats / (double)count;
 
     return wf_json_line(
@@ -75,7 +75,7 @@ static wf_status print_json(const job *j, double nats, int64_t count, wf_error *
    layout. */
 static wf_status print(const job *j, wf_error *error)
 {
-    const app_perplexity_data *d = &j->data;
+    const wf_gen_tokens *d = &j->data;
     double nats = 0;
     int64_t count = 0;
 
@@ -132,14 +132,15 @@ static wf_status prepare(job *j, app_perplexity_request *q, wf_error *error)
     wf_error missing = {WF_OK, ""};
 
     if (app_model_run_check(&q->run, false, error) != WF_OK ||
-        wf_gen_model_open(q->run.model, app_options_saved_model, &j->source, error) != WF_OK)
+        wf_gen_model_open(q->run.of.model, app_options_saved_model, &j->source, error) != WF_OK)
         return error->code;
     /* token ids need none */
-    if (app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &path, &missing) != WF_OK &&
-        q->run.tokenizer)
+    if (wf_gen_model_run_tokenizer(&q->run.of, &j->source, &j->tokenizer, &path, &missing) !=
+            WF_OK &&
+        q->run.of.tokenizer)
         return wf_error_set(error, missing.code, "%s", missing.text);
-    if (app_perplexity_data_read(q->data, j->tokenizer, j->source.config.vocabulary, &j->data,
-                                 error) != WF_OK)
+    if (wf_gen_tokens_read(q->data, j->tokenizer, j->source.config.vocabulary, &j->data,
+                           error) != WF_OK)
         return error->code;
     app_model_run_content(&q->run, &j->source, "content of --data", q->data);
     return choose_windows(j, q, error);
@@ -152,14 +153,14 @@ wf_status app_perplexity(app_perplexity_request *q, wf_error *error)
 
     if (prepare(&j, q, error) != WF_OK)
         wf_launch_meet(NULL, error);
-    else if (wf_launch(
-                 &(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job},
-                 eval_rank, &j, error) == WF_OK &&
+    else if (wf_launch(&(wf_launch_options){.ranks = (int)(q->run.of.tp * q->run.of.dp),
+                                            .job = q->run.job},
+                       eval_rank, &j, error) == WF_OK &&
              launcher.process <= 0)
         print(&j, error);
     wf_tok_close(j.tokenizer);
     wf_gen_model_close(&j.source);
-    app_perplexity_data_free(&j.data);
+    wf_gen_tokens_free(&j.data);
     free(j.loss);
     return error->code;
 }

@@ -73,7 +73,7 @@ const char app_generate_help[] =
 
 static wf_status check(const app_generate_request *q, wf_error *error)
 {
-    if (!q->run.model)
+    if (!q->run.of.model)
         return wf_error_set(error, WF_EINVAL,
                             "no MODEL was given: a folder of Hugging Face or a checkpoint; see "
                             "gpt_generate --help");
@@ -167,7 +167,7 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
     if (argc - at > 1)
         return wf_error_set(error, WF_EINVAL, "%s: one MODEL only, which is %s", argv[at + 1],
                             argv[at]);
-    q->run.model = at < argc ? argv[at] : NULL;
+    q->run.of.model = at < argc ? argv[at] : NULL;
     for (int64_t i = 0; i < q->n_stops; i++) {
         char name[24];
 

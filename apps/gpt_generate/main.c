@@ -119,7 +119,7 @@ static void plan_texts(job *j, wf_gen_engine *e)
 /* Texts at once, of each copy of the model. */
 static int64_t slots_of(const job *j)
 {
-    int64_t share = (j->count + j->q.run.dp - 1) / j->q.run.dp;
+    int64_t share = (j->count + j->q.run.of.dp - 1) / j->q.run.of.dp;
 
     return j->count && share < j->q.batch ? share : j->q.batch;
 }
@@ -134,18 +134,18 @@ static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
                                            .chunk = j->q.chunk};
     const wf_gen_events quiet = {.arg = NULL};
     const wf_gen_events print = {app_output_token, app_output_finished, &j->output};
-    bool prints = rank->index % (int)j->q.run.tp == 0;
+    bool prints = rank->index % (int)j->q.run.of.tp == 0;
     wf_gen_engine e;
 
     wf_context_training(wf_par_context(par), false);
     if (wf_gen_engine_open(&e, &options) == WF_OK && j->q.plan)
         plan_texts(j, &e);
     else if (wf_context_status(wf_par_context(par)) == WF_OK)
-        wf_gen_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.dp,
+        wf_gen_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.of.dp,
                    prints ? &print : &quiet);
     wf_gen_engine_close(&e);
     if (!j->q.plan)
-        app_gather_texts(&j->output, rank, par, j->q.run.tp, j->q.run.dp);
+        app_gather_texts(&j->output, rank, par, j->q.run.of.tp, j->q.run.of.dp);
     if (j->q.plan)
         wf_pool_report(wf_context_pool(wf_par_context(par)), &j->memory);
 }
@@ -154,7 +154,7 @@ static wf_status generate_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
 
-    return app_model_run_rank(&j->q.run, &j->source, j->q.plan, rank, generate, j);
+    return wf_gen_model_run_rank(&j->q.run.of, &j->source, j->q.plan, rank, generate, j);
 }
 
 static void print_plan(const job *j)
@@ -162,7 +162,7 @@ static void print_plan(const job *j)
     char text[32];
 
     printf("a rank of --tp %lld, %lld text%s at once of at most %lld tokens each\n",
-           (long long)j->q.run.tp, (long long)slots_of(j), slots_of(j) == 1 ? "" : "s",
+           (long long)j->q.run.of.tp, (long long)slots_of(j), slots_of(j) == 1 ? "" : "s",
            (long long)j->positions);
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
         if (j->memory.at_peak[k])
@@ -194,7 +194,7 @@ static void tell_full(const job *j)
 
 static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
 {
-    const wf_launch_options options = {.ranks = (int)(j->q.run.tp * j->q.run.dp),
+    const wf_launch_options options = {.ranks = (int)(j->q.run.of.tp * j->q.run.of.dp),
                                        .job = j->q.run.job,
                                        .transport = j->q.plan ? "fake" : NULL};
     double begin = seconds();
@@ -218,9 +218,10 @@ static wf_status prepare(job *j, wf_error *error)
 
     if (app_model_run_check(&q->run, q->plan, error) != WF_OK)
         return error->code;
-    if (wf_gen_model_open(q->run.model, app_options_saved_model, &j->source, error) != WF_OK ||
-        app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &j->tokenizer_path,
-                                error) != WF_OK ||
+    if (wf_gen_model_open(q->run.of.model, app_options_saved_model, &j->source, error) !=
+            WF_OK ||
+        wf_gen_model_run_tokenizer(&q->run.of, &j->source, &j->tokenizer, &j->tokenizer_path,
+                                   error) != WF_OK ||
         app_prompts_read(q, j->tokenizer, j->tokenizer_path, j->source.config.vocabulary,
                          &j->prompts, error) != WF_OK ||
         list_texts(j, error) != WF_OK)

@@ -4,7 +4,6 @@
  * seconds of an op beside its kernel; collectives between threads.
  */
 #include "apps/gpt_train/calibrate.h"
-#include "apps/gpt_train/dry_run.h"
 #include "parallel/plan/calibrate.h"
 #include "parallel/report/layout.h"
 
@@ -20,15 +19,14 @@ static void print(FILE *out, const wf_sim_machine *m, const char *path)
             1e6 * m->launch, wf_size_text(link, m->inside.bandwidth), 1e6 * m->inside.latency);
 }
 
-wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)
+wf_status app_calibrate(app_job *job, FILE *out, wf_error *error)
 {
+    const char *path = job->options->calibrate;
     wf_sim_machine machine;
-    wf_plan_job made;
-    app_plan plan;
 
-    if (wf_plan_calibrate(wf_plan_request_job(app_plan_of(options, &plan), &made), &machine,
+    if (wf_plan_calibrate(wf_plan_request_job(app_job_request(job), &job->made), &machine,
                           error) == WF_OK &&
-        wf_sim_machine_write(&machine, options->calibrate, error) == WF_OK)
-        print(out, &machine, options->calibrate);
+        wf_sim_machine_write(&machine, path, error) == WF_OK)
+        print(out, &machine, path);
     return error->code;
 }

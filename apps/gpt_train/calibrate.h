@@ -3,12 +3,12 @@
 #ifndef WF_APPS_CALIBRATE_H
 #define WF_APPS_CALIBRATE_H
 
-#include "apps/options/options.h"
+#include "apps/gpt_train/job.h"
 #include <stdio.h>
 #include <weft/weft.h>
 
-/* Run the model of the options for a few steps on every core at once, each a data-parallel rank
+/* Runs the model of the job for a few steps on every core at once, each a data-parallel rank
    that looks at what its ops take; then collectives between them; and write a machine file. */
-wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error);
+wf_status app_calibrate(app_job *job, FILE *out, wf_error *error);
 
 #endif

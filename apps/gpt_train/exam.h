@@ -25,7 +25,7 @@ wf_status app_exam_take(const app_exam *exam, wf_par *par, wf_nn_gpt *model,
                         wf_par_trainer *pipelined, bool first_rank, bool (*stop)(void *arg),
                         void *arg, wf_gen_score *score);
 
-/* What that takes, in a plan; nothing where there are no questions. */
+/* Takes in a plan what that takes; nothing where there are no questions. */
 wf_status app_exam_plan(const app_options *options, wf_par *par, wf_nn_gpt *model,
                         wf_par_trainer *pipelined);
 

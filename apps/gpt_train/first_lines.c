@@ -59,7 +59,10 @@ void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
     fprintf(out, "mesh: ");
     if (app_options_pipelined(o))
         fprintf(out, "pp %" PRId64 " x ", o->pp);
-    fprintf(out, "tp %" PRId64 " x dp %" PRId64 " on %s", o->tp, o->dp, o->device);
+    fprintf(out, "tp %" PRId64 " x dp %" PRId64, o->tp, o->dp);
+    if (o->ep > o->tp)
+        fprintf(out, " with ep %" PRId64, o->ep);
+    fprintf(out, " on %s", o->device);
     if (o->dp > 1)
         fprintf(out, ", %s", o->strategy);
     if (processes > 1)

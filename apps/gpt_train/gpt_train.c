@@ -1,176 +1,75 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see
-   gpt_train --help. */
+   gpt_train --help. Flags become a job, and the job a run of this process. */
 #include "apps/gpt_train/calibrate.h"
-#include "parallel/recovery/elastic_files.h"
-#include "parallel/checkpoint/folder_lock.h"
-#include "apps/gpt_train/dry_run.h"
-#include "apps/gpt_train/elastic_run.h"
-#include "apps/gpt_train/recovery_job.h"
+#include "apps/gpt_train/job.h"
+#include "apps/gpt_train/task.h"
 #include "apps/program.h"
-#include "apps/gpt_train/recordings.h"
-#include "apps/gpt_train/launches.h"
-#include "apps/gpt_train/run_job.h"
-#include "apps/gpt_train/setup.h"
+#include "mesh/health/flight_recorder.h"
 #include "parallel/recovery/signal_requests.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-/* Reads the state that this host has kept. */
-static wf_status load_left(const app_options *o, app_train_job *job, wf_error *error)
+/* Prints how many of --fit-nodes processes would be used. */
+static wf_status print_fit(app_job *job, wf_process *p, wf_error *error)
 {
-    char *text = o->recovery_dir ? app_recovery_job(o, job->data, error) : NULL;
+    int processes = (int)job->options->fit_nodes;
 
-    return text ? wf_elastic_files_load(job->elastic, text, error) : error->code;
-}
-
-/* Reads the files of --replay and the bit of --flip-bit. */
-static wf_status open_drills(const app_options *o, app_train_job *job, wf_error *error)
-{
-    if (o->flip_bit && wf_flip_read(o->flip_bit, &job->flip, error) != WF_OK)
-        return error->code;
-    return o->replay ? wf_replay_open(o->replay, job->numerics, &job->replay, error) : WF_OK;
-}
-
-/* Where something goes wrong in one process of several, the others hear of it when they
-   meet. */
-static wf_status launch(app_options *o, app_train_job *job, wf_resume *resume,
-                        const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
-{
-    wf_error *failed = &job->failed;
-
-    job->launcher = launcher;
-    if (app_recordings_check(o, failed) == WF_OK &&
-        app_job_open_data(o, &job->data, failed) == WF_OK &&
-        app_sample_prompt_open(o, !job->data || wf_dataset_is_text(job->data), &job->prompt,
-                               failed) == WF_OK &&
-        app_exam_open(o, !job->data || wf_dataset_is_text(job->data), &job->exam, failed) ==
-            WF_OK &&
-        app_saving_prepare(o, launcher, resume, job->saved, failed) == WF_OK &&
-        app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
-        app_setup_pace(o, &job->paced, failed) == WF_OK &&
-        app_memory_check(o, launcher, failed) == WF_OK && load_left(o, job, failed) == WF_OK &&
-        app_run_numerics(o, job->numerics, failed) == WF_OK &&
-        open_drills(o, job, failed) == WF_OK &&
-        app_launches_open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log,
-                              failed) == WF_OK &&
-        o->trace && launcher->process == 0)
-        wf_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
-    if (job->failed.code != WF_OK && launcher->processes == 1)
-        return wf_error_set(error, job->failed.code, "%s", job->failed.text);
-    return app_launches_run(o, job, end, error);
-}
-
-/* Warns, once, where a process has all ranks of a stage: neither buddies nor replicas of it are
-   elsewhere. */
-static void warn_of_stages(const app_options *o, const wf_launcher *launcher)
-{
-    int64_t each = app_options_ranks(o) / launcher->processes;
-
-    if (launcher->process == 0 && launcher->processes > 1 && o->pp > 1 &&
-        o->dp * o->tp <= each && !o->given[APP_OPTION_rank_order] &&
-        !wf_elastic_files_restarts())
-        fprintf(
-            stderr,
-            "gpt_train: warning: all %" PRId64 " ranks of a stage are in one process, so that "
-            "a host that is lost takes its part of the model along, and the run goes on from "
-            "a checkpoint: use a smaller --pp, or more hosts than stages\n",
-            o->dp * o->tp);
-}
-
-/* Of an elastic run fewer processes may have been started than its mesh is for. */
-static wf_status fit_processes(app_options *o, const wf_launcher *launcher, wf_error *error)
-{
-    int processes = launcher->processes;
-
-    if (!o->recovery_dir || o->fit_nodes)
-        return WF_OK;
-    if (app_elastic_processes(o, &processes, error) == WF_OK && processes < launcher->processes)
-        wf_error_set(error, WF_EINVAL,
-                     "%d processes are started, and this run can use %d of them: start so many "
-                     "(--fit-nodes tells)",
-                     launcher->processes, processes);
-    else if (error->code == WF_OK)
-        warn_of_stages(o, launcher);
-    return error->code;
-}
-
-static wf_status tell_fit(app_options *o, wf_error *error)
-{
-    int processes = (int)o->fit_nodes;
-
-    if (app_elastic_processes(o, &processes, error) == WF_OK)
+    if (wf_process_fit(p, &processes, error) == WF_OK)
         printf("%d\n", processes);
     return error->code;
 }
 
-static wf_status run(app_options *o, wf_saving_result *result, wf_launch_end *end,
-                     bool *launched, wf_error *error)
+/* Chooses how ranks are started, their mesh where fewer processes are there, and what the run
+   chooses by itself. */
+static wf_status choose(app_job *job, wf_process *p, wf_error *error)
 {
-    wf_resume resume = {.count = 0};
-    wf_elastic elastic = WF_ELASTIC("gpt_train", o->recovery_dir);
-    app_train_job job = {.options = o,
-                         .resume = &resume,
-                         .saved = result,
-                         .failed = {WF_OK, ""},
-                         .elastic = &elastic};
-    wf_launcher launcher = wf_launcher_detected();
-    wf_error closing = {WF_OK, ""};
-    wf_status status = WF_OK;
-    app_plan plan;
+    app_options *o = job->options;
 
-    if (app_run_moves_nothing(o) && end->reported)
-        return WF_OK;
-    if (app_run_moves_nothing(o))
-        launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
-    else if (fit_processes(o, &launcher, error) != WF_OK)
-        status = error->code;
-    else
-        status = wf_launcher_choose(app_launches_unless_auto(o->launcher),
-                                    app_launches_unless_auto(o->transport),
-                                    (int)app_options_ranks(o), &launcher, error);
-    if (status == WF_OK && o->elastic && launcher.processes > 1 && !o->recovery_dir)
-        status = wf_error_set(error, WF_EINVAL,
-                              "--elastic on of %d processes keeps what they hold in memory of "
-                              "their hosts: give --recovery-dir DIR, as /dev/shm/weft-run1",
-                              launcher.processes);
-    if (status == WF_OK)
-        status = app_choose_device(o, error);
-    if (status == WF_OK)
-        status = app_choose_threads(o, &launcher, error);
-    if (status == WF_OK && !o->plan) /* a plan has its own choice for each strategy */
-        app_choose_sums(o, launcher.process <= 0 && !o->fit_nodes);
-    if (status == WF_OK && o->fit_nodes)
-        return tell_fit(o, error);
-    if (status == WF_OK && (o->plan || o->calibrate))
-        return o->plan ? wf_plan_print(app_plan_of(o, &plan), stdout, error)
-                       : calibrate_run(o, stdout, error);
-    *launched = *launched || status == WF_OK;
-    if (status == WF_OK)
-        status = launch(o, &job, &resume, &launcher, end, error);
-    if (end->stuck) /* all of it is in use */
-        return status;
-    if (status == WF_ENOMEM && !end->reported)
-        app_plan_explain(o, error);
-    app_launches_close_timeline(job.timeline);
-    if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
-        status = wf_error_set(error, closing.code, "%s", closing.text);
-    if (status != WF_OK && result->made)
-        wf_folder_withdraw(o->save);
-    wf_par_pipeline_free(job.pipeline);
-    wf_par_snapshot_close(elastic.from); /* left by a start that failed */
-    wf_dataset_close(job.data);
-    app_sample_prompt_close(&job.prompt);
-    app_exam_close(&job.exam);
-    wf_replay_close(job.replay);
-    wf_resume_close(&resume);
-    free(elastic.job);
-    return status;
+    if (app_job_process(job, p, error) != WF_OK ||
+        (!o->plan && wf_process_check(p, error) != WF_OK))
+        return error->code;
+    if (app_job_moves_nothing(o)) {
+        p->launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
+    } else {
+        if (!o->fit_nodes && wf_process_fit_started(p, error) != WF_OK)
+            return error->code;
+        app_job_take_mesh(o, &p->job);
+        if (wf_launcher_choose(p->started, p->transport, (int)app_options_ranks(o),
+                               &p->launcher, error) != WF_OK)
+            return error->code;
+    }
+    return app_job_choose(job, &p->launcher, p->launcher.process <= 0 && !o->fit_nodes, error);
 }
 
-/* Whether what is printed was wanted; else it tells how training went, which has its log. */
+/* Plans, measures or runs. launched: the other processes know of this one. */
+static wf_status work(app_job *job, wf_process *p, wf_launch_end *end, bool *launched,
+                      wf_error *error)
+{
+    app_options *o = job->options;
+
+    if (app_job_moves_nothing(o) && end->reported)
+        return WF_OK;
+    if (choose(job, p, error) != WF_OK)
+        return error->code;
+    if (o->fit_nodes)
+        return print_fit(job, p, error);
+    if (o->plan)
+        return wf_plan_print(app_job_request(job), stdout, error);
+    if (o->calibrate)
+        return app_calibrate(job, stdout, error);
+    *launched = true;
+    app_job_open(job, error);
+    if (error->code == WF_OK)
+        app_job_process(job, p, error);
+    wf_process_run(p, end, error);
+    if (!end->stuck)
+        app_job_close(job);
+    return error->code;
+}
+
+/* Returns true where what is printed was asked for; else it reports how training went, which
+   has its log. */
 static bool is_asked(const app_options *o)
 {
     return app_options_asks(o) || o->plan || o->steps == 0 || o->sample || o->show_layout ||
@@ -181,41 +80,34 @@ int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     app_options options;
-    wf_saving_result saved = {.failed = false, .lock = -1};
+    app_job job = {.options = &options};
+    wf_process process = WF_PROCESS("gpt_train");
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
-    bool launched; /* the other processes know of this one */
-    wf_status status;
+    bool launched;
     int result;
 
     app_program_begin();
     wf_signal_requests_write_errors();
     wf_recorder_crashes(STDERR_FILENO);
-    status = app_options_parse(argc, argv, &options, &error);
-    saved.failed = options.bad_checkpoint;
-    if (status == WF_OK && !app_options_asks(&options) && !end.reported && !options.fit_nodes)
-        status = app_options_prepare_outputs(&options, &error);
-    launched = status != WF_OK || app_run_task(&options) != NULL;
+    app_options_parse(argc, argv, &options, &error);
+    process.saved.failed = options.bad_checkpoint;
+    if (error.code == WF_OK && !app_options_asks(&options) && !end.reported &&
+        !options.fit_nodes)
+        app_options_prepare_outputs(&options, &error);
+    launched = error.code != WF_OK || app_task(&options);
     if (launched)
-        status = app_run_meet(&options, &end, &error);
-    if (status == WF_OK && !app_options_asks(&options) && !end.reported)
-        status = app_options_show(&options, stdout, &error);
-    if (status == WF_OK && !app_options_asks(&options) && !options.print_config)
-        status = run(&options, &saved, &end, &launched, &error);
-    else if (status == WF_OK && !end.reported && !options.print_config)
+        app_task_meet(&options, &end, &error);
+    if (error.code == WF_OK && !app_options_asks(&options) && !end.reported)
+        app_options_show(&options, stdout, &error);
+    if (error.code == WF_OK && !app_options_asks(&options) && !options.print_config)
+        work(&job, &process, &end, &launched, &error);
+    else if (error.code == WF_OK && !end.reported && !options.print_config)
         app_options_answer(&options, stdout);
-    if (status != WF_OK && !launched)
-        app_run_meet(&options, &end, &error);
-    if (status != WF_OK)
-        app_program_flush();
-    if (status != WF_OK && !end.reported)
-        app_program_error("gpt_train", &error);
-    else if (status != WF_OK) /* launchers end all when one has: let the other say why */
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    result = wf_saving_exit_status(status, &saved);
+    if (error.code != WF_OK && !launched)
+        app_task_meet(&options, &end, &error);
+    result = wf_process_end(&process, &end, &error);
     if (result == 0 && is_asked(&options))
         result = app_program_end("gpt_train", result);
-    if (end.stuck) /* ranks still run, and may never end */
-        _exit(result);
     app_options_free(&options);
     return result;
 }

@@ -1,12 +1,11 @@
-/* apps/gpt_train/resume.c - checkpoints to go on from; see the header. */
+/* apps/gpt_train/resume.c - flags in checkpoints, and those that differ; see the header. */
 #include "apps/gpt_train/resume.h"
 #include "nn/dataset/source_list.h"
-#include "apps/gpt_train/setup.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* The flags that decide numbers; the first ones also which tensors there are. */
+/* Lists flags that decide numbers; the first ones also which tensors there are. */
 static const char *const deciding[] = {
     "arch",
     "n_layer",
@@ -43,6 +42,10 @@ static const char *const deciding[] = {
     "moe_router",
     "moe_normalise",
     "moe_scale",
+    "moe_balance",
+    "moe_bias_step",
+    "moe_sequence_weight",
+    "moe_z_weight",
     "lora_rank",
     "lora_alpha",
     "lora_targets",
@@ -71,6 +74,7 @@ static const char *const deciding[] = {
     "val_fraction",
     "clip_grad",
     "skip_steps",
+    "rampup_batch_size",
     "dtype",
     "compute",
     "fp32_residual_connection",
@@ -79,16 +83,18 @@ static const char *const deciding[] = {
     "reduce_dtype",
     "freeze",
     "lora_dropout",
+    "label_smoothing",
+    "z_loss",
 };
 
 enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 40 };
 
-/* No flags: what the files of --data and of --val-data weigh. */
+/* Names entries that are no flags: bytes of the files of --data and of --val-data. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};
 
 enum { WEIGHED = sizeof weighed / sizeof *weighed };
 
-/* "[1200,340]": files may grow under the names that they have. */
+/* Returns sizes as "[1200,340]": files may grow under the names that they have. */
 static char *sizes_of(const app_text_list *data)
 {
     json_t *sizes = json_array();
@@ -157,7 +163,7 @@ static bool of_model(const char *key)
     return false;
 }
 
-/* "--n-embd" of n_embd; returns text. */
+/* Writes "--n-embd" for n_embd; returns text. */
 static char *flag_of(const char *key, char text[64])
 {
     snprintf(text, 64, "--%s", key);
@@ -166,7 +172,7 @@ static char *flag_of(const char *key, char text[64])
     return text;
 }
 
-/* Call for each flag whose value is another one in a checkpoint. */
+/* Calls `differs` for each flag whose value is another one in a checkpoint. */
 static wf_status compare(const app_options *o, const wf_par_checkpoint *c,
                          wf_status (*differs)(const wf_par_checkpoint *c, const char *key,
                                               const char *mine, const char *saved,
@@ -201,7 +207,14 @@ static wf_status refuse(const wf_par_checkpoint *c, const char *key, const char 
                         flag_of(key, flag), mine, wf_par_checkpoint_path(c), saved);
 }
 
-/* What a checkpoint says comes from a file, and goes to a terminal. */
+/* The same where the optimizer begins anew. */
+static wf_status refuse_fresh(const wf_par_checkpoint *c, const char *key, const char *mine,
+                              const char *saved, wf_error *error)
+{
+    return strcmp(key, "optimizer") == 0 ? WF_OK : refuse(c, key, mine, saved, error);
+}
+
+/* Reports a flag that differs; what comes from a file is made visible for a terminal. */
 static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *mine,
                       const char *saved, wf_error *error)
 {
@@ -226,7 +239,7 @@ void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkp
     compare(options, checkpoint, tell, NULL);
 }
 
-/* Flags without which another state belongs to each parameter. */
+/* Adds flags without which another state belongs to each parameter. */
 static wf_status explain(const wf_par_checkpoint *c, const char *key, const char *mine,
                          const char *saved, wf_error *error)
 {
@@ -250,70 +263,19 @@ void app_resume_explain(const app_options *options, const wf_par_checkpoint *che
     wf_text_visible(error->text);
 }
 
-typedef struct shapes {
-    const app_options *options;
-    const wf_par_checkpoint *checkpoint;
-} shapes;
-
-/* What is built of a size that a checkpoint speaks of can be larger than any machine: it is
-   compared with the tensors before anything of it is made. */
-static wf_status compare_shapes(wf_rank *rank, void *arg)
-{
-    const shapes *s = arg;
-    const wf_par_options options = app_setup_rank(s->options, true);
-    wf_par *par = wf_par_open(rank, &options, &rank->error);
-    wf_nn_gpt *model = par ? app_setup_model(s->options, wf_par_context(par)) : NULL;
-
-    if (model)
-        wf_par_checkpoint_fits(&model->base, s->checkpoint, &rank->error);
-    else if (par)
-        rank->error = *wf_context_error(wf_par_context(par));
-    if (model)
-        wf_nn_free(&model->base);
-    wf_par_close(par);
-    return rank->error.code;
-}
-
-/* wf_resume_options.fits */
+/* A wf_resume_options.fits. */
 static wf_status check_flags(void *arg, const wf_par_checkpoint *c, wf_error *error)
 {
-    return compare(arg, c, refuse, error);
+    const app_options *o = arg;
+
+    return compare(o, c, o->reset_optimizer ? refuse_fresh : refuse, error);
 }
 
-static wf_resume_options options_of(const app_options *o)
+wf_resume_options app_resume_options(const app_options *o)
 {
     return (wf_resume_options){.program = "gpt_train",
                                .save = o->save,
                                .resume = o->resume,
                                .fits = check_flags,
                                .arg = (void *)(uintptr_t)o}; /* only read */
-}
-
-bool app_resume_looks(const app_options *o)
-{
-    const wf_resume_options options = options_of(o);
-
-    return wf_resume_looks(&options);
-}
-
-bool app_resume_continues(const app_options *o)
-{
-    return app_resume_looks(o) || o->recovery_dir;
-}
-
-wf_status app_resume_open(const app_options *o, wf_resume *r, wf_error *error)
-{
-    const wf_resume_options options = options_of(o);
-    wf_status status = wf_resume_open(&options, r, error);
-
-    if (status == WF_OK && r->count) {
-        shapes s = {o, r->checkpoint[0]};
-
-        status = wf_launch(
-            &(wf_launch_options){.ranks = (int)app_options_ranks(o), .transport = "fake"},
-            compare_shapes, &s, error);
-    }
-    if (status != WF_OK)
-        wf_resume_close(r);
-    return status;
 }

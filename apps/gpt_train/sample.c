@@ -37,14 +37,15 @@ static int64_t next_token(const app_options *o, const app_sampled *m, wf_gen_eng
                                 (double)wf_random_uniform(key, 0, (uint64_t)length), room);
 }
 
-/* Whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the process. */
+/* Returns whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the
+   process. */
 static bool stop_wished(const app_options *o, wf_par *par)
 {
     const uint64_t mine = wf_signal_requests_now() & WF_SIGNAL_STOP;
     const uint64_t *all = o->save ? wf_mesh_gather(wf_par_mesh(par), &mine, sizeof mine) : NULL;
     bool stop = false;
 
-    for (int64_t i = 0; all && i < app_options_ranks(o); i++)
+    for (int64_t i = 0; all && i < wf_mesh_ranks(wf_par_mesh(par)); i++)
         stop = stop || all[i];
     return stop;
 }

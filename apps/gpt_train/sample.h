@@ -6,7 +6,7 @@
 #include "apps/options/options.h"
 #include <weft/weft.h>
 
-/* What a sample is drawn from. */
+/* The model of a sample, and its prompt. */
 typedef struct app_sampled {
     wf_par *par;
     wf_nn_gpt *model;

@@ -14,33 +14,6 @@ static wf_par_checkpoint_kind kind_of(const app_options *o)
                                                  : WF_PAR_SAVE_SHARDED;
 }
 
-wf_status app_saving_prepare(const app_options *o, const wf_launcher *launcher,
-                             wf_resume *resume, wf_saving_result *result, wf_error *error)
-{
-    wf_status status = WF_OK;
-
-    if (o->steps == 0 && o->sample == 0 && !o->resume)
-        return WF_OK;
-    if (o->steps && o->save)
-        status = wf_saving_prepare("gpt_train", o->save, launcher, result, error);
-    if (status == WF_OK && o->steps && o->save && o->init_from && launcher->process == 0) {
-        char kept[WF_ERROR_TEXT];
-
-        snprintf(kept, sizeof kept, "%.900s/" WF_PAR_PRETRAINED_KEPT, o->save);
-        status = wf_par_pretrained_keep(o->init_from, kept, error);
-    }
-    if (status == WF_OK)
-        status = app_resume_open(o, resume, error);
-    if (status == WF_OK && o->steps == 0 && o->sample && !o->init_from && !resume->count)
-        status =
-            wf_error_set(error, WF_EINVAL,
-                         "--sample %lld with --steps 0 needs weights that were trained "
-                         "before, and there are none: use --resume PATH or --init-from DIR",
-                         (long long)o->sample);
-    result->failed = status == WF_EIO || status == WF_EDATA;
-    return status;
-}
-
 /* Makes the texts of checkpoints: the flags, and behind them the base. */
 static wf_status make_texts(app_saving *s, wf_context *ctx)
 {
@@ -110,7 +83,7 @@ static void explain(void *arg, const wf_par_checkpoint *c, wf_error *error)
     app_resume_explain(((const app_saving *)arg)->options, c, error);
 }
 
-wf_saving_options app_saving_options(const app_options *o, const char *numerics)
+wf_saving_options app_saving_options(const app_options *o)
 {
     return (wf_saving_options){.program = "gpt_train",
                                .out = stdout,
@@ -119,11 +92,9 @@ wf_saving_options app_saving_options(const app_options *o, const char *numerics)
                                         .keep = (int)o->keep,
                                         .async = o->async_save},
                                .best = o->save_best,
-                               .looks = app_resume_looks(o),
+                               .fresh = o->reset_optimizer,
                                .interval = o->save_interval,
-                               .steps = o->steps,
                                .seconds = o->exit_duration_in_mins * 60,
-                               .numerics = numerics,
                                .fits = check_base,
                                .loaded = report_flags,
                                .explain = explain};

@@ -7,7 +7,7 @@
 #include "parallel/program/saving.h"
 #include <weft/weft.h>
 
-/* What the flags add to a rank's checkpoints. */
+/* Texts that the flags add to a rank's checkpoints. */
 typedef struct app_saving {
     const app_options *options;
     const char **texts; /* in checkpoints: the flags, and the base of adapters */
@@ -16,14 +16,8 @@ typedef struct app_saving {
     char base[17]; /* the checksum of what adapters are for, or "" */
 } app_saving;
 
-/* Makes and locks the directory of --save, before hours of work are to go into it, listens to
-   signals from then on, and opens the checkpoints that there are. In every process. Errors:
-   WF_EIO, WF_EDATA, those of app_resume_open. */
-wf_status app_saving_prepare(const app_options *options, const wf_launcher *launcher,
-                             wf_resume *resume, wf_saving_result *result, wf_error *error);
-
-/* Returns how the flags save; numerics: the run's identity, or "". */
-wf_saving_options app_saving_options(const app_options *options, const char *numerics);
+/* Returns how the flags save. */
+wf_saving_options app_saving_options(const app_options *options);
 
 /* Makes the texts, where the run has steps, and adds them to the options, which refer to them.
    Collective. Errors: in the context. Owner: caller, app_saving_close, also after errors. */

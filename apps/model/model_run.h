@@ -1,50 +1,44 @@
-/* apps/model/model_run.h - a model that is run and not trained: which one, on what ranks, with
-   which tokenizer. */
+/* apps/model/model_run.h - flags of a model that is run and not trained
+   (parallel/generate/model_run.h). */
 #ifndef WF_APPS_MODEL_MODEL_RUN_H
 #define WF_APPS_MODEL_MODEL_RUN_H
 
 #include "parallel/program/flags.h"
 #include <weft/weft.h>
-#include "parallel/generate/model.h"
-#include "nn/text/tokenizer/tokenizer.h"
+#include "parallel/generate/model_run.h"
 
 typedef struct app_model_run {
-    const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
-    const char *dtype, *compute;   /* compute: NULL for as dtype */
-    bool fp32_residual;            /* wf_par_options.fp32_residual */
-    const char *base_dtype;        /* NULL: as adapters were trained, else as dtype */
-    int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
-    const char *device;            /* auto, cpu or cuda; checked, it is cpu or cuda */
-    const char *pp;                /* NULL; what is said instead is refused */
+    wf_gen_model_run of;
+    const char *pp; /* NULL; what is said instead is refused */
     /* facts that all processes of the run must have alike; NULL: this process is alone */
     wf_job *job;
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \
     {                                                                                          \
-        .tp = 1, .dp = 1, .dtype = "fp32", .device = "auto"                                    \
+        .of = WF_GEN_MODEL_RUN                                                                 \
     }
 
-/* Their flags, for wf_flags_read, and their help, a line each. */
+/* The flags, for wf_flags_read, and their help, a line each. */
 #define APP_MODEL_RUN_FLAGS(run)                                                               \
-    {"tokenizer", WF_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL, NULL},                    \
-        {"tp", WF_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL, NULL},                          \
-        {"dp", WF_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL, NULL},                          \
+    {"tokenizer", WF_FLAG_TEXT, &(run)->of.tokenizer, 0, 0, NULL, NULL, NULL},                 \
+        {"tp", WF_FLAG_COUNT, &(run)->of.tp, 1, 4096, NULL, NULL, NULL},                       \
+        {"dp", WF_FLAG_COUNT, &(run)->of.dp, 1, 4096, NULL, NULL, NULL},                       \
         {"pp", WF_FLAG_TEXT, &(run)->pp, 0, 0, NULL, NULL, NULL},                              \
-        {"threads-per-rank", WF_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL, NULL},       \
-        {"device", WF_FLAG_TEXT, &(run)->device, 0, 0, NULL, NULL, NULL},                      \
-        {"dtype", WF_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL, NULL},                        \
-        {"compute", WF_FLAG_TEXT, &(run)->compute, 0, 0, NULL, NULL, NULL},                    \
+        {"threads-per-rank", WF_FLAG_COUNT, &(run)->of.threads, 1, 4096, NULL, NULL, NULL},    \
+        {"device", WF_FLAG_TEXT, &(run)->of.device, 0, 0, NULL, NULL, NULL},                   \
+        {"dtype", WF_FLAG_TEXT, &(run)->of.dtype, 0, 0, NULL, NULL, NULL},                     \
+        {"compute", WF_FLAG_TEXT, &(run)->of.compute, 0, 0, NULL, NULL, NULL},                 \
         {"fp32-residual-connection",                                                           \
          WF_FLAG_SWITCH,                                                                       \
-         &(run)->fp32_residual,                                                                \
+         &(run)->of.fp32_residual,                                                             \
          0,                                                                                    \
          0,                                                                                    \
          NULL,                                                                                 \
          NULL,                                                                                 \
          NULL},                                                                                \
     {                                                                                          \
-        "base-dtype", WF_FLAG_TEXT, &(run)->base_dtype, 0, 0, NULL, NULL, NULL                 \
+        "base-dtype", WF_FLAG_TEXT, &(run)->of.base_dtype, 0, 0, NULL, NULL, NULL              \
     }
 #define APP_MODEL_RUN_HELP                                                                     \
     "  --tp N                   ranks that share a model (default: 1); 1, 2, 4 and 8 have "    \
@@ -69,27 +63,8 @@ void app_model_run_job(app_model_run *run, const wf_flag *flags);
 void app_model_run_content(const app_model_run *run, const wf_gen_model *source,
                            const char *name, const char *file);
 
-/* The flags go together, and threads and device are known. plan: nothing will be computed.
-   WF_EINVAL, and what app_device_choose says. */
+/* Checks that the flags go together, and fills in threads and device. plan: nothing will be
+   computed. Errors: WF_EINVAL, those of wf_gen_model_run_check */
 wf_status app_model_run_check(app_model_run *run, bool plan, wf_error *error);
-
-/* A program's own work on a rank with its model. Failures go to the context of par. */
-typedef void app_model_work(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model);
-
-/*
- * Runs a rank, as wf_launch calls it: loads the model, or plans it without data, calls work
- * with it, and frees it. Collective over all ranks. Errors: of wf_par_open, wf_gen_model_load
- * and of work.
- */
-wf_status app_model_run_rank(const app_model_run *run, const wf_gen_model *source, bool plan,
-                             wf_rank *rank, app_model_work *work, void *arg);
-
-/*
- * The tokenizer that was asked for, or the one beside the model; bytes for a model of 256 ids.
- * *path: where it is, or "bytes". Owner: caller, wf_tok_close. Errors: as of wf_tok_open;
- * WF_EINVAL (there is none, another model's).
- */
-wf_status app_model_run_tokenizer(const app_model_run *run, const wf_gen_model *source,
-                                  wf_tok **tokenizer, const char **path, wf_error *error);
 
 #endif

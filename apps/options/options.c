@@ -34,6 +34,9 @@ static wf_status unknown_flag(const char *argument, size_t name_length, wf_error
     int shown = (int)(name - argument) + (int)name_length;
     app_suggestion meant = app_option_suggest(name, name_length, false);
 
+    if (meant.none)
+        return wf_error_set(error, WF_EINVAL, "unknown flag %.*s: %s", shown, argument,
+                            meant.none);
     if (*meant.text)
         return wf_error_set(error, WF_EINVAL, "unknown flag %.*s; did you mean %s?", shown,
                             argument, meant.text);

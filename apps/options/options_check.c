@@ -94,11 +94,15 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--comm-report is of a step, and --steps is 0: use --plan to go "
                             "without");
+    if (o->memory_timeline && (!o->steps || strcmp(o->search, "off") != 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "--memory-timeline is of a step of one layout, and %s",
+                            o->steps ? "--search looks at many" : "--steps is 0");
     if (o->given[APP_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report &&
-        !o->trace)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--rank belongs to --plan, --report-json, --comm-report or --trace");
+        !o->trace && !o->memory_timeline)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rank belongs to --plan, --report-json, --comm-report, --trace "
+                            "or --memory-timeline");
     return WF_OK;
 }
 
@@ -146,16 +150,17 @@ static wf_status check_trace(app_options *o, wf_error *error)
     bool given = o->given[APP_OPTION_trace_steps];
     app_steps *traced = &o->trace_steps;
 
-    if (given && !o->trace)
+    if (given && !o->trace && !o->profile)
         return wf_error_set(error, WF_EINVAL,
-                            "--trace-steps belongs to a timeline; use it with --trace FILE");
-    if (o->trace && (o->plan || !o->steps))
-        return wf_error_set(error, WF_EINVAL,
-                            "--trace is of steps that run, and %s; drop one of the two",
-                            o->plan ? "--plan runs none" : "--steps is 0");
+                            "--trace-steps belongs to a timeline or a profile; use it with "
+                            "--trace FILE or --profile N");
+    if ((o->trace || o->profile) && (o->plan || !o->steps))
+        return wf_error_set(
+            error, WF_EINVAL, "--%s is of steps that run, and %s; drop one of the two",
+            o->trace ? "trace" : "profile", o->plan ? "--plan runs none" : "--steps is 0");
     if (!given)
         *traced = (app_steps){o->steps < 2 ? o->steps : 2, o->steps < 3 ? o->steps : 3};
-    if (o->trace && traced->last > o->steps)
+    if ((o->trace || o->profile) && traced->last > o->steps)
         return wf_error_set(error, WF_EINVAL,
                             "--trace-steps %lld-%lld goes beyond --steps %lld; use steps up to "
                             "that one, or more --steps",
@@ -195,36 +200,6 @@ static wf_status check_wrap(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_batch(app_options *o, wf_error *error)
-{
-    long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
-
-    if (strcmp(o->search, "off") != 0) { /* only layouts that divide it are taken */
-        o->micro_batch_size = micro ? micro : 1;
-        return WF_OK;
-    }
-    if (o->find_batch) { /* the search chooses both, and has as many micro-steps */
-        o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
-        return WF_OK;
-    }
-    o->whole_batches = !micro;
-    if (global % dp && micro <= 1) { /* so it is trained, on any number of ranks */
-        o->micro_batch_size = 1;
-        return WF_OK;
-    }
-    if (!micro)
-        o->micro_batch_size = global / dp;
-    else if (global % (dp * micro))
-        return wf_error_set(error, WF_EINVAL,
-                            "--global-batch-size %lld is not a multiple of --dp %lld x "
-                            "--micro-batch-size %lld = "
-                            "%lld; use --global-batch-size %s, or --micro-batch-size 1, which "
-                            "takes any",
-                            global, dp, micro, dp * micro,
-                            app_multiples_near(global, dp * micro).text);
-    return WF_OK;
-}
-
 static wf_status check_skipping(app_options *o, wf_error *error)
 {
     wf_par_skip skip;
@@ -234,6 +209,9 @@ static wf_status check_skipping(app_options *o, wf_error *error)
 
 static wf_status check_evaluation(app_options *o, wf_error *error)
 {
+    if (o->eval_ema && !(o->ema > 0 && o->eval_interval))
+        return wf_error_set(error, WF_EINVAL, "--eval-ema evaluates a moving average, and %s",
+                            o->ema > 0 ? "--eval-interval is 0" : "--ema is 0");
     if (o->eval_requests && (!o->eval_interval || (o->val_fraction <= 0 && !o->val_data.count)))
         return wf_error_set(
             error, WF_EINVAL,
@@ -369,7 +347,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_adapters,
         check_wrap,
         check_plan,
-        check_batch,
+        app_options_check_batch,
         app_options_check_schedule,
         check_evaluation,
         check_skipping,

@@ -82,6 +82,8 @@ static wf_status unknown_key(const char *where, const char *key, wf_error *error
 {
     app_suggestion meant = app_option_suggest(key, strlen(key), true);
 
+    if (meant.none)
+        return wf_error_set(error, WF_EINVAL, "%s is an unknown key: %s", where, meant.none);
     if (*meant.text)
         return wf_error_set(error, WF_EINVAL, "%s is an unknown key; did you mean %s?", where,
                             meant.text);

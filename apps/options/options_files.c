@@ -54,15 +54,18 @@ typedef struct written_path {
     const char *path;
 } written_path;
 
-enum { FILES = 6, FOLDERS = 3 };
+enum { FILES = 7, FOLDERS = 3 };
 
 /* Lists the files that the options name, NULL for those that they do not. */
 static void list_files(const app_options *o, written_path files[FILES])
 {
-    const written_path all[FILES] = {
-        {APP_OPTION_log_jsonl, o->log_jsonl},     {APP_OPTION_json, o->json},
-        {APP_OPTION_report_json, o->report_json}, {APP_OPTION_trace, o->trace},
-        {APP_OPTION_calibrate, o->calibrate},     {APP_OPTION_save_config, o->save_config}};
+    const written_path all[FILES] = {{APP_OPTION_log_jsonl, o->log_jsonl},
+                                     {APP_OPTION_json, o->json},
+                                     {APP_OPTION_report_json, o->report_json},
+                                     {APP_OPTION_trace, o->trace},
+                                     {APP_OPTION_calibrate, o->calibrate},
+                                     {APP_OPTION_save_config, o->save_config},
+                                     {APP_OPTION_memory_timeline, o->memory_timeline}};
 
     memcpy(files, all, sizeof all);
 }

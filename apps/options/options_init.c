@@ -57,7 +57,7 @@ static bool find_model(const char *name, const char **family, wf_nn_gpt_config *
         const char *scaling;
     } models[] = {
 #define MODEL(called, kind, blocks, query, kv, features, wide, mlp, words, longest, epsilon,   \
-              base, how, tie, turns)                                                           \
+              base, how, tie, ...)                                                             \
     {#called,                                                                                  \
      #kind,                                                                                    \
      {.vocabulary = words,                                                                     \
@@ -70,8 +70,8 @@ static bool find_model(const char *name, const char **family, wf_nn_gpt_config *
       .eps = epsilon,                                                                          \
       .rope_base = base,                                                                       \
       .tied = tie,                                                                             \
-      .rotary = turns,                                                                         \
-      .head_dim = features},                                                                   \
+      .head_dim = features,                                                                    \
+      .rotary = __VA_ARGS__},                                                                  \
      how},
 #include "apps/options/models.def"
 #undef MODEL

@@ -33,7 +33,7 @@ static void add_list(wf_job *job, const char *name, const app_text_list *list)
 static void add_option(wf_job *job, const app_options *o, const app_option_row *row)
 {
     const void *field = (const char *)o + row->offset;
-    const wf_flag flag = app_option_flag(row);
+    const app_flag flag = app_option_flag(row);
     const app_steps *steps = field;
 
     switch (row->kind) {

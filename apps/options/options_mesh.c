@@ -142,10 +142,27 @@ static wf_status check_elastic(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Checks that the axes of the mesh are there: those of groups, and of experts. */
+static wf_status check_axes(const app_options *o, wf_error *error)
+{
+    const wf_par_options mesh = {.pp = (int)o->pp,
+                                 .tp = (int)o->tp,
+                                 .dp = (int)o->dp,
+                                 .ep = (int)o->ep,
+                                 .strategy = o->strategy,
+                                 .dp_replicate = (int)o->dp_replicate,
+                                 .shard_group_size = (int)o->shard_group_size};
+    wf_axis axes[WF_MAX_AXES];
+
+    return !o->ep || wf_par_mesh_axes(&mesh, axes, error) ? WF_OK : error->code;
+}
+
 wf_status app_options_check_mesh(app_options *o, wf_error *error)
 {
     wf_status status = check_world(o, error);
 
+    if (status == WF_OK)
+        status = check_axes(o, error);
     if (status == WF_OK)
         status = check_pipeline(o, error);
     if (status == WF_OK)

@@ -12,7 +12,12 @@ void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
         return;
     c->top_k = o->moe_top_k ? o->moe_top_k : c->top_k ? c->top_k : c->experts > 1 ? 2 : 1;
     c->expert_ffn = o->moe_ffn ? o->moe_ffn : o->ffn;
-    c->shared_ffn = o->moe_shared;
+    if (o->moe_shared || o->given[APP_OPTION_moe_shared])
+        c->shared_ffn = o->moe_shared;
+    c->bias_step = strcmp(o->moe_balance, "bias") == 0 ? (double)o->moe_bias_step : 0;
+    c->sequence_weight =
+        strcmp(o->moe_balance, "sequence") == 0 ? (double)o->moe_sequence_weight : 0;
+    c->z_weight = (double)o->moe_z_weight;
     for (int i = 0; i <= WF_NN_SIGMOID; i++)
         if (strcmp(o->moe_router, app_routers[i]) == 0)
             c->router = (wf_nn_router_kind)i;
@@ -22,11 +27,39 @@ void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
         c->router_normalised = c->router != WF_NN_SOFTMAX_CHOSEN;
 }
 
+/* Checks that what a kind of balance reads is given with it. */
+static wf_status check_balance(const app_options *o, wf_error *error)
+{
+    static const struct {
+        app_option_id id;
+        const char *of;
+    } rows[] = {{APP_OPTION_moe_bias_step, "bias"},
+                {APP_OPTION_moe_sequence_weight, "sequence"}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (o->given[rows[i].id] && !o->from_config[rows[i].id] &&
+            strcmp(o->moe_balance, rows[i].of) != 0)
+            return wf_error_set(error, WF_EINVAL,
+                                "%s is read with --moe-balance %s alone; use both, or leave it "
+                                "out",
+                                app_option_flag(&app_option_rows[rows[i].id]).text, rows[i].of);
+    return WF_OK;
+}
+
 wf_status app_options_check_experts(app_options *o, wf_error *error)
 {
-    static const app_option_id flags[] = {APP_OPTION_moe_top_k,     APP_OPTION_moe_ffn,
-                                          APP_OPTION_moe_shared,    APP_OPTION_moe_router,
-                                          APP_OPTION_moe_normalise, APP_OPTION_moe_scale};
+    static const app_option_id flags[] = {APP_OPTION_moe_top_k,
+                                          APP_OPTION_moe_ffn,
+                                          APP_OPTION_moe_shared,
+                                          APP_OPTION_moe_router,
+                                          APP_OPTION_moe_normalise,
+                                          APP_OPTION_moe_scale,
+                                          APP_OPTION_ep,
+                                          APP_OPTION_moe_balance,
+                                          APP_OPTION_moe_bias_step,
+                                          APP_OPTION_moe_z_weight,
+                                          APP_OPTION_moe_sequence_weight,
+                                          APP_OPTION_moe_report};
     wf_nn_gpt_config c = app_options_model(o);
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)
@@ -43,6 +76,8 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
             "--n-expert %lld: experts are SwiGLU MLPs without biases, and those of "
             "--arch %s%s are not; use --arch llama",
             (long long)c.experts, o->arch, c.mlp_bias ? " with --mlp-bias" : "");
+    if (check_balance(o, error) != WF_OK)
+        return error->code;
     if (c.top_k > c.experts)
         return wf_error_set(
             error, WF_EINVAL,

@@ -92,7 +92,9 @@ static wf_status take_all(decision *d, wf_error *error)
 
     for (int i = APP_OPTION_GROUP_model + 1; i < APP_OPTION_COUNT && status == WF_OK; i++) {
         const app_option_row *row = &app_option_rows[i];
-        bool decides = i < APP_OPTION_GROUP_mesh || i == APP_OPTION_optimizer;
+        bool decides =
+            i < APP_OPTION_GROUP_mesh ||
+            (i == APP_OPTION_optimizer && !(d->o->reset_optimizer && d->o->given[i]));
         const char *saved = decides && row->kind != APP_KIND_FILE
                                 ? wf_par_checkpoint_option(d->from, row->name)
                                 : NULL;
@@ -190,14 +192,27 @@ wf_status app_options_saved_model(const wf_par_checkpoint *c, wf_nn_gpt_config *
     return status;
 }
 
+/* Refuses a new optimizer where each start would have one. */
+static wf_status check_reset(const app_options *o, wf_error *error)
+{
+    if (o->reset_optimizer &&
+        (!o->resume || !strcmp(o->resume, "auto") || !strcmp(o->resume, "none") || o->replay))
+        return wf_error_set(error, WF_EINVAL, "--reset-optimizer needs --resume PATH%s",
+                            o->replay ? ", and no --replay, whose steps were made with another "
+                                        "optimizer's state"
+                                      : ": with the newest of --save each start would begin "
+                                        "anew");
+    return WF_OK;
+}
+
 wf_status app_options_resume(app_options *o, wf_error *error)
 {
     const char *path = o->resume && strcmp(o->resume, "auto") != 0 ? o->resume : o->save;
     decision d = {.o = o, .differ = ""};
     wf_par_checkpoint *c;
 
-    if (!path || strcmp(path, "none") == 0)
-        return WF_OK;
+    if (check_reset(o, error) != WF_OK || !path || strcmp(path, "none") == 0)
+        return error->code;
     c = path == o->resume && wf_par_checkpoint_there(path) ? wf_par_checkpoint_open(path, error)
                                                            : open_first(path, error);
     d.from = c;

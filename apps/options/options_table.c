@@ -36,9 +36,9 @@ const char *app_option_own(const app_option_row *row)
     return why[row - app_option_rows];
 }
 
-wf_flag app_option_flag(const app_option_row *row)
+app_flag app_option_flag(const app_option_row *row)
 {
-    wf_flag flag;
+    app_flag flag;
 
     snprintf(flag.text, sizeof flag.text, "--%s", row->name);
     for (char *c = flag.text; *c; c++)
@@ -57,9 +57,10 @@ bool app_option_in_config(const app_option_row *row)
     return row->kind != APP_KIND_GROUP && row - app_option_rows < APP_OPTION_GROUP_command;
 }
 
+/* Names are alike with dashes, underscores and the points of sections. */
 static char dashed(char c)
 {
-    return c == '_' ? '-' : c;
+    return c == '_' || c == '.' ? '-' : c;
 }
 
 /* Returns the number of leading letters that two names share; a dash is an underscore. */
@@ -112,18 +113,33 @@ static int distance(const char *a, size_t length, const char *b)
     return cost[length][width];
 }
 
-/* Other tools' names (Megatron, nanoGPT, torchtitan, transformers) for what is said here by one
-   or two flags. */
-static const struct {
+/* Other tools' names for what is said here by one or two flags, or by none. */
+typedef struct other_name {
     const char *theirs;
-    app_option_id ours[2]; /* APP_OPTION_COUNT: there is no second */
-} other_names[] = {
-#define NAME(theirs, ours)        {#theirs, {APP_OPTION_##ours, APP_OPTION_COUNT}},
-#define NAME2(theirs, one, other) {#theirs, {APP_OPTION_##one, APP_OPTION_##other}},
+    app_option_id ours[2]; /* APP_OPTION_COUNT: there is no such one */
+    const char *none;      /* the reason, where no flag says it */
+} other_name;
+
+static const other_name other_names[] = {
+#define NAME(theirs, ours)        {#theirs, {APP_OPTION_##ours, APP_OPTION_COUNT}, NULL},
+#define NAME2(theirs, one, other) {#theirs, {APP_OPTION_##one, APP_OPTION_##other}, NULL},
+#define NONE(theirs, why)         {#theirs, {APP_OPTION_COUNT, APP_OPTION_COUNT}, why},
 #include "apps/options/other_names.def"
 #undef NAME
 #undef NAME2
+#undef NONE
 };
+
+static const other_name *find_other_name(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++) {
+        const char *theirs = other_names[i].theirs;
+
+        if (strlen(theirs) == length && shared_start(name, length, theirs) == length)
+            return &other_names[i];
+    }
+    return NULL;
+}
 
 /* A name that was cut short, or written on, counts as one slip; of those the closest wins. */
 static const app_option_row *nearest_row(const char *name, size_t length)
@@ -161,23 +177,32 @@ static void add_flag(app_suggestion *to, const app_option_row *row, bool keys)
              used ? " or " : "", keys ? row->name : app_option_flag(row).text);
 }
 
+/* Returns the bytes of a name in front of what follows its last section, "training." */
+static size_t section_of(const char *name, size_t length)
+{
+    while (length > 0 && name[length - 1] != '.')
+        length--;
+    return length;
+}
+
 app_suggestion app_option_suggest(const char *name, size_t length, bool keys)
 {
-    app_suggestion made = {""};
+    size_t section = section_of(name, length);
+    const other_name *other = find_other_name(name, length);
     const app_option_row *row;
+    app_suggestion made = {"", NULL};
 
-    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++) {
-        const char *theirs = other_names[i].theirs;
-
-        if (strlen(theirs) != length || shared_start(name, length, theirs) != length)
-            continue;
-        for (int k = 0; k < 2 && other_names[i].ours[k] != APP_OPTION_COUNT; k++)
-            add_flag(&made, &app_option_rows[other_names[i].ours[k]], keys);
+    if (!other)
+        other = find_other_name(name + section, length - section);
+    if (!other) {
+        row = nearest_row(name + section, length - section);
+        if (row)
+            add_flag(&made, row, keys);
         return made;
     }
-    row = nearest_row(name, length);
-    if (row)
-        add_flag(&made, row, keys);
+    made.none = other->none;
+    for (int k = 0; k < 2 && other->ours[k] != APP_OPTION_COUNT; k++)
+        add_flag(&made, &app_option_rows[other->ours[k]], keys);
     return made;
 }
 

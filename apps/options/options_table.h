@@ -89,11 +89,11 @@ typedef struct app_choice {
 bool app_option_is_bare(const app_option_row *row);
 
 /* The flag of a row, with its two dashes, as a value that lasts for one expression. */
-typedef struct wf_flag {
+typedef struct app_flag {
     char text[48];
-} wf_flag;
+} app_flag;
 
-wf_flag app_option_flag(const app_option_row *row);
+app_flag app_option_flag(const app_option_row *row);
 
 /* Why processes of one run may differ in a row; NULL: they may not. */
 const char *app_option_own(const app_option_row *row);
@@ -112,6 +112,7 @@ const app_option_row *app_option_find(const char *name, size_t length);
    flags with " or " between them, or as the keys of a config file; empty when none is near. */
 typedef struct app_suggestion {
     char text[128];
+    const char *none; /* the reason why no flag has the name of another tool; else NULL */
 } app_suggestion;
 
 app_suggestion app_option_suggest(const char *name, size_t length, bool keys);
@@ -165,6 +166,9 @@ wf_status app_options_check_mesh(app_options *options, wf_error *error);
 
 /* Rates and steps of the learning rate, made a schedule; points of a file are read. */
 wf_status app_options_check_schedule(app_options *options, wf_error *error);
+
+/* Checks the global batch, how it grows, and its micro-batches, which it may choose. */
+wf_status app_options_check_batch(app_options *options, wf_error *error);
 
 /* Sets the source of validation data, and the steps of --epochs. */
 wf_status app_options_derive_from_data(app_options *options, wf_error *error);

@@ -3,6 +3,7 @@
 #include "apps/tools/checkpoint_diff.h"
 #include "apps/program.h"
 #include "parallel/checkpoint/contents.h"
+#include "core/files/input.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,13 +32,21 @@ static int complain(const wf_error *error)
     return DAMAGED;
 }
 
+static void refuse_path(const char *path, wf_error *error)
+{
+    const char *pointer = wf_input_pointer_at(path);
+
+    wf_error_set(error, WF_EIO, "%s %s", path,
+                 pointer ? pointer : "is no checkpoint, and has none in it");
+}
+
 static wf_par_checkpoint *open_path(const char *path, wf_error *error)
 {
     char found[4096];
 
     if (app_checkpoint_find(path, found, error))
         return wf_par_checkpoint_open(found, error);
-    wf_error_set(error, WF_EIO, "%s is no checkpoint, and has none in it", path);
+    refuse_path(path, error);
     return NULL;
 }
 
@@ -197,9 +206,9 @@ static int diff(const char *path_a, const char *path_b)
     bool same;
 
     if (!app_checkpoint_find(path_a, a, &error))
-        wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_a);
+        refuse_path(path_a, &error);
     else if (!app_checkpoint_find(path_b, b, &error))
-        wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_b);
+        refuse_path(path_b, &error);
     else if (app_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         return same ? SAME : DIFFERENT;
     return complain(&error);

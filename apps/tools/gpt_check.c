@@ -2,7 +2,7 @@
    see gpt_check --help. */
 #include "apps/program.h"
 #include "parallel/flag_names.h"
-#include "parallel/program/flags.h"
+#include "parallel/program/recipe.h"
 #include <string.h>
 #include <weft/parallel/check/check.h>
 #include <weft/weft.h>
@@ -73,13 +73,11 @@ static int add_flags(request *q, wf_flag *f)
          "X the norm that the dumped gradients have been clipped to; 0: they have not"},
         {"optimizer", WF_FLAG_TEXT, &q->o.optimizer, 0, 0, NULL, NULL,
          "adamw|sgd of --updated"},
-        {"lr", WF_FLAG_REAL, &q->o.lr, 0, 1e6, NULL, NULL, "X learning rate of that step"},
-        {"beta1", WF_FLAG_REAL, &q->o.beta1, 0, 1, NULL, NULL, "X decay of the first moment"},
-        {"beta2", WF_FLAG_REAL, &q->o.beta2, 0, 1, NULL, NULL, "X decay of the second moment"},
-        {"eps", WF_FLAG_REAL, &q->o.eps, 0, 1, NULL, NULL,
-         "X added to the root of the second moment"},
-        {"weight-decay", WF_FLAG_REAL, &q->o.weight_decay, 0, 1e6, NULL, NULL,
-         "X decoupled decay, times lr"},
+        wf_recipe_flag(WF_RECIPE_lr, &q->o.lr),
+        wf_recipe_flag(WF_RECIPE_beta1, &q->o.beta1),
+        wf_recipe_flag(WF_RECIPE_beta2, &q->o.beta2),
+        wf_recipe_flag(WF_RECIPE_eps, &q->o.eps),
+        wf_recipe_flag(WF_RECIPE_weight_decay, &q->o.weight_decay),
         {"decay", WF_FLAG_TEXT, &q->decay, 0, 0, NULL, NULL,
          "matrices|all|none parameters that decay"},
         {"partial", WF_FLAG_SWITCH, &q->partial, 0, 0, NULL, NULL,

@@ -20,6 +20,7 @@ typedef struct job {
     const char *from, *to, *dtype; /* to NULL: no folder is written; dtype NULL: f32 */
     app_gguf_export gguf;
     bool merge;     /* adapters into the weights that they adapt */
+    bool average;   /* the moving average of a checkpoint's weights */
     bool overwrite; /* replace a model that is there already */
     int ranks;
     wf_gen_model source;
@@ -55,7 +56,7 @@ static bool is_written(const char *dtype)
 static void help(void)
 {
     printf("gpt_export - write a model as transformers or llama.cpp load it\n\n"
-           "Usage: gpt_export FROM TO [--dtype%s|nf4] [--merge] [--base DIR] [--ranks "
+           "Usage: gpt_export FROM TO [--dtype%s|nf4] [--ema] [--merge] [--base DIR] [--ranks "
            "N] [--overwrite]\n",
            written("|").text);
     fputs(
@@ -70,6 +71,10 @@ static void help(void)
         "         first and last token\n"
         "         a run of adapters (--lora-rank) becomes a folder that PEFT loads, with\n"
         "         adapter_config.json and adapter_model.safetensors, unless --merge is given\n"
+        "  --ema         write the moving average of the weights, which a run with --ema "
+        "keeps, "
+        "in\n"
+        "                their place: gpt_export out out_ema --ema\n"
         "  --merge       write the model with its adapters in its weights: W + scale B A, "
         "where\n"
         "                a base of 4 bits (--base-dtype nf4) has the numbers that it stands "
@@ -243,6 +248,7 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {"tokenizer", required_argument, NULL, 't'},
                                           {"ranks", required_argument, NULL, 'r'},
                                           {"merge", no_argument, NULL, 'm'},
+                                          {"ema", no_argument, NULL, 'e'},
                                           {"base", required_argument, NULL, 'b'},
                                           {"overwrite", no_argument, NULL, 'o'},
                                           {"help", no_argument, NULL, 'h'},
@@ -265,6 +271,8 @@ static int read_command_line(int argc, char **argv, job *j)
             j->gguf.tokenizer = optarg;
         else if (c == 'm')
             j->merge = true;
+        else if (c == 'e')
+            j->average = true;
         else if (c == 'b')
             j->source.base = optarg;
         else if (c == 'o')
@@ -330,6 +338,11 @@ static wf_status check_adapters(const job *j, wf_error *error)
     if (!adapted && (j->merge || j->source.base))
         return wf_error_set(error, WF_EINVAL, "%s has no adapters; drop %s", j->from,
                             j->merge ? "--merge" : "--base");
+    if (j->average && (!j->source.checkpoint || j->gguf.file))
+        return wf_error_set(error, WF_EINVAL,
+                            "--ema is of a checkpoint that becomes a folder: %s",
+                            j->gguf.file ? "a GGUF file is made of that folder"
+                                         : "FROM is a model's folder or file");
     if (adapted && j->gguf.file)
         return wf_error_set(
             error, WF_EINVAL,
@@ -352,6 +365,7 @@ static wf_status run(job *j, wf_error *error)
     wf_status status = wf_gen_model_open(j->from, app_options_saved_model, &j->source, error);
 
     j->source.base = base;
+    j->source.average = j->average;
     if (status == WF_OK)
         status = check_adapters(j, error);
     if (status == WF_OK)

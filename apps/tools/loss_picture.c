@@ -1,7 +1,7 @@
 /* apps/tools/loss_picture.c - axes with round numbers, a curve for each run, and a legend; see
    the header. */
 #include "apps/tools/loss_picture.h"
-#include "apps/tools/svg.h"
+#include "parallel/report/svg.h"
 #include <math.h>
 #include <string.h>
 
@@ -76,24 +76,24 @@ static void draw_ticks(const scene *s, FILE *out)
         fprintf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n",
                 LEFT, y_of(s, at), LEFT + PLOT_WIDTH, y_of(s, at));
         snprintf(words, sizeof words, "%.*f", digits, at);
-        app_svg_text(out, LEFT - 8, y_of(s, at) + 4, "line", "text-anchor=\"end\"", words);
+        wf_svg_text(out, LEFT - 8, y_of(s, at) + 4, "line", "text-anchor=\"end\"", words);
     }
     for (double at = s->x.from; at < s->x.to + s->x.tick / 2; at += s->x.tick) {
         fprintf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#dddddd\"/>\n",
                 x_of(s, at), TOP, x_of(s, at), TOP + PLOT_HEIGHT);
         snprintf(words, sizeof words, "%.0f", at);
-        app_svg_text(out, x_of(s, at), TOP + PLOT_HEIGHT + 18, "line", "text-anchor=\"middle\"",
-                     words);
+        wf_svg_text(out, x_of(s, at), TOP + PLOT_HEIGHT + 18, "line", "text-anchor=\"middle\"",
+                    words);
     }
     fprintf(out,
             "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" "
             "stroke=\"#666666\"/>\n",
             LEFT, TOP, PLOT_WIDTH, PLOT_HEIGHT);
-    app_svg_text(out, LEFT + PLOT_WIDTH / 2, TOP + PLOT_HEIGHT + 42, "line",
-                 "text-anchor=\"middle\"", "step");
+    wf_svg_text(out, LEFT + PLOT_WIDTH / 2, TOP + PLOT_HEIGHT + 42, "line",
+                "text-anchor=\"middle\"", "step");
     snprintf(words, sizeof words, "transform=\"rotate(-90 18 %d)\" text-anchor=\"middle\"",
              TOP + PLOT_HEIGHT / 2);
-    app_svg_text(out, 18, TOP + PLOT_HEIGHT / 2, "line", words, "loss, nats a token");
+    wf_svg_text(out, 18, TOP + PLOT_HEIGHT / 2, "line", words, "loss, nats a token");
 }
 
 /* The steps of one pixel, in the order in which they came. */
@@ -196,7 +196,7 @@ static void draw_legend(const scene *s, int run, double y, FILE *out)
             "<line x1=\"%d\" y1=\"%.0f\" x2=\"%d\" y2=\"%.0f\" stroke=\"%s\" "
             "stroke-width=\"3\"/>\n",
             LEFT, y - 4, LEFT + 26, y - 4, colour[run]);
-    app_svg_text(out, LEFT + 34, y, "line", NULL, words);
+    wf_svg_text(out, LEFT + 34, y, "line", NULL, words);
 }
 
 /* Marks the step at which two runs diverge. */
@@ -212,8 +212,8 @@ static void draw_difference(const scene *s, FILE *out)
             x, TOP, x, TOP + PLOT_HEIGHT);
     snprintf(words, sizeof words, "they differ from step %" JSON_INTEGER_FORMAT " on",
              s->p->differs);
-    app_svg_text(out, left ? x - 6 : x + 6, TOP + 16, "line",
-                 left ? "text-anchor=\"end\"" : NULL, words);
+    wf_svg_text(out, left ? x - 6 : x + 6, TOP + 16, "line",
+                left ? "text-anchor=\"end\"" : NULL, words);
 }
 
 static void draw(FILE *out, const void *arg)
@@ -221,8 +221,8 @@ static void draw(FILE *out, const void *arg)
     const scene *s = arg;
     const double legend = TOP + PLOT_HEIGHT + BELOW + ROW;
 
-    app_svg_begin(out, WIDTH, legend + (s->p->runs + 1) * ROW);
-    app_svg_text(out, LEFT, 28, "head", NULL, "Loss by step");
+    wf_svg_begin(out, WIDTH, legend + (s->p->runs + 1) * ROW);
+    wf_svg_text(out, LEFT, 28, "head", NULL, "Loss by step");
     draw_ticks(s, out);
     for (int i = 0; i < s->p->runs; i++)
         draw_run(s, i, out);
@@ -230,7 +230,7 @@ static void draw(FILE *out, const void *arg)
         draw_difference(s, out);
     for (int i = 0; i < s->p->runs; i++)
         draw_legend(s, i, legend + i * ROW, out);
-    app_svg_text(
+    wf_svg_text(
         out, LEFT, legend + s->p->runs * ROW, "small", NULL,
         "A line is the training loss of each step, dots on dashes are validation losses.");
     fprintf(out, "</svg>\n");
@@ -255,5 +255,5 @@ wf_status app_loss_picture_svg(const app_loss_picture *p, const char *path, wf_e
         return wf_error_set(error, WF_EINVAL, "there is nothing to draw: no step has a loss");
     s.x = axis_of(from, to, true);
     s.y = axis_of(least, most, false);
-    return app_svg_write(path, draw, &s, error);
+    return wf_svg_write(path, draw, &s, error);
 }

@@ -10,7 +10,7 @@
 
 enum { MOST_HOSTS = 1024 };
 
-enum { PP, REPLICATE, SHARD, TP, AXES };
+enum { PP, REPLICATE, SHARD, EP, TP, AXES };
 
 typedef struct request {
     wf_host_options host;
@@ -27,7 +27,8 @@ typedef struct session {
     const wf_host *host[MOST_HOSTS];
     const char *name[MOST_HOSTS];
     int n_hosts;
-    wf_place_axis axis[AXES];
+    wf_place_axis axis[AXES]; /* n_axes of them: without ep where it is 1 */
+    int n_axes;
     char bytes_from[256];
     wf_placement chosen, transposed;
 } session;
@@ -189,7 +190,9 @@ static wf_status read_plan(session *s, const char *path, wf_error *error)
                             plan ? "" : ": ", plan ? "" : why.text);
     }
     for (int a = 0; a < AXES; a++) {
-        s->axis[a].size = (int)json_integer_value(json_object_get(mesh, s->axis[a].name));
+        const json_t *size = json_object_get(mesh, s->axis[a].name);
+
+        s->axis[a].size = size ? (int)json_integer_value(size) : 1;
         s->axis[a].bytes = 0;
         json_array_foreach(collectives, i, row)
         {
@@ -204,9 +207,9 @@ static wf_status read_plan(session *s, const char *path, wf_error *error)
     return WF_OK;
 }
 
-static wf_status set_axes(session *s, const request *q, wf_error *error)
+static wf_status fill_axes(session *s, const request *q, wf_error *error)
 {
-    static const char *const names[AXES] = {"pp", "replicate", "shard", "tp"};
+    static const char *const names[AXES] = {"pp", "replicate", "shard", "ep", "tp"};
     int dp = q->dp > 0 ? (int)q->dp : 1, replicate = q->replicate > 0 ? (int)q->replicate : 1;
     double bytes_dp = q->bytes_dp < 0 ? 2e7 : q->bytes_dp;
 
@@ -224,6 +227,19 @@ static wf_status set_axes(session *s, const request *q, wf_error *error)
     snprintf(s->bytes_from, sizeof s->bytes_from, "%s",
              q->bytes_tp < 0 || q->bytes_dp < 0 ? "assumed: --plan knows them" : "as given");
     return WF_OK;
+}
+
+/* The axis of experts is one where a plan has it. */
+static wf_status set_axes(session *s, const request *q, wf_error *error)
+{
+    wf_status status = fill_axes(s, q, error);
+
+    s->n_axes = AXES;
+    if (s->axis[EP].size == 1) {
+        s->axis[EP] = s->axis[TP];
+        s->n_axes = AXES - 1;
+    }
+    return status;
 }
 
 static wf_status read_hosts(session *s, const request *q, wf_error *error)
@@ -252,7 +268,7 @@ static wf_status read_hosts(session *s, const request *q, wf_error *error)
 static wf_status place(session *s, const request *q, wf_error *error)
 {
     const wf_place_options options = {.n_hosts = s->n_hosts,
-                                      .n_axes = AXES,
+                                      .n_axes = s->n_axes,
                                       .host = s->host,
                                       .axis = s->axis,
                                       .network_gbit = q->network};

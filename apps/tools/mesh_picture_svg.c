@@ -4,7 +4,7 @@
  */
 #include "apps/tools/mesh_picture.h"
 #include "parallel/report/layout.h"
-#include "apps/tools/svg.h"
+#include "parallel/report/svg.h"
 
 enum {
     CELL_WIDTH = 140,
@@ -20,7 +20,7 @@ enum {
 
 static void text(FILE *out, double x, double y, const char *class, const char *words)
 {
-    app_svg_text(out, x, y, class, NULL, words);
+    wf_svg_text(out, x, y, class, NULL, words);
 }
 
 static void box(FILE *out, double x, double y, double width, double height, const char *style)
@@ -159,7 +159,7 @@ static void draw(FILE *out, const void *arg)
 
     for (int h = 0; h < p->n_hosts; h += HOSTS_IN_A_ROW)
         height += row_height(p, h) + MARGIN;
-    app_svg_begin(out, width, height);
+    wf_svg_begin(out, width, height);
     for (int h = 0; h < p->n_hosts; h++) {
         draw_host(m, h, MARGIN + h % HOSTS_IN_A_ROW * (HOST_WIDTH + MARGIN), y, out);
         if (h % HOSTS_IN_A_ROW == HOSTS_IN_A_ROW - 1 || h == p->n_hosts - 1)
@@ -171,5 +171,5 @@ static void draw(FILE *out, const void *arg)
 
 wf_status app_mesh_picture_svg(const app_mesh_picture *m, const char *path, wf_error *error)
 {
-    return app_svg_write(path, draw, m, error);
+    return wf_svg_write(path, draw, m, error);
 }

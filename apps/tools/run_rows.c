@@ -101,7 +101,7 @@ static const char *read_row(FILE *file, app_run_rows *r, json_error_t *why, bool
 bool app_run_rows_read(const char *path, app_run_rows *r)
 {
     FILE *file = wf_input_open(path);
-    const char *problem = file ? NULL : strerror(errno);
+    const char *problem = file ? NULL : strerror(errno), *pointer;
     bool more = true;
     json_error_t why;
     char line[1024];
@@ -117,7 +117,10 @@ bool app_run_rows_read(const char *path, app_run_rows *r)
         put_in_order(r);
         return true;
     }
-    if (rows)
+    pointer = wf_input_pointer_at(path);
+    if (pointer)
+        snprintf(line, sizeof line, "%s %s", path, pointer);
+    else if (rows)
         snprintf(line, sizeof line,
                  "%s, row %ld: %s; it takes two files of --log-jsonl, or two checkpoints", path,
                  rows, problem);

@@ -1,7 +1,7 @@
 /* apps/tools/schedule_picture_svg.c - a schedule in time as SVG: a lane for each rank, a box
    for each action. */
 #include "apps/tools/schedule_picture.h"
-#include "apps/tools/svg.h"
+#include "parallel/report/svg.h"
 #include <string.h>
 
 enum { MARGIN = 20, LABEL = 64, LANE = 26, BOX = 22, MOST_WIDTH = 12000, WIDEST_UNIT = 30 };
@@ -118,5 +118,5 @@ static void draw(FILE *out, const void *arg)
 wf_status app_schedule_picture_svg(const app_schedule_picture *p, const char *path,
                                    wf_error *error)
 {
-    return app_svg_write(path, draw, p, error);
+    return wf_svg_write(path, draw, p, error);
 }

@@ -11,16 +11,31 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { WHOLE = 1 << 16, STRETCH = 1 << 10, STRETCHES = 64, MOST_STRETCHES = 256 };
+enum {
+    PIECE = 1 << 12,
+    WHOLE = 1 << 16,
+    STRETCH = 1 << 10,
+    STRETCHES = 64,
+    MOST_STRETCHES = 256
+};
 
-static wf_status add_bytes(int descriptor, int64_t at, size_t bytes, char *room,
-                           wf_content *sum, wf_error *error)
+/* Adds the bytes from `at` on, as far as the file has them. Reads piece by piece: ranks are
+ * threads, so a buffer of 64 KiB here, on a stack or per thread, is paid by each of them. */
+static wf_status add_bytes(int descriptor, int64_t at, size_t bytes, wf_content *sum,
+                           wf_error *error)
 {
-    ssize_t n = pread(descriptor, room, bytes, at);
+    char piece[PIECE];
 
-    if (n < 0)
-        return wf_error_set(error, WF_EIO, "cannot read: %s", strerror(errno));
-    sum->hash = XXH3_64bits_withSeed(room, (size_t)n, sum->hash);
+    for (size_t done = 0; done < bytes; done += PIECE) {
+        size_t want = bytes - done < PIECE ? bytes - done : PIECE;
+        ssize_t n = pread(descriptor, piece, want, at + (int64_t)done);
+
+        if (n < 0)
+            return wf_error_set(error, WF_EIO, "cannot read: %s", strerror(errno));
+        sum->hash = XXH3_64bits_withSeed(piece, (size_t)n, sum->hash);
+        if ((size_t)n < want)
+            break;
+    }
     return WF_OK;
 }
 
@@ -33,7 +48,6 @@ int wf_content_stretches(int64_t files)
 
 wf_status wf_content_add(int descriptor, int stretches, wf_content *sum, wf_error *error)
 {
-    static _Thread_local char room[WHOLE];
     size_t first = stretches < STRETCHES ? STRETCH : WHOLE;
     struct stat s;
     int64_t left;
@@ -43,15 +57,15 @@ wf_status wf_content_add(int descriptor, int stretches, wf_content *sum, wf_erro
     sum->files++;
     sum->bytes += s.st_size;
     sum->hash = XXH3_64bits_withSeed(&(int64_t){s.st_size}, sizeof(int64_t), sum->hash);
-    if (add_bytes(descriptor, 0, first, room, sum, error) != WF_OK)
+    if (add_bytes(descriptor, 0, first, sum, error) != WF_OK)
         return error->code;
     left = s.st_size - (int64_t)first - STRETCH;
     for (int i = 1; left > 0 && i <= stretches; i++)
-        if (add_bytes(descriptor, (int64_t)first + left * i / stretches, STRETCH, room, sum,
-                      error) != WF_OK)
+        if (add_bytes(descriptor, (int64_t)first + left * i / stretches, STRETCH, sum, error) !=
+            WF_OK)
             return error->code;
     return left <= 0 && s.st_size > (int64_t)first
-               ? add_bytes(descriptor, (int64_t)first, STRETCH, room, sum, error)
+               ? add_bytes(descriptor, (int64_t)first, STRETCH, sum, error)
                : WF_OK;
 }
 

@@ -1,5 +1,6 @@
 /* core/files/files.c - the file calls of checkpoints; see the header. */
 #include "core/files/files_internal.h"
+#include "core/files/input.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -96,7 +97,10 @@ const wf_file_calls wf_system_files = {.open = system_open,
 
 static wf_status failed(wf_error *error, const char *what, const char *path)
 {
-    return wf_error_set(error, WF_EIO, "cannot %s %s: %s", what, path, strerror(errno));
+    char why[1400];
+
+    return wf_error_set(error, WF_EIO, "cannot %s %s: %s", what, path,
+                        wf_input_why_not(path, why, sizeof why));
 }
 
 /* The same of an open file; a disk that is full is told what was needed, and what it has. */

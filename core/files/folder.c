@@ -1,5 +1,6 @@
 /* core/files/folder.c - directories that are open; see the header. */
 #include "core/files/folder_internal.h"
+#include "core/files/input.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,8 +12,10 @@
 static wf_status failed(wf_error *error, const char *what, const wf_folder *in,
                         const char *name)
 {
+    char why[1400];
+
     return wf_error_set(error, WF_EIO, "cannot %s %s%s%s: %s", what, in->path, *name ? "/" : "",
-                        name, strerror(errno));
+                        name, wf_input_why_not(in->path, why, sizeof why));
 }
 
 static wf_status open_directory(wf_folder *folder, int in, const char *name, int flags,

@@ -15,6 +15,18 @@ WF_API FILE *wf_input_open(const char *path);
  * that Git LFS leaves in place of a file, and how that comes; NULL: it is none */
 WF_API const char *wf_input_pointer(const void *begin, size_t bytes);
 
+/** wf_input_pointer_at - returns the same of the file at a path; NULL also where it cannot be
+ * read. Keeps errno. */
+WF_API const char *wf_input_pointer_at(const char *path);
+
+/** wf_input_why_not - returns the reason in errno for a path that cannot be opened, as strerror
+ * does; where a file is in the place of a folder (ENOTDIR) also which, and whether it is a
+ * pointer of Git LFS
+ *
+ * @param text  [size], for the reason
+ */
+WF_API const char *wf_input_why_not(const char *path, char *text, size_t size);
+
 WF_END_DECLS
 
 #endif

@@ -21,6 +21,8 @@ struct wf_pool {
     size_t most;  /* in use since the mark */
     size_t other; /* counted as in use, and not in a block of the pool */
     wf_memory_report report;
+    wf_pool_watcher *watch; /* NULL: nobody is called */
+    void *watcher;
 };
 
 const char *wf_memory_kind_name(wf_memory_kind kind)
@@ -97,6 +99,14 @@ static void copy_text(char *to, size_t size, const char *from)
     memccpy(to, from ? from : "", 0, size - 1);
 }
 
+static void report_change(const wf_pool *pool, const void *block, int64_t bytes,
+                          wf_memory_kind kind)
+{
+    if (pool->watch)
+        pool->watch(pool->watcher,
+                    &(wf_pool_change){block, bytes, kind, pool->phase, pool->place});
+}
+
 static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 {
     wf_memory_report *r = &pool->report;
@@ -161,7 +171,17 @@ void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *e
     if (!block)
         return no_memory(pool, bytes, kind, error);
     count(pool, counted, kind);
-    return pool->guard ? wf_guard_take(block, bytes) : block;
+    if (pool->guard)
+        block = wf_guard_take(block, bytes);
+    report_change(pool, block, (int64_t)counted, kind);
+    return block;
+}
+
+static void uncount(wf_pool *pool, const void *block, size_t bytes, wf_memory_kind kind)
+{
+    pool->report.in_use -= bytes;
+    pool->report.now[kind] -= bytes;
+    report_change(pool, block, -(int64_t)bytes, kind);
 }
 
 void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
@@ -174,7 +194,7 @@ void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
         give_late(pool, block, bytes);
     else
         give_block(pool, block, bytes);
-    wf_pool_let_go(pool, counted, kind);
+    uncount(pool, block, counted, kind);
 }
 
 wf_status wf_pool_guard(wf_pool *pool,
@@ -199,7 +219,7 @@ wf_status wf_pool_see(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error
         return error->code;
     }
     pool->other += counted;
-    count(pool, counted, kind);
+    wf_pool_hold(pool, counted, kind);
     return WF_OK;
 }
 
@@ -212,12 +232,18 @@ void wf_pool_see_no_more(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 {
     count(pool, bytes, kind);
+    report_change(pool, NULL, (int64_t)bytes, kind);
 }
 
 void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 {
-    pool->report.in_use -= bytes;
-    pool->report.now[kind] -= bytes;
+    uncount(pool, NULL, bytes, kind);
+}
+
+void wf_pool_watch(wf_pool *pool, wf_pool_watcher *watch, void *self)
+{
+    pool->watch = watch;
+    pool->watcher = self;
 }
 
 void wf_pool_mark(wf_pool *pool)
@@ -244,6 +270,17 @@ void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
     report->cached =
         pool->ranges.held + pool->chunks.held - (pool->report.in_use - pool->other);
     report->system_allocations = pool->ranges.allocations + pool->chunks.allocations;
+}
+
+void wf_pool_restore_peak(wf_pool *pool, const wf_memory_report *report)
+{
+    wf_memory_report *r = &pool->report;
+
+    r->peak = report->peak;
+    memcpy(r->at_peak, report->at_peak, sizeof r->at_peak);
+    memcpy(r->most, report->most, sizeof r->most);
+    copy_text(r->phase, sizeof r->phase, report->phase);
+    copy_text(r->place, sizeof r->place, report->place);
 }
 
 void wf_pool_reset_peak(wf_pool *pool)

@@ -116,6 +116,20 @@ WF_API wf_status wf_pool_guard(wf_pool *pool,
  * use, as far as the pool is guarded. */
 WF_API bool wf_pool_is_intact(const wf_pool *pool, const void *block, size_t bytes);
 
+/** wf_pool_change - memory that was taken or given back, at one moment of the program. */
+typedef struct wf_pool_change {
+    const void *block; /* NULL: it is in no block of this pool */
+    int64_t bytes;     /* as counted; below 0: given back */
+    wf_memory_kind kind;
+    const char *phase, *module; /* NULL: none was named */
+} wf_pool_change;
+
+typedef void wf_pool_watcher(void *self, const wf_pool_change *change);
+
+/** wf_pool_watch - calls `watch` after each change of what is in use, from now on; NULL ends
+ * it. */
+WF_API void wf_pool_watch(wf_pool *pool, wf_pool_watcher *watch, void *self);
+
 /** wf_pool_mark - restarts the count of the most that is in use; wf_pool_most - returns it. */
 WF_API void wf_pool_mark(wf_pool *pool);
 WF_API size_t wf_pool_most(const wf_pool *pool);
@@ -130,6 +144,10 @@ WF_API void wf_pool_moment(wf_pool *pool, const char *phase, const char *place);
 
 /** wf_pool_report - reports what is in use, was at the peak, and is cached. */
 WF_API void wf_pool_report(const wf_pool *pool, wf_memory_report *report);
+
+/** wf_pool_restore_peak - sets the peak, and the most of each kind, back to those of a report:
+ * what was taken and given back since was no part of the run. */
+WF_API void wf_pool_restore_peak(wf_pool *pool, const wf_memory_report *report);
 
 /** wf_pool_reset_peak - sets the peak, and the most of each kind, to what is in use now. */
 WF_API void wf_pool_reset_peak(wf_pool *pool);

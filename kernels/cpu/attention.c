@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include <math.h>
+#include <string.h>
 
 enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores no thread is woken */
 
@@ -22,11 +23,11 @@ typedef struct job {
     const wf_call *call;
     const wf_simd *simd;
     bool bf16; /* operands are, but first and lse, and so is out or dq */
-    int64_t tokens, dim, heads, groups; /* this rank's */
-    int64_t per_group;                  /* query heads of a group, globally */
-    size_t block, bytes;                /* one head's scratch; a worker's whole space */
-    int64_t packed;                     /* floats of one head's packed dk, or dv */
-    int buffers;                        /* they hold dk and dv, packed, dv after dk */
+    int64_t tokens, keys, dim, heads, groups; /* this rank's */
+    int64_t per_group;                        /* query heads of a group, globally */
+    size_t block, bytes;                      /* one head's scratch; a worker's whole space */
+    int64_t packed;                           /* floats of one head's packed dk, or dv */
+    int buffers;                              /* they hold dk and dv, packed, dv after dk */
     int chunks;
     int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
     char *workspace;
@@ -46,15 +47,16 @@ static job plan(const wf_call *call, bool backward, void *workspace)
              .simd = simd,
              .bf16 = q->dtype == WF_BF16,
              .tokens = q->local[1],
+             .keys = k->local[1],
              .dim = q->local[3],
              .heads = q->local[2],
              .groups = k->local[2],
              .per_group = q->dim[2].size / k->dim[2].size,
-             .packed = wf_attention_padded(q->local[1]) * wf_attention_padded(q->local[3]),
+             .packed = wf_attention_padded(k->local[1]) * wf_attention_padded(q->local[3]),
              .workspace = workspace};
 
-    j.block = lines(backward ? simd->attention_grad_workspace(j.tokens, j.dim)
-                             : simd->attention_workspace(j.tokens, j.dim));
+    j.block = lines(backward ? simd->attention_grad_workspace(j.keys, j.dim)
+                             : simd->attention_workspace(j.keys, j.dim));
     j.bytes = j.block + lines((size_t)j.tokens * sizeof(float));
     if (backward) {
         j.buffers = j.per_group < MOST_BUFFERS ? (int)j.per_group : MOST_BUFFERS;
@@ -94,14 +96,30 @@ static void *number_at(const wf_tensor *t, int64_t index)
     return (char *)t->data + (size_t)index * wf_dtype_size(t->dtype);
 }
 
+/* The mask and the bias of a head, where there are some. */
+static void add_general(const job *j, int64_t b, int64_t head, wf_attention_head *h)
+{
+    const wf_tensor *mask = wf_attention_mask(j->call), *bias = wf_attention_bias(j->call);
+    const wf_tensor *dbias = wf_attention_dbias(j->call);
+    int64_t scores = j->tokens * j->keys;
+
+    if (mask)
+        h->mask = (const float *)mask->data + b * j->keys;
+    if (bias)
+        h->bias = (const float *)bias->data + wf_attention_bias_matrix(bias, b, head) * scores;
+    if (dbias)
+        h->dbias = (float *)dbias->data + (b * j->heads + head) * scores;
+}
+
 static wf_attention_head describe(const job *j, int64_t b, int64_t head)
 {
     const wf_attention_attr *a = j->call->attr;
     const wf_tensor *q = j->call->in[0], *k = j->call->in[1], *v = j->call->in[2];
     int64_t global = q->start[2] + head, group = global / j->per_group - k->start[2];
-    int64_t k_at = (b * j->tokens * j->groups + group) * j->dim;
+    int64_t k_at = (b * j->keys * j->groups + group) * j->dim;
     wf_attention_head h = {
         .seq = j->tokens,
+        .keys = j->keys,
         .dim = j->dim,
         .bf16 = j->bf16,
         .q = number_at(q, head_at(j, b, head)),
@@ -117,6 +135,7 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
     };
     const wf_tensor *first = wf_attention_first(j->call);
 
+    add_general(j, b, head, &h);
     if (first)
         h.from = (const int32_t *)first->data + b * j->tokens;
     if (a->window < j->tokens) /* a longer one holds all of the sequence */
@@ -132,20 +151,21 @@ static const void *first_row(const job *j, const wf_tensor *t, int64_t b, int64_
     int64_t group = (q->start[2] + head) / j->per_group - k->start[2];
     int64_t here = t->dim[2].size == q->dim[2].size ? head : group;
 
-    return number_at(t, (b * j->tokens * t->local[2] + here) * j->dim);
+    return number_at(t, (b * t->local[1] * t->local[2] + here) * j->dim);
 }
 
-/* The rows of a head; `more`: the one after it is this worker's as well. */
+/* The rows of a head, where each token has one of each; `more`: the one after it is this
+   worker's as well. */
 static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool more)
 {
     const wf_call *call = j->call;
     int64_t last = head + 1 == j->heads;
     wf_attention_rows r = {.n = 0};
 
-    for (int i = 0; i < call->n_in + call->n_out; i++) {
+    for (int i = 0; i < call->n_in + call->n_out && j->keys == j->tokens; i++) {
         const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
 
-        if (t->ndim != 4)
+        if (t->ndim != 4 || t == wf_attention_bias(call) || t == wf_attention_dbias(call))
             continue;
         r.at[r.n] = first_row(j, t, b, head);
         r.next[r.n] = more ? first_row(j, t, b + last, last ? 0 : head + 1) : NULL;
@@ -178,7 +198,7 @@ static wf_status run(job *j, int64_t tasks, void (*fn)(void *, int64_t, int64_t,
 {
     wf_thread_pool *pool = wf_cpu_of(j->call)->pool;
     double scores = (double)j->call->in[0]->local[0] * (double)j->heads * (double)j->tokens *
-                    (double)j->tokens / 2;
+                    (double)j->keys / 2;
 
     wf_thread_pool_run(scores < SMALL ? NULL : pool, tasks, 1, fn, j);
     return WF_OK;
@@ -215,6 +235,8 @@ static void head_grad(const group_sum *s, int64_t head, float *dkv)
     int64_t at = head_at(j, s->b, head);
     float *scratch = lse_of(j, s->worker);
 
+    if (j->tokens == 0) /* no block of queries writes them */
+        memset(dkv, 0, (size_t)(2 * j->packed) * sizeof *dkv);
     for (int64_t t = 0; t < j->tokens; t++)
         scratch[t] = lse[t * j->heads];
     h.rows = rows_of(j, s->b, head, s->more || head + 1 < wf_least(s->end, j->heads));
@@ -259,7 +281,7 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / j->groups, group = i % j->groups;
         int64_t first = (k->start[2] + group) * j->per_group - q->start[2];
-        int64_t at = (b * j->tokens * j->groups + group) * j->dim;
+        int64_t at = (b * j->keys * j->groups + group) * j->dim;
         group_sum s = {.j = j, .worker = worker, .b = b, .first = first, .more = i + 1 < end};
         float *open[WF_MAX_CHUNKS];
         int n = 0;
@@ -272,9 +294,9 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
             for (int m = wf_tree_merges(j->chunks, l); m > 0; m--, n--)
                 open[n - 2] = join(&s, open[n - 2], open[n - 1]);
         }
-        j->simd->attention_unpack(open[0], j->tokens, j->dim, number_at(j->call->out[1], at),
+        j->simd->attention_unpack(open[0], j->keys, j->dim, number_at(j->call->out[1], at),
                                   j->groups * j->dim, j->call->out[1]->dtype == WF_BF16);
-        j->simd->attention_unpack(open[0] ? open[0] + j->packed : NULL, j->tokens, j->dim,
+        j->simd->attention_unpack(open[0] ? open[0] + j->packed : NULL, j->keys, j->dim,
                                   number_at(j->call->out[2], at), j->groups * j->dim,
                                   j->call->out[2]->dtype == WF_BF16);
     }
@@ -305,3 +327,5 @@ const wf_kernel wf_cpu_attention = {FORWARD};
 const wf_kernel wf_cpu_attention_grad = {GRADIENT};
 const wf_kernel wf_cpu_attention_from = {FORWARD};
 const wf_kernel wf_cpu_attention_from_grad = {GRADIENT};
+const wf_kernel wf_cpu_attention_general = {FORWARD};
+const wf_kernel wf_cpu_attention_general_grad = {GRADIENT};

@@ -70,6 +70,7 @@ static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t
     int64_t at = slot[b] * j->room * j->groups * j->dim + group * j->dim;
 
     return (wf_attention_head){.seq = count,
+                               .keys = count,
                                .dim = j->dim,
                                .bf16 = j->bf16,
                                .k = number_at(j, j->call->in[1], at),

@@ -39,6 +39,24 @@ static wf_status logit_max(const wf_call *call, void *workspace)
     return over_rows(call, workspace, MAX, max_rows);
 }
 
+/* Midpoint tree over the chunks of one row of what is picked, the target at x[v]: each chunk
+   has its share of all logits, and one of them the target's. */
+static float smooth_picked(const wf_simd *simd, const float *x, int64_t v,
+                           wf_label_weights weight, int chunks, const int64_t *at)
+{
+    float open[WF_MAX_CHUNKS];
+    int n = 0;
+
+    for (int l = 0; l < chunks; l++) {
+        float part = weight.each * simd->row_sum(x + at[l], at[l + 1] - at[l]);
+
+        open[n++] = v >= at[l] && v < at[l + 1] ? part + weight.target * x[v] : part;
+        for (int m = wf_tree_merges(chunks, l); m > 0; m--, n--)
+            open[n - 2] += open[n - 1];
+    }
+    return open[0];
+}
+
 /* Midpoint tree over the chunks of one row. */
 static float row_sum(const wf_simd *simd, const float *x, float max, int chunks,
                      const int64_t *at)
@@ -61,6 +79,7 @@ static void sum_rows(const wf_row_run *r)
     int last = t->ndim - 1;
     int64_t n = t->local[last], at[WF_MAX_CHUNKS + 1];
     int chunks = wf_chunk_cuts(t, last, at);
+    wf_label_weights weight = wf_label_weights_of(r->call);
 
     for (int64_t i = 0; i < r->n; i++) {
         const float *x = r->in[0] + i * n;
@@ -68,7 +87,10 @@ static void sum_rows(const wf_row_run *r)
 
         r->out[0][i] =
             target[i] == WF_NO_TARGET ? 0.0f : row_sum(r->simd, x, r->in[1][i], chunks, at);
-        r->out[1][i] = v >= 0 && v < n ? x[v] + 0.0f : 0.0f;
+        if (weight.each == 0 || target[i] == WF_NO_TARGET)
+            r->out[1][i] = v >= 0 && v < n ? x[v] + 0.0f : 0.0f;
+        else
+            r->out[1][i] = smooth_picked(r->simd, x, v, weight, chunks, at);
     }
 }
 
@@ -86,14 +108,17 @@ static void sum_grad_rows(const wf_row_run *r)
     const wf_tensor *t = r->call->in[0];
     const int32_t *target = (const int32_t *)r->call->in[2]->data + r->first;
     int64_t n = t->local[t->ndim - 1];
+    wf_label_weights weight = wf_label_weights_of(r->call);
 
     for (int64_t i = 0; i < r->n; i++) {
-        float *dx = r->out[0] + i * n;
+        float *dx = r->out[0] + i * n, dpicked = r->in[4][i];
         int64_t v = target[i] - t->start[t->ndim - 1];
 
         r->simd->exp_scale(r->in[0] + i * n, r->in[1][i], r->in[3][i], dx, n);
+        for (int64_t e = 0; weight.each != 0 && e < n; e++)
+            dx[e] += weight.each * dpicked;
         if (v >= 0 && v < n)
-            dx[v] += r->in[4][i];
+            dx[v] += weight.target * dpicked;
     }
 }
 

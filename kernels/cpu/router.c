@@ -3,31 +3,11 @@
  * bits on every instruction set, all else number by number.
  */
 #include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/row_exponentials_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/moe_internal.h"
 #include <math.h>
 #include <string.h>
-
-/* As wf_softmax: exp(x - max) * (1 / (sum of exp(x - max) in 16 lanes)). */
-static void route_softmax(const void *with, const float *x, float *y, int64_t n)
-{
-    const wf_simd *simd = with;
-    float max = simd->row_max(x, n);
-
-    simd->exp_scale(x, max, 1.0f / simd->sum_exp(x, max, n), y, n);
-}
-
-/* With e = exp(-|x|): 1 / (1 + e), or e / (1 + e) below zero. */
-static void route_sigmoid(const void *with, const float *x, float *y, int64_t n)
-{
-    const wf_simd *simd = with;
-
-    for (int64_t i = 0; i < n; i++)
-        y[i] = -fabsf(x[i]);
-    simd->exp_scale(y, 0, 1, y, n);
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (x[i] < 0 ? y[i] : 1) / (1 + y[i]);
-}
 
 #define T           float
 #define ROUTER_LOOP static

@@ -101,14 +101,15 @@ typedef struct wf_attention_rows {
  */
 typedef struct wf_attention_head {
     int64_t seq, dim; /* tokens; head size (any, fast for multiples of 16, of 32 where bf16) */
+    int64_t keys;     /* rows of k and v; seq, where the head is not bidirectional */
     bool bf16;
     /* NULL, or makes the bf16 products: a_row is 1 or 64, the distance of A's rows */
     void (*product)(const struct block_product *g, int64_t a_row);
-    const void *q, *k, *v; /* [seq, dim] */
+    const void *q, *k, *v; /* q [seq, dim], others [keys, dim] */
     int64_t q_stride, k_stride, v_stride;
     float scale;                 /* 1/sqrt(dim) */
     uint64_t dropout_key;        /* Philox key of attention dropout */
-    uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
+    uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * keys + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
     bool bidirectional;          /* every query sees all keys, not those up to its own alone */
     /* Bounds of keys where the head is not bidirectional: query i sees keys from[i] .. i alone,
@@ -116,6 +117,9 @@ typedef struct wf_attention_head {
        see wf_attention_from. */
     const int32_t *from; /* [seq] */
     int64_t window;
+    const float *mask; /* [keys], or NULL: keys whose number is 0 are seen by no query */
+    const float *bias; /* [seq][keys], or NULL: added to scores behind their scale */
+    float *dbias;      /* its gradient, or NULL where it is not wanted */
     /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
     int64_t first;
     wf_attention_rows rows; /* n may be 0 */
@@ -124,6 +128,12 @@ typedef struct wf_attention_head {
 static inline bool wf_attention_is_bounded(const wf_attention_head *head)
 {
     return head->from || head->window > 0;
+}
+
+/* Returns true where a query, or its part of a block, may see no key. */
+static inline bool wf_attention_may_be_empty(const wf_attention_head *head)
+{
+    return wf_attention_is_bounded(head) || head->mask || head->bias || head->keys == 0;
 }
 
 enum { WF_ATTENTION_GRAIN = 16 }; /* packed tokens and features come in whole vectors */
@@ -245,12 +255,14 @@ typedef struct wf_simd {
 
     float (*row_max)(const float *x, int64_t n);            /* -inf where n is 0 */
     float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one chunk */
+    float (*row_sum)(const float *x, int64_t n);            /* the same of the elements */
     void (*exp_scale)(const float *x, float max, float s, float *y,
                       int64_t n); /* exp(x-max)*s */
 
     /* Flash attention of one head: in blocks, the score matrix never whole. out [seq, dim],
-       lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
-    size_t (*attention_workspace)(int64_t seq, int64_t dim);
+       lse[i] = log sum_j exp(score), both 0 of a query that sees no key. `workspace` of
+       attention_workspace(keys, dim) bytes. */
+    size_t (*attention_workspace)(int64_t keys, int64_t dim);
     void (*attention)(const wf_attention_head *head, void *out, int64_t out_stride, float *lse,
                       void *workspace);
     /* The last token of so many query heads that share their keys and values: out[r] is the
@@ -260,14 +272,14 @@ typedef struct wf_simd {
     void (*attention_row)(const wf_attention_head *head, int64_t heads, void *out,
                           void *workspace);
     /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
-       over grouped heads: [padded seq][padded dim] (wf_attention_padded). */
-    size_t (*attention_grad_workspace)(int64_t seq, int64_t dim);
+       over grouped heads: [padded keys][padded dim] (wf_attention_padded). */
+    size_t (*attention_grad_workspace)(int64_t keys, int64_t dim);
     void (*attention_grad)(const wf_attention_head *head, const void *out, int64_t out_stride,
                            const float *lse, const void *dout, int64_t dout_stride, void *dq,
                            int64_t dq_stride, float *dk, float *dv, void *workspace);
     /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL. `to`
        is floats, or rounded to bf16. */
-    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+    void (*attention_unpack)(const float *packed, int64_t keys, int64_t dim, void *to,
                              int64_t stride, bool bf16);
 
     /* Decoupled weight decay (Loshchilov & Hutter 2019):

@@ -67,8 +67,51 @@ struct sum_job {
     const float *max;
     const int32_t *target;
     float *sum, *picked;
+    wf_label_weights weight;
     int64_t at[WF_MAX_CHUNKS + 1], start, size;
 };
+
+__device__ __forceinline__ float tree_of(const float *chunk)
+{
+    return ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
+           ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
+}
+
+/* Picks the target's logit of a row, with label smoothing beside a share of all, chunk by
+   chunk. All threads of the block call it. */
+template <class T>
+__device__ __forceinline__ void pick(const sum_job &a, int64_t r, const T *x, float *room)
+{
+    const int64_t v = a.target[r] - a.start;
+    const bool none = a.target[r] == WF_NO_TARGET;
+    const bool known = none || (a.target[r] >= 0 && a.target[r] < a.size);
+    const bool here = v >= 0 && v < a.l.n;
+    float chunk[WF_MAX_CHUNKS] = {};
+
+    if (a.weight.each != 0) {
+#pragma unroll
+        for (int l = 0; l < WF_MAX_CHUNKS; l++)
+            for (int64_t i = a.at[l] + threadIdx.x; i < a.at[l + 1]; i += WF_BLOCK)
+                chunk[l] += wf_get(x[i]);
+        __syncthreads(); /* room is read for the sum of exps until here */
+        wf_block_sum<WF_MAX_CHUNKS>(chunk, room);
+    }
+    if (threadIdx.x != 0)
+        return;
+    if (!known) {
+        a.picked[r] = NAN;
+    } else if (a.weight.each == 0 || none) {
+        a.picked[r] = here ? wf_get(x[v]) + 0.0f : 0.0f;
+    } else {
+#pragma unroll
+        for (int l = 0; l < WF_MAX_CHUNKS; l++) {
+            chunk[l] *= a.weight.each;
+            if (v >= a.at[l] && v < a.at[l + 1])
+                chunk[l] += a.weight.target * wf_get(x[v]);
+        }
+        a.picked[r] = tree_of(chunk);
+    }
+}
 
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(sum_job a)
 {
@@ -86,16 +129,9 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(sum_jo
                 chunk[l] += wf_exp_of(wf_get(x[i]) - max);
         }
         wf_block_sum<WF_MAX_CHUNKS>(chunk, room);
-        if (threadIdx.x == 0) {
-            int64_t v = a.target[r] - a.start;
-            bool none = a.target[r] == WF_NO_TARGET;
-            bool known = none || (a.target[r] >= 0 && a.target[r] < a.size);
-
-            a.sum[r] = none ? 0.0f
-                            : ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
-                                  ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
-            a.picked[r] = !known ? NAN : v >= 0 && v < a.l.n ? wf_get(x[v]) + 0.0f : 0.0f;
-        }
+        if (threadIdx.x == 0)
+            a.sum[r] = a.target[r] == WF_NO_TARGET ? 0.0f : tree_of(chunk);
+        pick(a, r, x, room);
     }
 }
 
@@ -104,6 +140,7 @@ struct grad_job {
     void *dx;
     const float *max, *dsum, *dpicked;
     const int32_t *target;
+    wf_label_weights weight;
     int64_t start;
 };
 
@@ -122,7 +159,9 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) grad_kernel(grad_
         auto one = [&](int64_t i, float logit) {
             float y = wf_exp_of(logit - max) * dsum;
 
-            return i == v ? y + dpicked : y;
+            if (a.weight.each != 0)
+                y += a.weight.each * dpicked;
+            return i == v ? y + a.weight.target * dpicked : y;
         };
 
         for (int64_t i = t; i < head; i += WF_BLOCK)
@@ -194,6 +233,7 @@ wf_status logit_sum(const wf_call *call, void *)
     a.target = (const int32_t *)call->in[2]->data;
     a.sum = (float *)call->out[0]->data;
     a.picked = (float *)call->out[1]->data;
+    a.weight = wf_label_weights_of(call);
     a.start = x->start[last];
     a.size = x->dim[last].size;
     if (wf_cuda_host_table->chunk_cuts(x, last, a.at) == 1)
@@ -218,6 +258,7 @@ wf_status logit_sum_grad(const wf_call *call, void *)
     a.target = (const int32_t *)call->in[2]->data;
     a.dsum = (const float *)call->in[3]->data;
     a.dpicked = (const float *)call->in[4]->data;
+    a.weight = wf_label_weights_of(call);
     a.start = x->start[x->ndim - 1];
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;

@@ -70,6 +70,14 @@ static int list_summed(const wf_call *call, const wf_signature *sig, int o, summ
     return n;
 }
 
+/* Returns true where the first summed dim is that of a mixture's experts, in an op that knows
+   them. */
+static bool sums_experts(const wf_call *call, const summed *first)
+{
+    return (call->op->flags & WF_OP_EXPERTS) && first->operand == call->in[0] &&
+           first->operand->dim[first->dim].chunks == WF_CHUNKS_EXPERTS;
+}
+
 /* Which of them has chunks; in a sum of terms each has its own. */
 static void give_chunks(const wf_call *call, int n, summed *list)
 {
@@ -83,8 +91,7 @@ static void give_chunks(const wf_call *call, int n, summed *list)
     }
     if (call->op->flags & WF_OP_TERMS)
         return;
-    if (list[0].dim == 0 &&
-        (dims[0].chunks == WF_CHUNKS_EACH || dims[0].chunks == WF_CHUNKS_EXPERTS)) {
+    if (list[0].dim == 0 && (dims[0].chunks == WF_CHUNKS_EACH || sums_experts(call, list))) {
         list[0].chunks = dims[0].size;
         return;
     }
@@ -245,7 +252,7 @@ void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
     unsigned before = 0;
 
     if (!wf_context_exact(call->ctx) || wf_context_inexact(call->ctx) ||
-        (call->op->flags & WF_OP_SELECT))
+        (call->op->flags & (WF_OP_SELECT | WF_OP_COUNTS)))
         return;
     for (int i = 0; i < call->n_in; i++)
         before |= call->in[i]->layout ? call->in[i]->layout->sum : 0;

@@ -204,6 +204,18 @@ WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_la
                            wf_tensor **y);
 
 /**
+ * wf_border_over - makes a border on several axes, a bit each, whose gradients are moved on all
+ * of them, the innermost first where they are sums
+ *
+ * @param via  what is moved in place of x: x after earlier moves, which it shares with other
+ *             uses; x itself where there is none
+ * Errors:     as wf_border
+ */
+WF_API wf_status wf_border_over(unsigned axes, int count, wf_tensor *const *x,
+                                wf_tensor *const *via, const wf_layout *const *to,
+                                wf_tensor **y);
+
+/**
  * wf_border_handle - makes a second handle on the result y of a border on `axis` of x: y's
  * data, with a gradient of its own
  *

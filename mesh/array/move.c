@@ -297,8 +297,8 @@ static void drop_move(wf_move *move)
     wf_blocks_give(wf_context_blocks(move->ctx), move, move_bytes(move->count));
 }
 
-static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
-                      const wf_layout *const *to, bool background, bool shares)
+static wf_move *open(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                     const wf_layout *const *to, bool background, bool shares)
 {
     wf_move *move;
     item *first;
@@ -328,6 +328,16 @@ static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     return NULL;
 }
 
+static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, bool background, bool shares)
+{
+    const wf_trace_mark begun = wf_context_host_begin(ctx);
+    wf_move *move = open(ctx, count, x, to, background, shares);
+
+    wf_context_host_end(ctx, begun, "redistribution");
+    return move;
+}
+
 wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                        const wf_layout *const *to)
 {
@@ -346,14 +356,11 @@ wf_status wf_move_border(wf_context *ctx, int64_t count, wf_tensor *const *x,
     return wf_move_end(begin(ctx, count, x, to, false, true), y);
 }
 
-wf_status wf_move_end(wf_move *move, wf_tensor **y)
+static void end(wf_move *move, wf_tensor **y)
 {
+    wf_context *ctx = move->ctx;
     wf_status status;
-    wf_context *ctx;
 
-    if (!move)
-        return WF_EINVAL; /* the reason is in the context */
-    ctx = move->ctx;
     move->background = false;
     while (move->pending) {
         item *first;
@@ -375,5 +382,17 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
         }
     }
     drop_move(move);
+}
+
+wf_status wf_move_end(wf_move *move, wf_tensor **y)
+{
+    wf_context *ctx = move ? move->ctx : NULL;
+    wf_trace_mark begun;
+
+    if (!move)
+        return WF_EINVAL; /* the reason is in the context */
+    begun = wf_context_host_begin(ctx);
+    end(move, y);
+    wf_context_host_end(ctx, begun, "redistribution");
     return wf_context_status(ctx);
 }

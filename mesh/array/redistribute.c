@@ -3,29 +3,41 @@
  * tape, and their gradients, which move back.
  */
 #include "mesh/array/move_internal.h"
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The layouts that the gradient of a border goes back to. */
 typedef struct border {
     const wf_layout *from[WF_MAX_OUTPUTS];
     int ndim[WF_MAX_OUTPUTS];
-    int axis; /* the one that it moves, or -1 for all */
+    unsigned axes; /* those that it moves, a bit each, or 0 for all */
 } border;
+
+/* Returns `layout`, but split on these axes as `like` is, by dims that are `behind` further on
+   there. */
+static const wf_layout *as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
+                              const wf_layout *layout, int behind)
+{
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (axes >> axis & 1)
+            layout = wf_layout_whole(mesh, layout, axis);
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++) {
+        int dim = axes >> axis & 1 ? wf_layout_split_dim(like, axis) : -1;
+
+        layout = dim < 0 ? layout : wf_layout_split(mesh, layout, dim + behind, axis);
+    }
+    return layout;
+}
 
 /* Returns the layout to which a gradient goes: the dual of that of x, on the border's axes.
    That of a vector may have a row per sequence in front of its dim. */
 static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
 {
     wf_mesh *mesh = wf_mesh_of(grad->ctx);
-    const wf_layout *to;
-    int dim;
 
-    if (b->axis < 0)
+    if (!b->axes)
         return wf_layout_dual(mesh, b->from[i]);
-    to = wf_layout_whole(mesh, grad->layout, b->axis);
-    dim = wf_layout_split_dim(b->from[i], b->axis);
-    return dim < 0 ? to : wf_layout_split(mesh, to, dim + grad->ndim - b->ndim[i], b->axis);
+    return as_on(mesh, b->axes, b->from[i], grad->layout, grad->ndim - b->ndim[i]);
 }
 
 static bool has_rows(const wf_tensor *grad, const border *b, int i)
@@ -63,10 +75,18 @@ static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **gra
     return WF_OK;
 }
 
-static wf_status redistribute(int axis, bool shares, int count, wf_tensor *const *x,
-                              const wf_layout *const *to, wf_tensor **y);
+/* A redistribution that is asked for. */
+typedef struct request {
+    unsigned axes; /* as in border */
+    bool shares;   /* results may be memory that members of a group share: they are only read */
+    int count;
+    wf_tensor *const *x, *const *via; /* recorded; moved in its place */
+    const wf_layout *const *to;
+} request;
 
-/* A border on one axis hands rows on where a leaf or another border takes them. */
+static wf_status redistribute(const request *r, wf_tensor **y);
+
+/* A border on some axes hands rows on where a leaf or another border takes them. */
 static void border_backward(wf_gradient *g)
 {
     const border *b = g->attr;
@@ -79,11 +99,11 @@ static void border_backward(wf_gradient *g)
             at[n] = i;
             x[n++] = g->dout[i];
         }
-    if (b->axis < 0 && sum_rows(b, n, at, x) != WF_OK)
+    if (!b->axes && sum_rows(b, n, at, x) != WF_OK)
         return;
     for (int i = 0; i < n; i++)
         to[i] = gradient_layout(x[i], b, at[i]);
-    if (n && redistribute(-1, b->axis >= 0, n, x, to, y) == WF_OK)
+    if (n && redistribute(&(request){0, b->axes != 0, n, x, x, to}, y) == WF_OK)
         for (int i = 0; i < n; i++)
             g->din[at[i]] =
                 g->summed[at[i]] && has_rows(y[i], b, at[i]) ? sum_sequences(y[i]) : y[i];
@@ -125,99 +145,130 @@ static wf_context *operands_ready(int count, wf_tensor *const *x)
     return x[0]->ctx;
 }
 
-/* Without the axis both are alike, and with it they are that and the axis behind it. */
-static bool differ_on(wf_mesh *mesh, int axis, const wf_layout *from, const wf_layout *to)
+/* Returns true where these axes are the innermost of each dim, in the order of the mesh. */
+static bool are_innermost(const wf_layout *layout, unsigned axes)
 {
-    const wf_layout *rest = wf_layout_whole(mesh, from, axis);
-    const wf_layout *of[] = {from, to};
+    for (int d = 0; d < WF_MAX_DIMS; d++) {
+        int axis[WF_MAX_AXES], n = wf_layout_dim_axes(layout, d, axis), last = -1;
 
-    for (int i = 0; i < 2; i++) {
-        int dim = wf_layout_split_dim(of[i], axis);
-
-        if (rest != wf_layout_whole(mesh, of[i], axis) ||
-            (dim >= 0 && wf_layout_split(mesh, rest, dim, axis) != of[i]))
-            return false;
+        for (int i = 0; i < n; i++) {
+            if (axes >> axis[i] & 1 ? axis[i] < last : last >= 0)
+                return false;
+            last = axes >> axis[i] & 1 ? axis[i] : last;
+        }
     }
     return true;
 }
 
-static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *const *x,
-                            const wf_layout *const *to)
+/* Without the axes both are alike, and with them they are that and the axes behind it. */
+static bool differ_on(wf_mesh *mesh, unsigned axes, const wf_layout *from, const wf_layout *to)
 {
-    char a[192], b[192];
+    return as_on(mesh, axes, NULL, from, 0) == as_on(mesh, axes, NULL, to, 0) &&
+           are_innermost(from, axes) && are_innermost(to, axes);
+}
 
-    if (!wf_mesh_has_axis(wf_mesh_of(ctx), axis))
-        return wf_context_status(ctx);
-    for (int i = 0; i < count; i++)
-        if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
+/* The names of axes, "ep and tp", for an error. */
+static char *print_axes(const wf_mesh *mesh, unsigned axes, char *text, size_t size)
+{
+    size_t n = 0;
+
+    text[0] = 0;
+    for (int axis = 0; axis < wf_mesh_axes(mesh) && n < size; axis++)
+        if (axes >> axis & 1)
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n ? " and " : "",
+                                  wf_mesh_axis_name(mesh, axis));
+    return text;
+}
+
+static wf_status check_axes(wf_context *ctx, const request *r)
+{
+    char a[192], b[192], axes[96];
+
+    for (int i = 0; i < r->count; i++)
+        if (wf_layout_fits(ctx, r->to[i], r->x[i]->ndim) != WF_OK)
             return wf_context_status(ctx);
-        else if (to[i] != x[i]->layout &&
-                 !differ_on(wf_mesh_of(ctx), axis, x[i]->layout, to[i]))
+        else if (r->axes && r->to[i] != r->x[i]->layout &&
+                 !differ_on(wf_mesh_of(ctx), r->axes, r->x[i]->layout, r->to[i]))
             return wf_fail(ctx, WF_ELAYOUT,
                            "a border on axis %s alone: tensor %d is %s and is to be %s, which "
                            "moves it on other axes too; take wf_redistribute, or a border for "
                            "each axis, the innermost first",
-                           wf_mesh_axis_name(wf_mesh_of(ctx), axis), i,
-                           wf_layout_print(x[i]->layout, a, sizeof a),
-                           wf_layout_print(to[i], b, sizeof b));
+                           print_axes(wf_mesh_of(ctx), r->axes, axes, sizeof axes), i,
+                           wf_layout_print(r->x[i]->layout, a, sizeof a),
+                           wf_layout_print(r->to[i], b, sizeof b));
     return WF_OK;
 }
 
-/* Redistributes and records. shares: the results may be memory that members of a group share,
-   since they are only read. */
-static wf_status redistribute(int axis, bool shares, int count, wf_tensor *const *x,
-                              const wf_layout *const *to, wf_tensor **y)
+static wf_status nothing(int count, wf_tensor **y, wf_status status)
 {
-    wf_call call = {.op = &border_op, .n_in = count, .n_out = count};
-    wf_context *ctx = operands_ready(count, x);
-    border b = {.axis = axis};
+    memset(y, 0, (size_t)count * sizeof *y);
+    return status;
+}
 
-    if (!ctx) {
-        wf_status status = count > 0 && x[0] ? wf_context_status(x[0]->ctx) : WF_EINVAL;
+static wf_status redistribute(const request *r, wf_tensor **y)
+{
+    wf_call call = {.op = &border_op, .n_in = r->count, .n_out = r->count};
+    wf_context *ctx = operands_ready(r->count, r->x);
+    wf_tensor *via[WF_MAX_OUTPUTS];
+    border b = {.axes = r->axes};
+    size_t bytes = (size_t)r->count * sizeof *y;
 
-        memset(y, 0, (size_t)count * sizeof *y);
-        return status;
-    }
-    memcpy(call.in, x, (size_t)count * sizeof *x);
-    if (check_axis(ctx, axis, count, x, to) != WF_OK) {
-        memset(y, 0, (size_t)count * sizeof *y);
-        return wf_context_status(ctx);
-    }
-    if (wf_mesh_ranks(wf_mesh_of(ctx)) == 1 && (axis >= 0 || !wf_context_recording(ctx))) {
-        memcpy(y, call.in, (size_t)count * sizeof *y);
+    if (!ctx)
+        return nothing(r->count, y,
+                       r->count > 0 && r->x[0] ? wf_context_status(r->x[0]->ctx) : WF_EINVAL);
+    memcpy(call.in, r->x, bytes);
+    memcpy(via, r->via, bytes);
+    if (check_axes(ctx, r) != WF_OK)
+        return nothing(r->count, y, wf_context_status(ctx));
+    if (wf_mesh_ranks(wf_mesh_of(ctx)) == 1 && (r->axes || !wf_context_recording(ctx))) {
+        memcpy(y, via, bytes);
         return WF_OK;
     }
-    for (int i = 0; i < count; i++) {
-        b.from[i] = x[i]->layout;
-        b.ndim[i] = x[i]->ndim;
-        check_maximum(x[i], to[i]);
+    for (int i = 0; i < r->count; i++) {
+        b.from[i] = call.in[i]->layout;
+        b.ndim[i] = call.in[i]->ndim;
+        check_maximum(call.in[i], r->to[i]);
     }
-    if (wf_context_status(ctx) != WF_OK ||
-        (shares ? wf_move_border : wf_move_run)(ctx, count, call.in, to, call.out) != WF_OK) {
-        memset(y, 0, (size_t)count * sizeof *y);
-        return wf_context_status(ctx);
-    }
-    for (int i = 0; i < count; i++)
-        if (call.out[i] == call.in[i])
-            call.out[i] = wf_tensor_alias(call.in[i]);
+    if (wf_context_status(ctx) != WF_OK || (r->shares ? wf_move_border : wf_move_run)(
+                                               ctx, r->count, via, r->to, call.out) != WF_OK)
+        return nothing(r->count, y, wf_context_status(ctx));
+    for (int i = 0; i < r->count; i++)
+        if (call.out[i] == via[i])
+            call.out[i] = wf_tensor_alias(via[i]);
     call.ctx = ctx;
     call.attr = &b;
     call.attr_size = sizeof b;
     if (wf_context_status(ctx) == WF_OK)
         wf_tape_record(&call);
-    memcpy(y, call.out, (size_t)count * sizeof *y);
+    memcpy(y, call.out, bytes);
     return wf_context_status(ctx);
+}
+
+wf_status wf_border_over(unsigned axes, int count, wf_tensor *const *x, wf_tensor *const *via,
+                         const wf_layout *const *to, wf_tensor **y)
+{
+    return redistribute(&(request){axes, axes != 0, count, x, via, to}, y);
+}
+
+/* Returns the bit of an axis, 0 for -1 and for what is none, which is reported. */
+static unsigned bit_of(const wf_context *ctx, int axis)
+{
+    if (wf_mesh_of(ctx) && !wf_mesh_has_axis(wf_mesh_of(ctx), axis))
+        return 0;
+    return axis >= 0 ? 1u << axis : 0;
 }
 
 wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
                     wf_tensor **y)
 {
-    return redistribute(axis, axis >= 0, count, x, to, y);
+    unsigned axes = count > 0 && x[0] ? bit_of(x[0]->ctx, axis) : 0;
+
+    return redistribute(&(request){axes, axes != 0, count, x, x, to}, y);
 }
 
 wf_tensor *wf_border_handle(int axis, wf_tensor *x, wf_tensor *y)
 {
-    border b = {.axis = axis};
+    border b = {.axes = x ? bit_of(x->ctx, axis) : 0};
     wf_call call = {
         .op = &border_op, .n_in = 1, .in = {x}, .n_out = 1, .attr = &b, .attr_size = sizeof b};
 
@@ -243,7 +294,7 @@ void wf_keep_origin(wf_tensor *y, wf_tensor *x)
 wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *const *to,
                                wf_tensor **y)
 {
-    return redistribute(-1, false, count, x, to, y);
+    return redistribute(&(request){0, false, count, x, x, to}, y);
 }
 
 wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to)

@@ -264,6 +264,7 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
 {
     const wf_transport *t = comm->transport;
     wf_status status = wf_collective_check(comm, what, error);
+    wf_trace_mark begun;
     wf_pending *p;
 
     *pending = NULL;
@@ -283,10 +284,15 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
             sign(p);
         p->x->background = background && comm->size > 1;
         p->x->timed = comm->trace != NULL;
-        p->posted = comm->trace ? wf_trace_now() : 0;
+        begun = wf_trace_begin(comm->trace);
+        p->posted = begun.at;
         wf_comm_waits(comm, &p->what, p->sequence);
         status = p->path->begin(p, error);
         wf_comm_waits_no_more(comm);
+        wf_trace_end(comm->trace, begun,
+                     &(wf_trace_event){.kind = WF_TRACE_HOST,
+                                       .name = "begin collective",
+                                       .place = comm->name});
     }
     if (status != WF_OK) {
         wf_comm_ends(comm, &p->what, p->sequence, true);
@@ -326,19 +332,18 @@ static uint64_t message_of(const wf_pending *p)
 /* The transfer is what the transport says it is, or else the time from begin to end. Those of a
    group but its messages go one after the other: one that began while the last bytes of another
    were under way counts from when that was through. */
-static void trace(const wf_pending *p, int64_t waited)
+static void trace(const wf_pending *p, wf_trace_mark waits)
 {
     wf_comm *c = p->comm;
     wf_trace_event e = {.kind = WF_TRACE_WAIT,
                         .name = names[p->what.kind],
                         .place = c->name,
-                        .start = waited,
-                        .end = wf_trace_now(),
                         .bytes = received_bytes(p),
                         .message = message_of(p),
                         .begun = p->posted};
 
-    wf_trace_add(c->trace, &e);
+    wf_trace_end(c->trace, waits, &e);
+    e.end = wf_trace_now();
     e.kind = WF_TRACE_TRANSFER;
     e.message = 0;
     e.start = p->x->began ? p->x->began : p->posted;
@@ -354,17 +359,17 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
 {
     wf_pending **link;
     wf_status status;
-    int64_t start;
+    wf_trace_mark waits;
 
     if (!p)
         return wf_error_set(error, WF_EINVAL,
                             "wf_collective_end without a collective in flight");
-    start = p->posted ? wf_trace_now() : 0;
+    waits = wf_trace_begin(p->posted ? p->comm->trace : NULL);
     wf_comm_waits(p->comm, &p->what, p->sequence);
     status = p->path ? p->path->end(p, error) : WF_OK;
     wf_comm_waits_no_more(p->comm);
     if (p->posted && p->comm->trace && p->comm->size > 1)
-        trace(p, start);
+        trace(p, waits);
     wf_comm_ends(p->comm, &p->what, p->sequence, status != WF_OK);
     if (p->written && p->comm->oplog)
         p->comm->oplog->end(p->comm->oplog->self, p->written);

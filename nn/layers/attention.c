@@ -5,6 +5,7 @@
 #include "kernels/ops.h"
 #include "nn/cache.h"
 #include "nn/documents.h"
+#include "nn/layers/attention_internal.h"
 #include <math.h>
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
@@ -55,31 +56,44 @@ static const wf_nn_field fields[] = {
 static const wf_nn_type attention_type = {
     "attention", sizeof(wf_nn_attention), fields, forward, NULL, "qkv"};
 
-/* The options with the sizes that zeros stand for; false where they make no attention. */
-static bool complete(wf_context *ctx, wf_nn_attention_options *o)
+wf_status wf_nn_attention_complete(wf_context *ctx, wf_nn_attention_sizes *s, float dropout)
 {
-    bool whole = o->head_dim || o->heads < 1 || o->width % o->heads == 0;
+    bool whole = s->head_dim || s->heads < 1 || s->width % s->heads == 0;
 
-    if (o->kv_heads == 0)
-        o->kv_heads = o->heads;
-    if (o->head_dim == 0 && o->heads > 0)
-        o->head_dim = o->width / o->heads;
-    if (o->width < 1 || o->heads < 1 || o->kv_heads < 1 || o->head_dim < 0)
+    if (s->kv_heads == 0)
+        s->kv_heads = s->heads;
+    if (s->head_dim == 0 && s->heads > 0)
+        s->head_dim = s->width / s->heads;
+    if (s->width < 1 || s->heads < 1 || s->kv_heads < 1 || s->head_dim < 0)
         wf_fail(ctx, WF_EINVAL,
                 "attention of width %lld with %lld heads, %lld key-value heads and head size "
                 "%lld: each must be at least 1",
-                (long long)o->width, (long long)o->heads, (long long)o->kv_heads,
-                (long long)o->head_dim);
+                (long long)s->width, (long long)s->heads, (long long)s->kv_heads,
+                (long long)s->head_dim);
     else if (!whole)
         wf_fail(ctx, WF_EINVAL,
                 "width %lld is not a multiple of %lld heads: change one of them",
-                (long long)o->width, (long long)o->heads);
-    else if (o->heads % o->kv_heads)
+                (long long)s->width, (long long)s->heads);
+    else if (s->heads % s->kv_heads)
         wf_fail(ctx, WF_EINVAL,
                 "%lld heads cannot share %lld key-value heads: the second must divide the "
                 "first",
-                (long long)o->heads, (long long)o->kv_heads);
-    else if (o->rope_base > 0 && !o->rope_features && o->head_dim % 2)
+                (long long)s->heads, (long long)s->kv_heads);
+    else if (!(dropout >= 0 && dropout < 1))
+        wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1", (double)dropout);
+    return wf_context_status(ctx);
+}
+
+/* The options with the sizes that zeros stand for; false where they make no attention. */
+static bool complete(wf_context *ctx, wf_nn_attention_options *o)
+{
+    wf_nn_attention_sizes s = {o->width, o->heads, o->kv_heads, o->head_dim};
+
+    if (wf_nn_attention_complete(ctx, &s, o->dropout) != WF_OK)
+        return false;
+    o->kv_heads = s.kv_heads;
+    o->head_dim = s.head_dim;
+    if (o->rope_base > 0 && !o->rope_features && o->head_dim % 2)
         wf_fail(ctx, WF_EINVAL, "RoPE rotates pairs: head size %lld must be even",
                 (long long)o->head_dim);
     else if (o->rope_base > 0 &&
@@ -95,9 +109,6 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
             "a window of %lld tokens%s: it must be at least 1, of causal attention, or 0 for "
             "none",
             (long long)o->window, o->causal ? "" : " without causal");
-    else if (!(o->dropout >= 0 && o->dropout < 1))
-        wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
-                (double)o->dropout);
     return wf_context_status(ctx) == WF_OK;
 }
 

@@ -14,6 +14,12 @@ typedef struct wf_nn_loss {
     /* sequences of a rank whose logits are in memory at once; 0: the number that takes the
        least memory. No result depends on it */
     int64_t chunk;
+    /* terms of training, which evaluation and generation do not have. smoothing, 0 to below 1:
+       the target's share of it that all V tokens have alike, (1 - smoothing) * loss + smoothing
+       / V * (sum of the losses of all tokens as targets), as label_smoothing of
+       torch.nn.functional.cross_entropy. z, 0 or more: z * (log of the sum of the
+       exponentials)^2 (PaLM, Chowdhery et al. 2022) */
+    float smoothing, z;
 } wf_nn_loss;
 
 /**

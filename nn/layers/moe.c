@@ -1,6 +1,8 @@
 /* nn/layers/moe.c - a mixture of experts: router, experts, a shared one. */
 #include "nn/layers/moe.h"
+#include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
+#include "kernels/reshape.h"
 
 /* x behind "in" as the router takes it: its gradient is complete on each rank, that of experts
    a part of a sum. */
@@ -12,30 +14,50 @@ static wf_tensor *for_router(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
     return pair[1];
 }
 
+/* Returns what the shared expert makes of tokens, each times its gate. */
+static wf_tensor *shared_of(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
+{
+    wf_tensor *gate = NULL, *y;
+
+    if (m->shared_gate) {
+        gate = wf_linear(for_router(m, x, in), wf_nn_use(m, m->shared_gate));
+        gate = wf_nn_at(m, "gate", wf_sigmoid(gate));
+    }
+    y = wf_nn_call(m->shared, x);
+    return gate ? wf_mul(y, wf_broadcast_like(gate, y)) : y;
+}
+
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
-    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *y;
+    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *y;
 
     logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
-    wf_route(logits, NULL, &m->route, &weights, &index);
+    wf_route(logits, m->bias ? wf_nn_use(m, m->bias) : NULL, &m->route, &weights, &index);
     weights = wf_nn_at(m, "weights", weights);
-    y = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down), in,
-                   weights, index);
+    sent[0] = x;
+    sent[1] = in;
+    sent[2] = weights;
+    sent[3] = index;
+    wf_nn_at_many(m, "dispatch", 4, sent);
+    y = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down), sent[1],
+                   sent[2], sent[3]);
     y = wf_nn_at(m, "sum", y);
-    return m->shared ? wf_add(y, wf_nn_call(m->shared, x)) : y;
+    return m->shared ? wf_add(y, shared_of(m, x, in)) : y;
 }
 
 static const wf_nn_field fields[] = {
     {"router", WF_NN_PARAMETER, offsetof(wf_nn_moe, router), 0},
+    {"bias", WF_NN_PARAMETER, offsetof(wf_nn_moe, bias), 0},
     {"gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, gate), 0},
     {"up", WF_NN_PARAMETER, offsetof(wf_nn_moe, up), 0},
     {"down", WF_NN_PARAMETER, offsetof(wf_nn_moe, down), 0},
     {"shared", WF_NN_CHILD, offsetof(wf_nn_moe, shared), 0},
+    {"shared_gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, shared_gate), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type moe_type = {"moe", sizeof(wf_nn_moe),      fields, forward,
-                                    NULL,  "in router weights sum"};
+static const wf_nn_type moe_type = {
+    "moe", sizeof(wf_nn_moe), fields, forward, NULL, "in router weights dispatch sum gate"};
 
 static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
 {
@@ -51,6 +73,12 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
             "a mixture in which a token chooses %lld of %lld experts: it chooses 1 to "
             "all of them, and at most %d",
             (long long)o->route.k, (long long)o->experts, WF_ROUTE_MOST);
+    if (!(o->bias_step >= 0) || !(o->route.sequence_weight >= 0) || !(o->route.z_weight >= 0))
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a mixture whose bias is stepped by %g, with losses of balance of weights "
+            "%g and %g: none is below 0",
+            (double)o->bias_step, (double)o->route.sequence_weight, (double)o->route.z_weight);
     if (o->route.sigmoid && o->route.after)
         return wf_fail(ctx, WF_EINVAL,
                        "a mixture whose weights are a softmax over the chosen experts' logits "
@@ -74,6 +102,7 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
     float deviation = o->deviation > 0 ? o->deviation : 0.02f;
     float out = o->out_deviation > 0 ? o->out_deviation : deviation;
     const wf_dim router[] = {wf_dim_width(o->experts), wf_dim_width(o->width)};
+    const wf_dim gate[] = {wf_dim_width(1), wf_dim_width(o->width)};
     wf_nn_moe *m = check(ctx, o) == WF_OK ? wf_nn_new(ctx, &moe_type) : NULL;
 
     if (!m)
@@ -81,9 +110,18 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
     m->route = o->route;
     m->router = wf_nn_parameter_new(ctx, 2, router, true);
     wf_nn_init_normal(m->router, 0, deviation);
+    if (o->bias_step > 0) {
+        m->bias = wf_nn_parameter_new(ctx, 1, router, false);
+        if (m->bias)
+            m->bias->sign_step = o->bias_step;
+    }
     m->gate = matrices(ctx, o, o->hidden, o->width, deviation);
     m->up = matrices(ctx, o, o->hidden, o->width, deviation);
     m->down = matrices(ctx, o, o->width, o->hidden, out);
+    if (o->shared && o->shared_gate) {
+        m->shared_gate = wf_nn_parameter_new(ctx, 2, gate, true);
+        wf_nn_init_normal(m->shared_gate, 0, deviation);
+    }
     if (o->shared)
         m->shared = wf_nn_swiglu_mlp_new(ctx, &(wf_nn_mlp_options){.width = o->width,
                                                                    .hidden = o->shared,

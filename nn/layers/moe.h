@@ -13,7 +13,11 @@ typedef struct wf_nn_moe_options {
     int64_t experts;        /* their number */
     int64_t hidden;         /* features of each */
     int64_t shared;         /* features of an expert that all tokens take; 0: there is none */
-    wf_route_options route; /* the choice of experts */
+    bool shared_gate;       /* its output is multiplied with sigmoid(w x), a number a token */
+    wf_route_options route; /* the choice of experts, and losses of balance */
+    /* a bias chooses experts with their scores; each step adds +-bias_step to it, towards equal
+       loads. 0: there is none */
+    float bias_step;
     float deviation, out_deviation; /* as in wf_nn_mlp_options */
 } wf_nn_moe_options;
 
@@ -21,7 +25,9 @@ typedef struct wf_nn_moe {
     wf_nn_module base;
     wf_nn_parameter *router;           /* [experts, width] */
     wf_nn_parameter *gate, *up, *down; /* [experts, hidden, width], the last of it turned */
+    wf_nn_parameter *bias;             /* [experts], added to scores that choose; or NULL */
     wf_nn_mlp *shared;                 /* NULL: there is none */
+    wf_nn_parameter *shared_gate;      /* [1, width]; or NULL */
     wf_route_options route;
 } wf_nn_moe;
 
@@ -34,7 +40,9 @@ typedef struct wf_nn_moe {
  * the sum over experts is the tree of one rank. Every rank has the router whole.
  *
  * Points: "in" (x), "router" (x before and after "in", the second of which the router takes),
- *         "weights" (of the chosen experts), "sum" (over experts)
+ *         "weights" (of the chosen experts), "dispatch" (x before and after "in", the second of
+ *         which experts take, with weights and indices), "sum" (over experts), "gate" (of
+ *         the shared expert, if it has one: whole tokens, to be split as the residual stream)
  * Owner:  its parent
  * Errors: WF_EINVAL in the context (sizes below 1, a k that experts have not), WF_ENOMEM;
  *         result is then NULL

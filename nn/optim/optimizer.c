@@ -94,7 +94,7 @@ static bool keeps(const wf_nn_optimizer *o, int64_t i, int k)
     bool matrix = wf_nn_optimizer_is_matrix(o, i);
     int states = matrix ? row->matrix->states : row->states;
 
-    if (o->parameter[i]->frozen)
+    if (o->parameter[i]->frozen || o->parameter[i]->sign_step > 0)
         return false;
     if (k == WF_NN_STATES)
         return o->options.ema > 0;
@@ -264,6 +264,8 @@ static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *
     const wf_update u = update_of(o, i);
     int states = 0;
 
+    if (o->parameter[i]->sign_step > 0)
+        return wf_nn_sign_update(t, grad, o->parameter[i]->sign_step);
     if (wf_nn_optimizer_is_matrix(o, i))
         return update_matrix(o, i, t, grad);
     if (o->row->update)

@@ -171,6 +171,15 @@ WF_API const char *wf_par_checkpoint_option(const wf_par_checkpoint *checkpoint,
 WF_API wf_status wf_par_checkpoint_load(wf_par_trainer *trainer,
                                         const wf_par_checkpoint *checkpoint, wf_error *error);
 
+/** wf_par_checkpoint_load_fresh - loads the parameters and the number of steps alone into a
+ * trainer that has made none: its optimizer begins anew, bias corrections and moving average as
+ * well, and may be another one; another part of the model may be frozen. Checks all files
+ * against their checksums. Otherwise as wf_par_checkpoint_load, but for a checkpoint of
+ * WF_PAR_SAVE_LOCAL, which it refuses. */
+WF_API wf_status wf_par_checkpoint_load_fresh(wf_par_trainer *trainer,
+                                              const wf_par_checkpoint *checkpoint,
+                                              wf_error *error);
+
 /** wf_par_checkpoint_parameters - returns the number of its parameters;
  * wf_par_checkpoint_fits - checks that they are those of a model, by name and shape, before
  * anything is materialised: else WF_EINVAL. */
@@ -193,6 +202,13 @@ WF_API wf_status wf_par_checkpoint_fits(wf_nn_module *model,
 WF_API wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
                                               const wf_par_checkpoint *checkpoint,
                                               wf_error *error);
+
+/** wf_par_checkpoint_load_average - loads the moving average of the weights in their place
+ * (.ema of the optimizer); of what was frozen the weights. Otherwise as
+ * wf_par_checkpoint_load_model. Errors: its own; WF_EINVAL: there is no average */
+WF_API wf_status wf_par_checkpoint_load_average(wf_par *par, wf_nn_module *model,
+                                                const wf_par_checkpoint *checkpoint,
+                                                wf_error *error);
 
 /**
  * wf_par_checkpoint_verify - checks every byte of a checkpoint against its checksums

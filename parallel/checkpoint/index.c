@@ -268,6 +268,8 @@ static wf_status parse_numbers(const wf_json_source *s, wf_index *index)
     if (status == WF_OK)
         status = wf_json_int(s, "skipped", 0, index->step, &none, &index->skipped);
     if (status == WF_OK)
+        status = wf_json_int(s, "fresh", 0, index->step, &none, &index->fresh);
+    if (status == WF_OK)
         status = wf_json_int(s, "sequences", 0, most_bytes, NULL, &index->sequences);
     if (status == WF_OK)
         status = wf_json_checksum(s, "digest", &index->digest);

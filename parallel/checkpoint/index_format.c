@@ -103,6 +103,8 @@ static json_t *describe(const wf_index *index)
                        describe_mesh(&index->mesh), "options", options, "tensors", tensors);
     if (index->skipped)
         json_object_set_new(object, "skipped", json_integer(index->skipped));
+    if (index->fresh)
+        json_object_set_new(object, "fresh", json_integer(index->fresh));
     return object;
 }
 

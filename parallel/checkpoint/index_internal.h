@@ -11,8 +11,9 @@
  *      "tensors": [{"path": "block.0.attn.qkv.q.weight", "kinds": ["", "m", "v"],
  *                   "shape": [64, 64], "grain": [16, 1], "layout": [["tp", "shard"], []]}, ..]}
  *
- * "skipped": 3 behind "step" where steps were skipped. On a mesh with an axis "pp" a tensor has
- * "pp": 3, the coordinate on it of the ranks that wrote it.
+ * "skipped": 3 behind "step" where steps were skipped, "fresh": 100 where the optimizer's state
+ * was new after step 100 (wf_par_checkpoint_load_fresh). On a mesh with an axis "pp" a tensor
+ * has "pp": 3, the coordinate on it of the ranks that wrote it.
  *
  * Which rank holds which part follows from mesh, shape, grain and layout (parts.h); tensor i of
  * the list is number i for wf_saved_writer. Kinds: "" is the parameter, "m" and "v" are
@@ -54,6 +55,7 @@ typedef struct wf_index {
     wf_index_kind kind;
     int64_t step;      /* the last one that is done */
     int64_t skipped;   /* steps among them without an update */
+    int64_t fresh;     /* the step after which the optimizer's state was new */
     int64_t sequences; /* so many of the data are done: the position to go on from */
     uint64_t digest;
     int64_t files, bytes;    /* data files, and what they weigh together */

@@ -13,6 +13,7 @@
 #include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
 #include "core/files/checksum_internal.h"
+#include "parallel/checkpoint/contents.h"
 #include "parallel/checkpoint/load_internal.h"
 #include "parallel/checkpoint/state_internal.h"
 #include "parallel/shard/unshard_internal.h"
@@ -252,13 +253,22 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     if (status == WF_OK && !l.as_saved)
         status = check_digest(&l, digest);
     if (status == WF_OK)
-        wf_par_trainer_restored(trainer, checkpoint->index.step, checkpoint->index.skipped);
+        wf_par_trainer_restored(trainer, checkpoint->index.step, checkpoint->index.skipped,
+                                checkpoint->index.fresh);
     wf_state_close(&state);
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
 }
 
+/* Returns the state of a parameter that is read in place of its value: the average, if it is
+   asked for and there, since what was frozen has none. */
+static int kind_of(const wf_index_tensor *t, bool average)
+{
+    return average && t->kinds & 1u << WF_PAR_SAVED_EMA ? WF_PAR_SAVED_EMA : 0;
+}
+
 /* The parameters of a model, as far as this rank holds them. */
-static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **parameter)
+static wf_status read_model(loader *l, int64_t count, wf_nn_parameter *const *parameter,
+                            bool average)
 {
     wf_reader reader;
     wf_status status = wf_reader_open(&reader, l->from, l->error);
@@ -275,16 +285,31 @@ static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **paramete
         if (wf_tensor_is_fake(t) || !wf_part_count(&part))
             continue; /* nothing of it is here */
         x = wf_data_write_f32(t, &view);
-        status = x ? wf_reader_read(&reader, saved, 0, &part, x, l->error)
-                   : wf_error_set(l->error, WF_ENOMEM, "no memory to load a tensor");
+        status =
+            x ? wf_reader_read(&reader, saved, kind_of(&l->from->index.tensor[saved], average),
+                               &part, x, l->error)
+              : wf_error_set(l->error, WF_ENOMEM, "no memory to load a tensor");
         wf_data_close(&view);
     }
     wf_reader_close(&reader);
     return status;
 }
 
-wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
-                                       const wf_par_checkpoint *checkpoint, wf_error *error)
+/* Checks that a checkpoint has a moving average. */
+static wf_status check_average(const wf_par_checkpoint *from, wf_error *error)
+{
+    for (int64_t i = 0; i < from->index.count; i++)
+        if (kind_of(&from->index.tensor[i], true))
+            return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "%s has no moving average of the weights: its run kept none (.ema of "
+                        "the optimizer)",
+                        from->path);
+}
+
+static wf_status load_parameters(wf_par *par, wf_nn_module *model,
+                                 const wf_par_checkpoint *checkpoint, bool average,
+                                 wf_error *error)
 {
     wf_error mine = {WF_OK, ""};
     loader l = {.from = checkpoint, .error = &mine};
@@ -294,7 +319,8 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
 
     if (parameter)
         count = wf_state_kept(count, parameter);
-    wf_load_fits_parameters(checkpoint, count, parameter, &mine);
+    if (wf_load_fits_parameters(checkpoint, count, parameter, &mine) == WF_OK && average)
+        check_average(checkpoint, &mine);
     status = wf_agree(par, 0, NULL, &mine);
     if (status == WF_OK)
         status = check_headers(&l, par);
@@ -303,10 +329,38 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
     if (status == WF_OK) {
         wf_par_models_change(par);
         wf_comm_at_files(wf_mesh_world(par->mesh), true);
-        read_model(&l, count, parameter);
+        read_model(&l, count, parameter, average);
         wf_comm_at_files(wf_mesh_world(par->mesh), false);
         status = wf_agree(par, 0, NULL, &mine);
     }
     free(parameter);
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
+}
+
+wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
+                                       const wf_par_checkpoint *checkpoint, wf_error *error)
+{
+    return load_parameters(par, model, checkpoint, false, error);
+}
+
+wf_status wf_par_checkpoint_load_average(wf_par *par, wf_nn_module *model,
+                                         const wf_par_checkpoint *checkpoint, wf_error *error)
+{
+    return load_parameters(par, model, checkpoint, true, error);
+}
+
+wf_status wf_par_checkpoint_load_fresh(wf_par_trainer *trainer,
+                                       const wf_par_checkpoint *checkpoint, wf_error *error)
+{
+    const wf_index *index = &checkpoint->index;
+
+    if (index->kind == WF_INDEX_LOCAL)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s was saved as local, and parameters alone are taken of "
+                            "checkpoints that fit any layout: load it whole, and save it as "
+                            "sharded",
+                            checkpoint->path);
+    if (load_parameters(trainer->par, trainer->model, checkpoint, false, error) == WF_OK)
+        wf_par_trainer_restored(trainer, index->step, 0, index->step);
+    return error->code;
 }

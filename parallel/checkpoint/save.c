@@ -104,6 +104,7 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
         return NULL;
     }
     s->par = par;
+    s->trainer = trainer;
     s->options = *options;
     s->dir = strdup(options->dir);
     s->calls = &wf_system_files;
@@ -234,6 +235,9 @@ wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
             " is still being written: wf_par_saver_finish comes before the next",
             s->step);
     s->step = step;
+    s->state.index.step = step;
+    s->state.index.skipped = wf_par_trainer_skipped(s->trainer);
+    s->state.index.fresh = wf_par_trainer_fresh(s->trainer);
     if (!keep_options(s))
         wf_error_set(&short_of, WF_ENOMEM, "no memory for the options of a checkpoint");
     if (s->staging && !wf_context_dry_run(s->par->ctx))

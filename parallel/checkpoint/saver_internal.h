@@ -40,6 +40,7 @@ typedef struct wf_save_stage {
 
 struct wf_par_saver {
     wf_par *par;
+    const wf_par_trainer *trainer; /* the one that is saved */
     wf_par_save_options options;
     char *dir;
     char *moved; /* rank 0: where that is now, if elsewhere; NULL */

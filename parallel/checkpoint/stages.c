@@ -180,7 +180,7 @@ static wf_index index_of(const wf_par_saver *s)
     wf_index index = s->state.index;
 
     index.step = s->step;
-    index.sequences = s->step * s->state.trained.global_batch;
+    index.sequences = wf_par_trainer_sequences(s->trainer, s->step);
     index.digest = s->total[WF_SUM_DIGEST];
     index.files = (int64_t)s->total[WF_SUM_FILES];
     index.bytes = (int64_t)s->total[WF_SUM_BYTES];
@@ -203,7 +203,7 @@ wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
     if (status != WF_OK)
         return status;
     index = index_of(s);
-    keep.began = wf_nn_optimizer_began(s->state.trained.optimizer);
+    keep.began = wf_nn_optimizer_began(s->state.trained.optimizer) + s->state.index.fresh;
     keep.saved = s->published;
     keep.count = s->published_count + 1;
     status = wf_ckpt_enter(&place, &s->folder, s->step, s->mark, error);

@@ -53,7 +53,7 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
     bool adapted = wf_par_is_adapted(t.count, t.parameter);
     int64_t kept = 0;
 
-    *s = (wf_state){.trained = t, .index.skipped = wf_par_trainer_skipped(trainer)};
+    *s = (wf_state){.trained = t};
     s->tensor = calloc((size_t)t.count + 1, sizeof *s->tensor);
     s->index.tensor = calloc((size_t)t.count + 1, sizeof *s->index.tensor);
     s->parameter = calloc((size_t)t.count + 1, sizeof *s->parameter);

@@ -1,5 +1,6 @@
 /* parallel/generate/model.c - a model by the path that a user gives; see the header. */
 #include "parallel/generate/model.h"
+#include "core/files/input.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/shard/materialize.h"
 #include <dirent.h>
@@ -55,10 +56,15 @@ static const char a_model[] =
 /* Refuses a path that cannot be a model. */
 static wf_status check_path(const char *path, wf_error *error)
 {
+    const char *pointer = wf_input_pointer_at(path);
+    char why[1400];
     struct stat s;
 
     if (stat(path, &s) != 0)
-        return wf_error_set(error, WF_EIO, "%.3000s: %s: %s", path, strerror(errno), a_model);
+        return wf_error_set(error, WF_EIO, "%.3000s: %s: %s", path,
+                            wf_input_why_not(path, why, sizeof why), a_model);
+    if (pointer)
+        return wf_error_set(error, WF_EDATA, "%.3000s %s", path, pointer);
     if (!S_ISDIR(s.st_mode))
         return wf_error_set(error, WF_EIO, "%.3000s is a file: %s", path, a_model);
     return WF_OK;
@@ -67,11 +73,16 @@ static wf_status check_path(const char *path, wf_error *error)
 /* A folder without a checkpoint may have a file that is to become a model. */
 static wf_status check_folder(const char *path, wf_error *error)
 {
-    char config[4200], gguf[256];
+    char config[4200], gguf[256], inside[4400];
+    const char *pointer;
     struct stat s;
 
     snprintf(config, sizeof config, "%.4000s/config.json", path);
     find_gguf(path, gguf, sizeof gguf);
+    snprintf(inside, sizeof inside, "%.4000s/%s", path, gguf);
+    pointer = *gguf && stat(config, &s) != 0 ? wf_input_pointer_at(inside) : NULL;
+    if (pointer)
+        return wf_error_set(error, WF_EDATA, "%.3000s %s", inside, pointer);
     if (*gguf && stat(config, &s) != 0)
         return wf_error_set(error, WF_EIO,
                             "%.3000s is no model, but has one as GGUF, %s: make it a folder by "
@@ -198,7 +209,8 @@ static wf_status load(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
         return wf_par_pretrained_load(par, model, m->path);
     if (load_base(m, par, model) != WF_OK)
         return wf_context_status(wf_par_context(par));
-    if (wf_par_checkpoint_load_model(par, &model->base, m->checkpoint, &error) != WF_OK)
+    if ((m->average ? wf_par_checkpoint_load_average : wf_par_checkpoint_load_model)(
+            par, &model->base, m->checkpoint, &error) != WF_OK)
         wf_fail(wf_par_context(par), error.code, "%s", error.text);
     return wf_context_status(wf_par_context(par));
 }

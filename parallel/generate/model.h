@@ -23,6 +23,8 @@ typedef struct wf_gen_model {
     uint64_t seed;    /* seed of a checkpoint's run */
     /* a checkpoint's run had its base in 4 bits, for which its adapters were trained */
     bool nf4;
+    /* set by the caller: the moving average of a checkpoint's weights is loaded */
+    bool average;
     /* NULL, or the folder of the base model, in place of the one that the run names */
     const char *base;
     /* a folder with the model's other files (tokenizer, chat template), or "" */

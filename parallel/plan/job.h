@@ -24,7 +24,8 @@ typedef struct wf_par_running {
     const struct wf_par_job *job;
     wf_par *par;
     wf_nn_module *model;
-    wf_par_trainer *trainer; /* NULL: of a job without steps */
+    wf_par_trainer *trainer;         /* NULL: of a job without steps */
+    const wf_par_pipeline *pipeline; /* the job's, made; NULL: none */
     void *own;     /* for the hooks, NULL at first: what the rank keeps between them */
     int64_t steps; /* done so far: 0 in `begin`, then from a checkpoint, or lost ranks, on */
     /* Asks all ranks, in the same place, whether the run is to stop; its argument is the

@@ -29,6 +29,8 @@ typedef struct wf_plan_options {
     size_t limit;
     /* NULL, or what writes down the ops, collectives and messages of the last step */
     const wf_oplog *oplog;
+    /* NULL, or the file of a picture of the last step's memory (wf_memory_timeline_write) */
+    const char *memory_timeline;
 } wf_plan_options;
 
 /**

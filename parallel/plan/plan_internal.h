@@ -10,7 +10,8 @@ typedef struct wf_planned {
     int64_t steps; /* the last one is reported; 0: none is made */
     wf_plan_options options;
     wf_par_pipeline *pipeline;
-    wf_par_profile *profile; /* NULL, or what writes down what actions take */
+    wf_par_profile *profile;           /* NULL, or what writes down what actions take */
+    struct wf_memory_timeline *memory; /* NULL, or what draws the last step's */
     wf_plan *plan;
 } wf_planned;
 

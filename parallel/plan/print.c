@@ -189,6 +189,8 @@ wf_status wf_plan_print(const wf_plan_request *options, FILE *out, wf_error *err
             print_batch(out, &o, options, found);
         if (wf_plan_report_write(p, out, error) == WF_OK)
             write_traces(&o, options->rank_given, out, error);
+        if (error->code == WF_OK && o.memory_timeline)
+            wf_plan_request_draw(&o, error);
     }
     wf_stage_plans_close(&p->stages);
     free(p);

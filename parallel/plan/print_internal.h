@@ -7,7 +7,7 @@
 #include "parallel/plan/search_internal.h"
 #include "parallel/plan/stages_internal.h"
 
-enum { WF_PLAN_STRATEGIES = 16 };
+enum { WF_PLAN_STRATEGIES = 64 };
 
 /* The same step under another strategy, with what else a run of that strategy chooses by
    itself. */

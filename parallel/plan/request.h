@@ -62,6 +62,7 @@ typedef struct wf_plan_request {
     FILE *notes;        /* lines beside a plan: it is not exact, it takes long; NULL: nowhere */
     const char *json;   /* file of the plan as JSON; NULL: none */
     const char *chakra; /* folder of execution traces; NULL: none */
+    const char *memory_timeline; /* file of a picture of the step's memory; NULL: none */
 } wf_plan_request;
 
 /**

@@ -7,6 +7,9 @@
 
 /* Plans the step of any rank, whose ops, collectives and messages are written down. Errors:
    those of wf_plan_step */
+/* Draws the memory of its rank over a step, into request->memory_timeline. */
+wf_status wf_plan_request_draw(const wf_plan_request *request, wf_error *error);
+
 wf_status wf_plan_request_oplog(const wf_plan_request *request, int rank, const wf_oplog *oplog,
                                 wf_plan *plan, wf_error *error);
 

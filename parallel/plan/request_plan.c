@@ -23,6 +23,14 @@ bool wf_plan_request_serves(const wf_plan_request *r, wf_plan *plan)
            (!*plan->inexact || r->job.mesh.exact_off);
 }
 
+wf_status wf_plan_request_draw(const wf_plan_request *r, wf_error *error)
+{
+    wf_plan plan;
+
+    return plan_with(r, (int)r->rank, &(wf_plan_options){.memory_timeline = r->memory_timeline},
+                     &plan, error);
+}
+
 wf_status wf_plan_request_oplog(const wf_plan_request *r, int rank, const wf_oplog *oplog,
                                 wf_plan *plan, wf_error *error)
 {

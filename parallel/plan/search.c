@@ -309,7 +309,8 @@ wf_search *wf_search_made(const wf_plan_request *options, wf_error *error)
         wf_error_set(error, WF_EINVAL, "a search has no times without .machine: give one");
         return NULL;
     }
-    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp) {
+    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp ||
+        options->job.mesh.ep > options->tp) {
         wf_error_set(error, WF_EINVAL,
                      "a search lays ranks out over axes pp, dp and tp, and this mesh has "
                      "another one: plan its layouts one by one");

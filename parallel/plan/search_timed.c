@@ -111,23 +111,6 @@ static wf_sim_term term_of(const wf_oplog_move *what)
     return WF_SIM_REDUCE;
 }
 
-/* Lists the axes of a mesh: those that are named, or the ones that stand for pp, dp and tp. */
-static wf_status list_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES + 1],
-                           wf_error *error)
-{
-    int replicate, shard, n = 0;
-
-    for (; o->axes && o->axes[n].name; n++)
-        axes[n] = o->axes[n];
-    if (o->axes || wf_par_axes(o, &replicate, &shard, error) != WF_OK)
-        return error->code;
-    axes[0] = (wf_axis){"pp", o->pp};
-    axes[1] = (wf_axis){"replicate", replicate};
-    axes[2] = (wf_axis){"shard", shard};
-    axes[3] = (wf_axis){"tp", o->tp};
-    return WF_OK;
-}
-
 /* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes
    inside it; the world's: 1. */
 static int stride_of(const wf_axis *axes, const char *group)
@@ -233,8 +216,24 @@ static wf_sim_stage stage_cost(const timed_stage *s)
     return cost;
 }
 
-/* Sets what messages out of the stages take: a stage's output is what the next one's borders
-   say. */
+/* Returns the bytes of tensors that a step carries on, or of their gradients. */
+static double carried_bytes(const timer *t, const wf_par_chain_step *row, bool gradients)
+{
+    double sum = 0;
+
+    for (int k = 0; k < row->carried; k++) {
+        const wf_par_carried *c = &row->border[k];
+        double bytes = (double)wf_dtype_size(gradients ? c->gradient_dtype : c->dtype);
+
+        for (int d = 0; d < c->ndim; d++)
+            bytes *= (double)c->dim[d].size;
+        sum += gradients && !c->wants_gradient ? 0 : bytes;
+    }
+    return t->request->sequence_parallel ? sum / (double)t->request->tp : sum;
+}
+
+/* Sets what messages out of the stages take, forward and back: both pass the border between two
+   stages. */
 static void add_messages(const timer *t, const wf_par_pipeline *pipeline, wf_sim_stage *stage)
 {
     const wf_par_borders *b = wf_par_pipeline_borders(pipeline);
@@ -243,14 +242,10 @@ static void add_messages(const timer *t, const wf_par_pipeline *pipeline, wf_sim
 
     for (int s = 0; s + 1 < t->stages; s++) {
         int64_t last = wf_par_pipeline_first(pipeline, s + 1) - 1;
-        const wf_par_carried *c = &b->step[last < 0 ? 0 : last].border[0];
-        double bytes = (double)wf_dtype_size(c->dtype);
+        const wf_par_chain_step *row = &b->step[last < 0 ? 0 : last];
 
-        for (int d = 0; d < c->ndim; d++)
-            bytes *= (double)c->dim[d].size;
-        if (t->request->sequence_parallel)
-            bytes /= (double)t->request->tp;
-        stage[s].send_forward = stage[s].send_backward = bytes / link.bandwidth;
+        stage[s].send_forward = carried_bytes(t, row, false) / link.bandwidth;
+        stage[s + 1].send_backward = carried_bytes(t, row, true) / link.bandwidth;
     }
 }
 
@@ -310,7 +305,7 @@ wf_status wf_search_time_plans(const wf_plan_request *r, const wf_sim_machine *m
     t->request = r;
     wf_sim_pace(machine, 1, &t->paced);
     t->shared = share_of(machine, wf_plan_ranks(r));
-    if (list_axes(&p.job->mesh, t->axes, error) == WF_OK &&
+    if (wf_par_mesh_axes(&p.job->mesh, t->axes, error) > 0 &&
         wf_par_job_pipeline(p.job, &p.pipeline, error) == WF_OK && p.pipeline) {
         t->stages = wf_par_pipeline_stages(p.pipeline);
         t->stage = calloc((size_t)t->stages, sizeof *t->stage);

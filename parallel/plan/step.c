@@ -2,6 +2,7 @@
 #include "mesh/cluster/launch.h"
 #include "nn/chain.h"
 #include "parallel/plan/plan_internal.h"
+#include "parallel/report/memory_timeline.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -37,8 +38,12 @@ static void take_steps(wf_planned *p, wf_par_running *r)
         wf_par_report_begin(r->par, report);
         if (step == p->steps && p->options.oplog)
             wf_mesh_oplog(wf_par_mesh(r->par), p->options.oplog);
+        if (step == p->steps && p->memory)
+            wf_memory_timeline_begin(p->memory);
         if (wf_par_train_step(r->trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(r->par, r->model, report);
+        if (step == p->steps && p->memory)
+            wf_memory_timeline_end(p->memory);
         if (step < p->steps && wf_par_job_evaluates(job, step))
             wf_par_evaluate(r->trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
     }
@@ -52,7 +57,7 @@ static void plan_rank(wf_planned *p, wf_par *par, wf_nn_module *model)
 {
     const wf_par_job *job = p->job;
     wf_par_train_options options = job->train;
-    wf_par_running r = {.job = job, .par = par, .model = model};
+    wf_par_running r = {.job = job, .par = par, .model = model, .pipeline = p->pipeline};
 
     wf_par_job_materialize(p->pipeline, par, model);
     options.pipeline = p->pipeline;
@@ -71,6 +76,18 @@ static void plan_rank(wf_planned *p, wf_par *par, wf_nn_module *model)
     wf_par_trainer_close(r.trainer);
 }
 
+/* Draws the memory of the last step, if that was asked for. */
+static void draw_memory(const wf_planned *p, wf_rank *rank)
+{
+    wf_error error = {WF_OK, ""};
+    char title[WF_MEMORY_TITLE];
+
+    if (p->memory && rank->error.code == WF_OK &&
+        wf_memory_timeline_write(p->memory, wf_memory_timeline_title(rank->index, title),
+                                 p->options.memory_timeline, &error) != WF_OK)
+        rank->error = error;
+}
+
 static wf_status dry_rank(wf_rank *rank, void *arg)
 {
     wf_planned *p = arg;
@@ -83,12 +100,18 @@ static wf_status dry_rank(wf_rank *rank, void *arg)
     par = wf_par_open(rank, &options, &rank->error);
     if (!par)
         return rank->error.code;
+    if (p->options.memory_timeline)
+        p->memory = wf_memory_timeline_open(wf_context_pool(wf_par_context(par)), &rank->error);
     model = wf_par_job_model(par, (void *)(uintptr_t)p->job); /* only read */
     if (model) {
         plan_rank(p, par, model);
         wf_nn_free(model);
     }
-    rank->error = *wf_context_error(wf_par_context(par));
+    if (wf_context_status(wf_par_context(par)) != WF_OK)
+        rank->error = *wf_context_error(wf_par_context(par));
+    draw_memory(p, rank);
+    wf_memory_timeline_close(p->memory);
+    p->memory = NULL;
     wf_par_close(par);
     return rank->error.code;
 }
@@ -114,7 +137,7 @@ static void drop_rank(wf_error *error)
 
 int64_t wf_planned_steps(const wf_par_job *job)
 {
-    return job->steps == 1 ? 1 : STEPS;
+    return wf_par_rampup_sizes(&job->train) + (job->steps == 1 ? 1 : STEPS);
 }
 
 wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *options,
@@ -125,7 +148,9 @@ wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *o
     *error = (wf_error){WF_OK, ""};
     if (options)
         p.options = *options;
-    p.steps = p.options.start ? job->steps > 0 : wf_planned_steps(job);
+    p.steps = !p.options.start ? wf_planned_steps(job)
+              : job->steps     ? wf_par_rampup_sizes(&job->train) + 1
+                               : 0;
     if (wf_par_job_pipeline(job, &p.pipeline, error) == WF_OK)
         wf_planned_rank(&p, rank, error);
     drop_rank(error);

@@ -7,7 +7,8 @@ static bool alike(const wf_par_strategy *a, const wf_par_strategy *b)
 {
     return a->groups == b->groups && a->split_parameters == b->split_parameters &&
            a->keep_gathered == b->keep_gathered && a->split_gradients == b->split_gradients &&
-           a->split_optimizer == b->split_optimizer && a->reduce_each == b->reduce_each;
+           a->split_optimizer == b->split_optimizer && a->reduce_each == b->reduce_each &&
+           a->splits == b->splits;
 }
 
 /* The more is split, over more ranks, and the shorter it is whole, the less a rank holds. */
@@ -49,9 +50,16 @@ static const wf_par_strategy *ranked(int i, bool search)
 const wf_par_strategy *wf_strategy_to_search(int i)
 {
     static _Thread_local const wf_par_strategy *list[WF_STRATEGY_MOST];
+    static _Thread_local int known; /* rows when the list was made */
+    int rows = 0;
 
     if (i < 0 || i >= WF_STRATEGY_MOST)
         return NULL;
+    while (wf_par_strategy_at(rows))
+        rows++;
+    if (rows != known)
+        memset(list, 0, sizeof list);
+    known = rows;
     if (!list[i])
         list[i] = ranked(i, true);
     return list[i];

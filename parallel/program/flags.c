@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HELP_COLUMN = 30, HELP_COLUMNS = 100 };
+
 static wf_status take(const wf_flag *f, const char *text, wf_error *error)
 {
     char *end = NULL;
@@ -33,13 +35,14 @@ static wf_status take(const wf_flag *f, const char *text, wf_error *error)
     default:
         real = strtod(text, &end);
         if (end == text || *end || !(real >= f->least && real <= f->most))
-            return wf_error_set(error, WF_EINVAL, "--%s %s: a number from %g to %g", f->name,
-                                text, f->least, f->most);
+            return wf_error_set(error, WF_EINVAL, "--%s %s: a number from %.8g to %.8g",
+                                f->name, text, f->least, f->most);
         if (!wf_float_holds(real))
-            return wf_error_set(error, WF_EINVAL,
-                                "--%s %s becomes %g as a 32-bit float: a number from %g to %g, "
-                                "of %g or more where it is not 0",
-                                f->name, text, (double)(float)real, f->least, f->most, 1.2e-38);
+            return wf_error_set(
+                error, WF_EINVAL,
+                "--%s %s becomes %g as a 32-bit float: a number from %.8g to %.8g, "
+                "of %g or more where it is not 0",
+                f->name, text, (double)(float)real, f->least, f->most, 1.2e-38);
         *(double *)f->value = real;
         return WF_OK;
     }
@@ -191,6 +194,23 @@ static void print_value(FILE *out, const wf_flag *f)
         fprintf(out, " (default: %s)", text);
 }
 
+/* Prints words from a column on, in lines of about 100 columns. */
+static void print_words(FILE *out, const char *words)
+{
+    int column = HELP_COLUMN;
+
+    while (*words) {
+        int length = (int)strcspn(words, " ");
+
+        if (column > HELP_COLUMN && column + length + 1 > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        }
+        column += fprintf(out, " %.*s", length, words);
+        words += length + (words[length] == ' ');
+    }
+}
+
 void wf_flags_help(FILE *out, const wf_flag *flags)
 {
     for (; flags->name; flags++) {
@@ -200,7 +220,8 @@ void wf_flags_help(FILE *out, const wf_flag *flags)
         if (!text)
             continue;
         n = fprintf(out, "  --%s%s%.*s", flags->name, value ? " " : "", value, text);
-        fprintf(out, "%*s %s", n < 30 ? 30 - n : 0, "", text + value + (value > 0));
+        fprintf(out, "%*s", n < HELP_COLUMN ? HELP_COLUMN - n : 0, "");
+        print_words(out, text + value + (value > 0));
         print_value(out, flags);
         fputc('\n', out);
     }

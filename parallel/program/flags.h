@@ -1,4 +1,5 @@
-/* parallel/program/flags.h - flags of a program's command line, as rows with the variables of their values. */
+/* parallel/program/flags.h - flags of a program's command line, as rows with the variables of
+   their values. */
 #ifndef WF_PARALLEL_PROGRAM_FLAGS_H
 #define WF_PARALLEL_PROGRAM_FLAGS_H
 
@@ -8,7 +9,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_flag_kind - what a value is: const char *, int64_t, double, bool. A REAL has to be one that a float holds. */
+/** wf_flag_kind - the C type of a value: const char *, int64_t, double, bool. A REAL has to be
+ * one that a float holds. */
 typedef enum wf_flag_kind {
     WF_FLAG_TEXT,
     WF_FLAG_COUNT,
@@ -21,11 +23,12 @@ typedef struct wf_flag {
     wf_flag_kind kind;
     void *value;
     double least, most; /* bounds of a COUNT or a REAL */
-    /* called with a value that is taken, which may be given several times; NULL: the last one counts */
+    /* called with a value that is taken, which may be given several times; NULL: the last one
+       counts */
     wf_status (*taken)(void *arg, wf_error *error);
     void *arg;
-    const char *
-        help; /* "FILE rows of JSON, a step each": its value and what it does; NULL: not listed */
+    /* "FILE rows of JSON, a step each": its value and what it does; NULL: not listed */
+    const char *help;
 } wf_flag;
 
 enum { WF_FLAGS = 128 };
@@ -34,28 +37,31 @@ enum { WF_FLAGS = 128 };
  * wf_flags_read - reads a command line
  *
  * @param flags  at most WF_FLAGS of them, up to one without a name
- * @param first  the first argument that is no flag; those come after the others, argv is reordered
+ * @param first  the first argument that is no flag; those come after the others, argv is
+ *               reordered
  * Errors:       WF_EINVAL with flag, value and rule
  */
 WF_API wf_status wf_flags_read(const char *program, int argc, char **argv, const wf_flag *flags,
                                int *first, wf_error *error);
 
 /**
- * wf_flags_config - reads values of flags from a JSON object of their names, as {"steps": 100, "log-jsonl": "run.jsonl"};
- * _ in a key is - in a name
+ * wf_flags_config - reads values of flags from a JSON object of their names, as {"steps": 100,
+ * "log-jsonl": "run.jsonl"}; _ in a key is - in a name
  *
- * Texts live as long as the program. Errors: WF_EIO, WF_EDATA (no object, a key twice), WF_EINVAL with key, value and rule
+ * Texts live as long as the program. Errors: WF_EIO, WF_EDATA (no object, a key twice),
+ * WF_EINVAL with key, value and rule
  */
 WF_API wf_status wf_flags_config(const char *path, const wf_flag *flags, wf_error *error);
 
 /** wf_flags_help - prints a line or more for each flag that has a help text, with its value */
 WF_API void wf_flags_help(FILE *out, const wf_flag *flags);
 
-/** wf_flags_json - returns all values as a JSON object. Owner: the caller, free; NULL: no memory */
+/** wf_flags_json - returns all values as a JSON object. Owner: the caller, free; NULL: no
+ * memory */
 WF_API char *wf_flags_json(const wf_flag *flags);
 
-/** wf_flags_job - adds the values of all flags to a job, which the processes of a run compare, but for those of a list of
- * names that processes may have of their own (NULL ends it) */
+/** wf_flags_job - adds the values of all flags to a job, which the processes of a run compare,
+ * but for those of a list of names that processes may have of their own (NULL ends it) */
 WF_API void wf_flags_job(const wf_flag *flags, const char *const *own, wf_job *job);
 
 /** wf_flags_find - a wf_flag_of a list of flags, which is `arg` */

@@ -204,32 +204,39 @@ static bool is_given(const wf_services *s, const char *name)
     return false;
 }
 
-wf_status wf_services_plan(const wf_services *s, wf_error *error)
+void wf_services_request(const wf_services *s, wf_plan_request *r)
 {
     const wf_plan_flags *p = &s->planning;
     wf_par_job job = s->program->job; /* as the program has prepared it */
-    wf_plan_request r;
 
     job.pipeline = p->request.job.pipeline; /* it is there for any pp */
-    wf_plan_request_of(&job, &r);
-    r.pp_schedule = p->request.pp_schedule;
-    r.pp_virtual = p->request.pp_virtual;
-    memcpy(r.recompute, p->request.recompute, sizeof r.recompute);
-    memcpy(r.given, p->request.given, sizeof r.given);
-    r.given[WF_SETTING_pp] = is_given(s, "pp");
-    r.given[WF_SETTING_dp] = is_given(s, "dp");
-    r.given[WF_SETTING_tp] = is_given(s, "tp");
-    r.whole_batches = !p->request.given[WF_SETTING_micro_batch_size];
-    r.rank_given = s->rank_given;
+    wf_plan_request_of(&job, r);
+    r->pp_schedule = p->request.pp_schedule;
+    r->pp_virtual = p->request.pp_virtual;
+    memcpy(r->recompute, p->request.recompute, sizeof r->recompute);
+    memcpy(r->given, p->request.given, sizeof r->given);
+    r->given[WF_SETTING_pp] = is_given(s, "pp");
+    r->given[WF_SETTING_dp] = is_given(s, "dp");
+    r->given[WF_SETTING_tp] = is_given(s, "tp");
+    r->whole_batches = !p->request.given[WF_SETTING_micro_batch_size];
+    r->rank_given = s->rank_given;
     if (s->rank_given)
-        r.rank = s->rank;
-    r.device_memory = p->request.device_memory;
-    r.machine = p->request.machine;
-    r.ranks = p->request.ranks;
-    r.find_batch = p->request.find_batch;
-    r.json = p->request.json;
-    r.chakra = p->request.chakra;
-    r.notes = s->out;
-    snprintf(r.search, sizeof r.search, "%s", p->search ? "on" : "off");
+        r->rank = s->rank;
+    r->device_memory = p->request.device_memory;
+    r->machine = p->request.machine;
+    r->ranks = p->request.ranks;
+    r->find_batch = p->request.find_batch;
+    r->json = p->request.json;
+    r->chakra = p->request.chakra;
+    r->memory_timeline = s->memory_timeline;
+    r->notes = s->out;
+    snprintf(r->search, sizeof r->search, "%s", p->search ? "on" : "off");
+}
+
+wf_status wf_services_plan(const wf_services *s, wf_error *error)
+{
+    wf_plan_request r;
+
+    wf_services_request(s, &r);
     return wf_plan_print(&r, s->out, error);
 }

@@ -5,6 +5,7 @@
  *     --help --config FILE --steps N --eval-interval N --AXIS N --strategy NAME --stall-timeout
  *     SECONDS --micro-batch-size N --global-batch-size N --accumulate HOW --dtype TYPE
  *     --recompute TYPE --pp-schedule NAME ..: the settings of parallel/plan/settings.def
+ *     --lr X --warmup-steps N --beta1 X ..: the rows of parallel/program/recipe.def
  *     --plan --rank N --device-memory SIZE --machine FILE --search --ranks N --find-batch
  *     --json FILE --chakra DIR --show-layout --comm-report --trace FILE --trace-first STEP
  *     --trace-last STEP --log-jsonl FILE --tensorboard DIR
@@ -34,10 +35,10 @@
 WF_BEGIN_DECLS
 
 typedef struct wf_par_program {
-    wf_par_job job; /* what is run without flags; flags change its mesh, strategy and steps */
-    wf_run_hooks hooks;   /* what a run alone does */
+    wf_par_job job;       /* without flags; they change its mesh, strategy and steps */
+    wf_run_hooks hooks;   /* called in a run, never in a plan */
     const wf_flag *flags; /* the program's own, beside those above; NULL: none */
-    const char *about;    /* what the program does, in lines, for --help; NULL: nothing */
+    const char *about;    /* lines for --help; NULL: none */
     /* Called once in each process after flags are read, before anything is planned or run:
        opens data, and sets what of the job follows from the program's own flags. NULL: nothing
        does. */

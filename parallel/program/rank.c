@@ -55,6 +55,8 @@ static wf_status train(wf_run_rank_state *r, const wf_par_train_options *options
     const wf_par_job *job = r->job;
 
     r->r.trainer = wf_par_trainer_open(r->r.par, r->r.model, options);
+    if (r->run->moe_report && wf_context_status(r->ctx) == WF_OK)
+        r->loads = wf_expert_load_open(r->r.par, r->r.model);
     if (wf_elastic_rank_serves(&r->elastic, r->r.trainer) != WF_OK ||
         wf_rank_trace_open(&r->trace) != WF_OK ||
         (job->begin && job->begin(&r->r, job->arg) != WF_OK) || open_saving(r) != WF_OK ||
@@ -101,6 +103,8 @@ static wf_status end_steps(wf_run_rank_state *r)
 
     if (r->first)
         wf_run_log_clear(r->run->log);
+    if (r->first && r->loads)
+        wf_expert_load_print(r->run->out, r->loads);
     if (job->after && !asked && job->after(&r->r, job->arg) != WF_OK)
         return wf_context_status(r->ctx);
     if (job->after && (asked || r->r.stopped))
@@ -126,8 +130,12 @@ static wf_status run_job(wf_run_rank_state *r)
 {
     const wf_run *run = r->run;
     wf_par_train_options options = r->job->train;
+    wf_error error = {WF_OK, ""};
 
     options.pipeline = run->pipeline;
+    if (run->memory_timeline && r->rank.index == run->rank &&
+        !(r->memory = wf_memory_timeline_open(wf_context_pool(r->ctx), &error)))
+        return wf_run_note(r, &error);
     if (wf_elastic_rank_before(&r->elastic) == WF_OK)
         r->r.model = wf_par_job_model(r->r.par, (void *)(uintptr_t)r->job); /* only read */
     if (!r->r.model)
@@ -149,7 +157,10 @@ wf_status wf_run_rank(wf_par *par, const wf_run *run)
     wf_context *ctx = wf_par_context(par);
     bool asks = run->saving.save.dir || run->saving.seconds > 0;
     wf_run_rank_state r = {
-        .r = {.job = run->job, .par = par, .stop = asks ? wf_run_stop : NULL},
+        .r = {.job = run->job,
+              .par = par,
+              .pipeline = run->pipeline,
+              .stop = asks ? wf_run_stop : NULL},
         .run = run,
         .job = run->job,
         .ctx = ctx,
@@ -164,17 +175,21 @@ wf_status wf_run_rank(wf_par *par, const wf_run *run)
     r.trace = (wf_rank_trace){.rank = &r.rank,
                               .par = par,
                               .traced = run->traced,
+                              .profile = run->profile,
                               .first = run->trace_first,
                               .last = run->trace_last,
                               .timeline = run->timeline,
-                              .out = r.rank.index == run->rank ? run->out : NULL};
+                              .out = run->out,
+                              .summary = r.rank.index == run->rank ? run->out : NULL};
     status = run_job(&r);
     wf_elastic_rank_leave(&r.elastic, status);
     wf_saving_close(&r.saving);
     wf_parts_log_close(&r.parts);
     wf_rank_trace_close(&r.trace);
+    wf_memory_timeline_close(r.memory);
     if (r.job->end)
         r.job->end(&r.r, r.job->arg);
+    wf_expert_load_close(r.loads);
     wf_par_trainer_close(r.r.trainer);
     if (r.r.model)
         wf_nn_free(r.r.model);

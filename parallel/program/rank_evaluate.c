@@ -31,10 +31,16 @@ static bool is_whole(const wf_run_rank_state *r)
 /* Adds the program's own scalars to the record. */
 static void score(wf_run_rank_state *r, wf_step_log *record, wf_log_scalar *scalar)
 {
+    bool average = r->job->train.evaluate_average;
     int count = 0;
 
     if (!r->run->hooks.score ||
-        r->run->hooks.score(&r->r, scalar, &count, r->job->arg) != WF_OK || !is_whole(r))
+        (average && wf_par_trainer_average(r->r.trainer, true) != WF_OK))
+        return;
+    r->run->hooks.score(&r->r, scalar, &count, r->job->arg);
+    if (average)
+        wf_par_trainer_average(r->r.trainer, false);
+    if (!is_whole(r))
         return;
     record->scalars = scalar;
     record->scalar_count = count;

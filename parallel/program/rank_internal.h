@@ -5,7 +5,9 @@
 
 #include "parallel/program/run.h"
 #include "parallel/recovery/elastic_rank.h"
+#include "parallel/report/memory_timeline.h"
 #include "parallel/report/rank_trace.h"
+#include "parallel/report/expert_load.h"
 
 typedef struct wf_run_rank_state {
     wf_par_running r; /* first: hooks are given it */
@@ -15,13 +17,15 @@ typedef struct wf_run_rank_state {
     bool first; /* rank 0, which logs */
     wf_rank rank;
     wf_rank_trace trace;
+    wf_memory_timeline *memory; /* NULL: none is drawn, or it is written already */
     wf_saving saving;
     wf_elastic_rank elastic;
-    wf_parts_log parts; /* run->log_digests has it */
-    bool unwritten;     /* a row of it found no room, which was reported */
-    int64_t resumed;    /* steps that were done before */
-    unsigned requests;  /* those of all ranks, at the end of a step */
-    bool unevaluated;   /* the run is to stop, and the evaluation was not made, or not whole */
+    wf_parts_log parts;    /* run->log_digests has it */
+    wf_expert_load *loads; /* run->moe_report has it */
+    bool unwritten;        /* a row of it found no room, which was reported */
+    int64_t resumed;       /* steps that were done before */
+    unsigned requests;     /* those of all ranks, at the end of a step */
+    bool unevaluated; /* the run is to stop, and the evaluation was not made, or not whole */
     bool stop;
 } wf_run_rank_state;
 

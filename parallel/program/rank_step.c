@@ -119,6 +119,7 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
     const wf_par_train_options *train = &r->job->train;
     wf_log_scalar scalar[WF_LOG_SCALARS];
     wf_par_tensor_digest *digests = NULL;
+    int64_t before;
     wf_step_log record = {.step = made->step,
                           .ms = made->ms,
                           .loss = made->result.loss,
@@ -126,12 +127,16 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
                           .grad_norm = (float)made->result.grad_norm,
                           .skipped = made->result.skipped};
 
+    record.losses = wf_par_step_losses(r->r.trainer, &record.loss_count);
     record.tokens_per_s =
-        (double)(train->global_batch * wf_par_job_tokens(r->job)) / record.ms * 1e3;
+        (double)(wf_par_step_batch(train, made->step, &before) * wf_par_job_tokens(r->job)) /
+        record.ms * 1e3;
     if (sum_up(r, flops, &record) != WF_OK || wf_run_parts_step(r, made->step) != WF_OK ||
         verify(r, made->step) != WF_OK ||
         wf_run_evaluate(r, made->step, &record, scalar) != WF_OK)
         return wf_context_status(r->ctx);
+    if (r->loads)
+        record.load_count = wf_expert_load_step(r->loads, &record.loads);
     if (take_digests(r, &record, &digests) == WF_OK)
         log_step(r, &record);
     free(digests);
@@ -139,8 +144,35 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
                                               : wf_context_status(r->ctx);
 }
 
-/* Reports what a step took and moved: the second one, as in a plan, since the first may make
+/* Returns the step that is reported: the second one, as in a plan, since the first may make
    what later ones find. */
+static int64_t reported(const wf_run_rank_state *r)
+{
+    int64_t step = r->resumed + (r->job->steps - r->resumed < 2 ? 1 : 2), before;
+    const wf_par_train_options *train = &r->job->train;
+
+    for (int64_t at = step; train->rampup.start && at <= r->job->steps; at++)
+        if (wf_par_step_batch(train, at, &before) == train->global_batch)
+            return at;
+    return step;
+}
+
+/* Draws the memory of the step that is reported. */
+static void draw_memory(wf_run_rank_state *r)
+{
+    wf_error error = {WF_OK, ""};
+    char title[WF_MEMORY_TITLE];
+
+    wf_memory_timeline_end(r->memory);
+    if (wf_context_status(r->ctx) == WF_OK &&
+        wf_memory_timeline_write(r->memory, wf_memory_timeline_title(r->rank.index, title),
+                                 r->run->memory_timeline, &error) != WF_OK)
+        wf_par_report_line(r->run->program, "warning: %s; training goes on", error.text);
+    wf_memory_timeline_close(r->memory);
+    r->memory = NULL;
+}
+
+/* Reports what a step took and moved. */
 static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report *report)
 {
     const wf_run *run = r->run;
@@ -153,8 +185,7 @@ static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report 
                                  .tokens = wf_par_job_tokens(job)};
     wf_error error = {WF_OK, ""};
 
-    if (r->rank.index != run->rank ||
-        step != r->resumed + (job->steps - r->resumed < 2 ? 1 : 2))
+    if (r->rank.index != run->rank || step != reported(r))
         return;
     wf_par_report_end(r->r.par, r->r.model, report);
     if (run->comm_report) {
@@ -176,13 +207,19 @@ wf_status wf_run_step(wf_run_rank_state *r, int64_t step)
     wf_status status;
 
     wf_par_report_begin(r->r.par, &report);
+    if (r->memory && step == reported(r))
+        wf_memory_timeline_begin(r->memory);
     status = wf_rank_trace_step(&r->trace, r->r.trainer, step, &r->job->data, &made.result);
     made.ms = now_ms() - begin;
+    if (r->memory && step == reported(r))
+        draw_memory(r);
     if (r->elastic.into && wf_par_trainer_steps(r->r.trainer) == step)
         wf_elastic_made(r->run->elastic, &made);
     if (status != WF_OK)
         return wf_context_status(r->ctx);
     report_step(r, step, &report);
     made.ms = now_ms() - begin;
+    if (wf_rank_trace_end_step(&r->trace, step) != WF_OK)
+        return wf_context_status(r->ctx);
     return wf_run_end_step(r, &made, flops);
 }

@@ -22,7 +22,7 @@
 
 WF_BEGIN_DECLS
 
-/** wf_run_hooks - what a program does in a run alone, never in a plan. Each may be NULL, is
+/** wf_run_hooks - a program's own work in a run, never in a plan. Each may be NULL, is
  * given the job's `arg`, and leaves errors in the context of its rank. */
 typedef struct wf_run_hooks {
     /* Loads values that are not a checkpoint's, as pretrained ones: the model is real, and no
@@ -39,7 +39,7 @@ typedef struct wf_run_hooks {
     wf_status (*score)(wf_par_running *rank, wf_log_scalar *scalar, int *count, void *arg);
 } wf_run_hooks;
 
-/** wf_run_digest - what of a step's state the log has: nothing, one digest, or one of each
+/** wf_run_digest - digests of a step's state in the log: none, one, or one of each
  * tensor too */
 typedef enum wf_run_digest {
     WF_RUN_DIGEST_OFF,
@@ -53,12 +53,15 @@ typedef struct wf_run {
     wf_run_hooks hooks;
     const wf_par_pipeline *pipeline; /* the job's (wf_par_job_pipeline); NULL: none */
     const char *program;             /* names the reporter in lines on stderr */
-    FILE *out;                       /* where ranks print */
+    FILE *out;                       /* ranks print there */
     const char *mesh;                /* "--dp 2 --tp 1": names the mesh in lines */
     int rank;                        /* the one whose step and trace are printed */
     bool show_layout, comm_report;
+    bool moe_report;         /* rows have the loads of experts, and a table comes at the end */
     const char *report_json; /* file of what a step takes and moves; NULL: none */
     bool traced;             /* steps trace_first to trace_last */
+    const char *memory_timeline; /* file of a picture of `rank`'s memory; NULL: none */
+    int profile;                 /* rows of a profile of these steps; 0: none */
     int64_t trace_first, trace_last;
     wf_run_digest digest;
     bool last_digest;         /* printed at the end */
@@ -72,7 +75,7 @@ typedef struct wf_run {
     const char *recovery_dir; /* as in wf_elastic */
     wf_saving_options saving; /* `steps` is the job's; dir NULL: nothing is saved */
     /* The process's own. */
-    wf_run_log *log;         /* where rank 0 runs; else NULL */
+    wf_run_log *log;         /* NULL in processes without rank 0 */
     wf_timeline *timeline;   /* likewise, of a run that is traced */
     const wf_resume *resume; /* checkpoints to continue from */
     wf_saving_result *saved;

@@ -123,8 +123,9 @@ static void loaded(wf_saving *s, const wf_par_checkpoint *c)
     if (!wf_saving_first(s))
         return;
     wf_comm_at_files(wf_mesh_world(wf_par_mesh(s->par)), true);
-    fprintf(s->options.out, "going on from %s, after step %lld\n", wf_par_checkpoint_path(c),
-            (long long)wf_par_checkpoint_step(c));
+    fprintf(s->options.out, "going on from %s, after step %lld%s\n", wf_par_checkpoint_path(c),
+            (long long)wf_par_checkpoint_step(c),
+            s->options.fresh ? ", with a new optimizer" : "");
     fflush(s->options.out);
     wf_comm_at_files(wf_mesh_world(wf_par_mesh(s->par)), false);
     if (s->options.loaded)
@@ -136,6 +137,8 @@ static wf_status load(wf_saving *s, const wf_par_checkpoint *c, wf_error *error)
 {
     if (s->options.fits && s->options.fits(s->options.arg, c, error) != WF_OK)
         return error->code;
+    if (s->trainer && s->options.fresh)
+        return wf_par_checkpoint_load_fresh(s->trainer, c, error);
     return s->trainer ? wf_par_checkpoint_load(s->trainer, c, error)
                       : wf_par_checkpoint_load_model(s->par, s->model, c, error);
 }
@@ -223,7 +226,7 @@ static wf_status load_first(wf_saving *s, const wf_resume *resume, int64_t *step
     }
     wf_saving_failed(
         s->result,
-        true); /* whether by a file, the run's status says: here it may be by a peer */
+        true); /* maybe by a peer: the run's status says whether a file is to blame */
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 

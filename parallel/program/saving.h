@@ -1,6 +1,7 @@
 /*
- * parallel/program/saving.h - checkpoints of a training loop: continuing from one, saving every N steps, after the last one and on
- * signals. wf_par_run does all of it for a program; a loop of its own calls these.
+ * parallel/program/saving.h - checkpoints of a training loop: continuing from one, saving every
+ * N steps, after the last one and on signals. wf_par_run does all of it for a program; a loop
+ * of its own calls these.
  */
 #ifndef WF_PARALLEL_PROGRAM_SAVING_H
 #define WF_PARALLEL_PROGRAM_SAVING_H
@@ -28,10 +29,11 @@ enum { WF_EXIT_CHECKPOINT = 8, WF_EXIT_PREEMPTED = 75 };
 
 typedef struct wf_saving_options {
     const char *program; /* names the reporter */
-    FILE *out;           /* where rank 0 prints the checkpoint that it continues from */
+    FILE *out;           /* rank 0 prints the checkpoint there that it continues from */
     /* dir NULL: nothing is saved. Its texts are the program's; remake is the saving's own. */
     wf_par_save_options save;
     bool best;  /* the one with the lowest validation loss as well, under dir/best */
+    bool fresh; /* parameters and steps alone are loaded (wf_par_checkpoint_load_fresh) */
     bool looks; /* wf_resume_looks: processes agree on the checkpoints that all see */
     int64_t interval,
         steps;            /* steps between saves, 0: none; the last one, which is saved too */
@@ -61,8 +63,8 @@ typedef struct wf_saving {
     wf_saving_result *result;
 } wf_saving;
 
-/** wf_saving_prepare - makes and locks the folder, before hours of work are to go into it, and listens to signals from then on.
- * In every process. Errors: WF_EIO */
+/** wf_saving_prepare - makes and locks the folder, before hours of work are to go into it, and
+ * listens to signals from then on. In every process. Errors: WF_EIO */
 WF_API wf_status wf_saving_prepare(const char *program, const char *dir,
                                    const wf_launcher *launcher, wf_saving_result *result,
                                    wf_error *error);
@@ -83,36 +85,38 @@ WF_API wf_status wf_saving_open(wf_saving *s, const wf_saving_options *options, 
                                 wf_saving_result *result);
 WF_API void wf_saving_close(wf_saving *s);
 
-/** wf_saving_check - makes the folders and sees that all processes can write there, before any step. Collective. Errors: in the
- * context */
+/** wf_saving_check - makes the folders and sees that all processes can write there, before any
+ * step. Collective. Errors: in the context */
 WF_API wf_status wf_saving_check(wf_saving *s);
 
-/** wf_saving_resume - loads the first of these that is valid; *step is what it has done, 0 where there is none. Collective.
- * Errors: in the context */
+/** wf_saving_resume - loads the first of these that is valid; *step is what it has done, 0
+ * where there is none. Collective. Errors: in the context */
 WF_API wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step);
 
-/** wf_saving_requests - returns this rank's requests at the end of a step (parallel/recovery/signal_requests.h); ranks add them
- * up */
+/** wf_saving_requests - returns this rank's requests at the end of a step
+ * (parallel/recovery/signal_requests.h); ranks add them up */
 WF_API unsigned wf_saving_requests(const wf_saving *s);
 
-/** wf_saving_validated - takes a validation loss; wf_saving_best - the lowest that there was before, FLT_MAX for none */
+/** wf_saving_validated - takes a validation loss; wf_saving_best - the lowest that there was
+ * before, FLT_MAX for none */
 WF_API void wf_saving_validated(wf_saving *s, float loss);
 WF_API void wf_saving_best(wf_saving *s, float loss);
 
 /**
- * wf_saving_step - ends a step with the requests of all ranks: saves what is due. A save that fails is reported, and training
- * continues
+ * wf_saving_step - ends a step with the requests of all ranks: saves what is due. A save that
+ * fails is reported, and training continues
  *
  * @param stop  set: it was the last one
  * Collective: over the world. Errors: in the context
  */
 WF_API wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned requests, bool *stop);
 
-/** wf_saving_report - prints a line for each checkpoint that has been published since, on rank 0; clear: called before one, or
- * NULL */
+/** wf_saving_report - prints a line for each checkpoint that has been published since, on rank
+ * 0; clear: called before one, or NULL */
 WF_API void wf_saving_report(wf_saving *s, void (*clear)(void *arg), void *arg);
 
-/** wf_saving_finish - finishes what is being written, where training ends by something that all ranks have found alike. Collective */
+/** wf_saving_finish - finishes what is being written, where training ends by something that all
+ * ranks have found alike. Collective */
 WF_API void wf_saving_finish(wf_saving *s);
 
 WF_END_DECLS

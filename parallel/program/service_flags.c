@@ -55,6 +55,8 @@ static void list_saving(wf_services *s, int *n)
         {"resume", WF_FLAG_TEXT, &s->resume, 0, 0, NULL, NULL,
          "PATH a checkpoint, or a folder of some, to continue from; auto: the one of --save; "
          "none"},
+        {"reset-optimizer", WF_FLAG_SWITCH, &s->reset_optimizer, 0, 0, NULL, NULL,
+         "with --resume PATH: its parameters and steps alone; the optimizer begins anew"},
     };
 
     add_flags(s, n, mine, sizeof mine / sizeof *mine);
@@ -89,10 +91,16 @@ static void list_reports(wf_services *s, int *n)
     const wf_flag mine[] = {
         {"trace", WF_FLAG_TEXT, &s->trace, 0, 0, NULL, NULL,
          "FILE a timeline of all ranks (Chrome trace)"},
+        {"profile", WF_FLAG_COUNT, &s->profile, 0, 10000, NULL, NULL,
+         "N print where the time of the same steps went: the N dearest ops by module, and each "
+         "rank; 0: no"},
         {"trace-first", WF_FLAG_COUNT, &s->trace_first, 1, 1e12, NULL, NULL,
-         "STEP the first step in it"},
+         "STEP the first step in it, and of --profile"},
         {"trace-last", WF_FLAG_COUNT, &s->trace_last, 1, 1e12, NULL, NULL,
-         "STEP the last step in it"},
+         "STEP the last step in it, and of --profile"},
+        {"memory-timeline", WF_FLAG_TEXT, &s->memory_timeline, 0, 0, NULL, NULL,
+         "FILE a picture (SVG) of a rank's memory over the second step, and of what holds the "
+         "peak; of a plan the same"},
         {"comm-report", WF_FLAG_SWITCH, &s->comm_report, 0, 0, NULL, NULL,
          "print which collectives a step calls, and what they move"},
         {"show-layout", WF_FLAG_SWITCH, &s->show_layout, 0, 0, NULL, NULL,
@@ -157,9 +165,33 @@ static wf_status check_saving(wf_services *s, wf_error *error)
                             : s->async_save  ? "async-save"
                             : s->save_best   ? "save-best"
                                              : "exit-duration-in-mins");
+    if (s->reset_optimizer &&
+        (!s->resume || strcmp(s->resume, "auto") == 0 || strcmp(s->resume, "none") == 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "--reset-optimizer needs --resume PATH: with the newest of --save "
+                            "each start would begin anew");
     if (s->keep == 1)
         return wf_error_set(error, WF_EINVAL,
                             "--keep 1: at least 2 checkpoints stay, or all: 0");
+    return WF_OK;
+}
+
+/* Takes the words of elastic runs; wf_process_check has the rules. */
+static wf_status take_elastic(wf_services *s, wf_error *error)
+{
+    const char *redundancy = s->redundancy;
+
+    if (wf_services_switch("elastic", s->elastic_text, &s->is_elastic, error) != WF_OK)
+        return error->code;
+    if (strcmp(redundancy, "buddy") == 0)
+        s->program->job.train.redundancy = WF_PAR_REDUNDANCY_BUDDY;
+    else if (strcmp(redundancy, "none") == 0)
+        s->program->job.train.redundancy = WF_PAR_REDUNDANCY_NONE;
+    else
+        return wf_error_set(error, WF_EINVAL, "--redundancy %s: none or buddy", redundancy);
+    if (!s->is_elastic && s->fit_nodes)
+        return wf_error_set(error, WF_EINVAL,
+                            "--fit-nodes belongs to --elastic on; use it with that");
     return WF_OK;
 }
 
@@ -183,7 +215,6 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
         wf_services_take_training(s, error) != WF_OK)
         return error->code;
     *o = job->mesh;
-    s->start.stall_timeout = (double)s->stall_timeout;
     if (s->trace_last < s->trace_first)
         return wf_error_set(error, WF_EINVAL, "--trace-last %lld is before --trace-first %lld",
                             (long long)s->trace_last, (long long)s->trace_first);
@@ -192,7 +223,7 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
                             (long long)s->rank, (long long)wf_par_ranks(o) - 1);
     if (check_saving(s, error) != WF_OK)
         return error->code;
-    return wf_services_check_elastic(s, error);
+    return take_elastic(s, error);
 }
 
 static bool asks_for_help(int argc, char **argv)
@@ -226,7 +257,7 @@ wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *erro
     s->trace_first = 2;
     s->trace_last = 3;
     s->keep = 3;
-    s->ema = (double)s->program->job.train.optimizer.ema;
+    wf_recipe_of(&s->program->job.train, &s->recipe);
     s->min_dp = 1;
     s->elastic_text = s->async_text = "off";
     s->redundancy =

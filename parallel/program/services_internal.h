@@ -1,22 +1,12 @@
-/* parallel/program/services_internal.h - what the flags of wf_par_run ask for, and what a
-   process has open for them. */
+/* parallel/program/services_internal.h - the flags of wf_par_run, and the process that they
+   ask for. */
 #ifndef WF_PARALLEL_PROGRAM_SERVICES_INTERNAL_H
 #define WF_PARALLEL_PROGRAM_SERVICES_INTERNAL_H
 
 #include "parallel/main_internal.h"
-#include "parallel/plan/request.h"
+#include "parallel/program/process.h"
 #include "parallel/program/program.h"
-#include "parallel/program/run.h"
-
-/* What changes of a job when ranks are lost: its data-parallel axis, or the outermost of
-   several, and the micro-batches. */
-typedef struct wf_services_shape {
-    struct wf_services *services;
-    int dp, dp_replicate;
-    int64_t micro_batch;
-    wf_par_accumulate accumulate;
-    int accumulate_group;
-} wf_services_shape;
+#include "parallel/program/recipe.h"
 
 /* Flags of settings and plans. */
 typedef struct wf_plan_flags {
@@ -30,41 +20,24 @@ typedef struct wf_plan_flags {
 typedef struct wf_services {
     wf_par_program *program;
     wf_par_start start; /* the mesh, with sizes that were given */
-    wf_services_shape shape;
     int64_t axis[WF_MAX_AXES], stall_timeout;
     bool axis_given[WF_MAX_AXES], rank_given;
     wf_plan_flags planning;
     /* values of flags */
-    int64_t save_interval, keep, trace_first, trace_last, rank, min_dp, rejoin_after, nnodes,
-        fit_nodes;
-    double exit_minutes, ema;
+    int64_t save_interval, keep, trace_first, trace_last, profile, rank, min_dp, rejoin_after,
+        nnodes, fit_nodes;
+    double exit_minutes;
+    wf_recipe recipe;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
-        *elastic_text, *redundancy, *recovery_dir, *lr_schedule, *skip_steps;
-    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic,
-        schedule_is_read;
+        *elastic_text, *redundancy, *recovery_dir, *memory_timeline;
+    bool help, reset_optimizer, plan, show_layout, comm_report, async_save, save_best,
+        is_elastic, schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];
-    /* shared by the ranks of a process */
     FILE *out;
-    char *settings; /* a JSON object: the program's own flags, and the steps */
-    wf_resume resume_from;
-    wf_saving_result saved;
-    wf_elastic elastic;
-    wf_run_log *log;       /* where rank 0 runs; else NULL */
-    wf_timeline *timeline; /* likewise, with --trace */
-} wf_services;
-
-/* A launch of the ranks: of an elastic run there may be several. It stays where ranks of it are
-   stuck. */
-typedef struct wf_services_launch {
-    wf_services *services;
-    wf_services_shape shape;
-    wf_par_start start;
-    wf_par_job job;            /* the program's, on the mesh of this launch */
-    wf_par_pipeline *pipeline; /* NULL: there is none */
-    wf_run run;
-    char mesh[400];       /* "--dp 2 --tp 1" */
+    char *settings;       /* a JSON object: the program's own flags, and the steps */
     const char *texts[2]; /* in checkpoints: the settings */
-} wf_services_launch;
+    wf_process process;
+} wf_services;
 
 /* Sets the flags to the program's values, and reads the command line and --config. Errors:
    WF_EINVAL, those of wf_flags_config */
@@ -82,40 +55,14 @@ void wf_services_help(const wf_services *s);
 /* Plans the job and prints what rank --rank takes and moves. Errors: those of wf_plan_step */
 wf_status wf_services_plan(const wf_services *s, wf_error *error);
 
-/* Opens what the flags ask for in this process. Owner: wf_services_close, in any case. */
-wf_status wf_services_open(wf_services *s, wf_error *error);
-wf_status wf_services_close(wf_services *s, wf_error *error);
-
-/* Opens the checkpoints to continue from; and the log, behind rows that it has where
-   `continues`. */
-wf_status wf_services_open_checkpoints(wf_services *s, wf_error *error);
-wf_status wf_services_open_log(wf_services *s, bool continues, wf_error *error);
-
-/* Describes the run of a launch, whose job and pipeline are made. */
-void wf_services_describe(wf_services_launch *launch);
-
-/* Launches the ranks; of an elastic run until it has ended. error: of this process, or
-   WF_OK. */
-void wf_services_run(wf_services *s, wf_launch_end *end, wf_error *error);
-
-/* ---- elastic.c ---- */
-
-/* Checks the flags of elastic runs, and sets the shape. Errors: WF_EINVAL */
-wf_status wf_services_check_elastic(wf_services *s, wf_error *error);
-
-/* Changes the shape to that of a run that is started with `processes` processes, as many of
-   which are used. Errors: those of wf_elastic_processes */
-wf_status wf_services_fit(wf_services *s, int *processes, wf_error *error);
-
-/* Sets start and job of a launch. */
-void wf_services_shaped(const wf_services_shape *shape, wf_services_launch *launch);
-
-/* Writes "--dp 2 --tp 1". */
-void wf_services_mesh_name(const void *shape, char *text, size_t size);
-
-extern const wf_elastic_meshes wf_services_meshes;
+/* Describes the process that the flags ask for; it refers to the services. Errors: WF_EINVAL
+   (elastic), WF_ENOMEM */
+wf_status wf_services_describe(wf_services *s, wf_error *error);
 
 /* ---- plan_flags.c ---- */
+
+/* Fills in the job as planners see it, with what flags say of plans. */
+void wf_services_request(const wf_services *s, wf_plan_request *request);
 
 /* Lists flags of the job's settings, and of plans. */
 void wf_services_list_plan(wf_services *s, wf_flag *flags, int *n, int most);

@@ -83,7 +83,8 @@ static wf_status finish_all(wf_par_snapshot *k, wf_par_trainer *t)
     wf_error error = {WF_OK, ""};
     int64_t i;
 
-    wf_nn_optimizer_resume(t->optimizer, k->last.step - 1, k->last.skipped - k->last.skip);
+    wf_nn_optimizer_resume(t->optimizer, k->last.step - 1 - k->last.fresh,
+                           k->last.skipped - k->last.skip);
     wf_nn_optimizer_begin(t->optimizer, k->last.lr, k->last.scale);
     while ((i = atomic_fetch_add(&k->next_pending, 1)) < k->count) {
         wf_kept *kept = &k->kept[i];
@@ -223,6 +224,6 @@ wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t
     }
     if (error.code != WF_OK && wf_context_status(ctx) == WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
-    wf_par_trainer_restored(t, k->last.step, k->last.skipped);
+    wf_par_trainer_restored(t, k->last.step, k->last.skipped, k->last.fresh);
     return wf_context_status(ctx);
 }

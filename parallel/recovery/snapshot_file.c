@@ -66,16 +66,17 @@ static bool describe(writing *w, const wf_kept *kept, int64_t number)
 
 static bool collect(writing *w, const wf_par_snapshot *k, const char *const *texts, int64_t n)
 {
-    char value[64], name[48];
+    char value[96], name[48];
     size_t room = (size_t)k->count * WF_PAR_BUDDY_KINDS + 1;
     bool good;
 
     w->entry = calloc(room, sizeof *w->entry);
     w->data = calloc(room, sizeof *w->data);
     w->text = calloc(2 * ((size_t)k->count + (size_t)n + 2), sizeof *w->text);
-    snprintf(value, sizeof value, "%" PRId64 " %08" PRIx32 " %08" PRIx32 " %d %" PRId64,
-             k->last.step, bits_of(k->last.lr), bits_of(k->last.scale), k->last.skip,
-             k->last.skipped);
+    snprintf(value, sizeof value,
+             "%" PRId64 " %08" PRIx32 " %08" PRIx32 " %d %" PRId64 " %" PRId64, k->last.step,
+             bits_of(k->last.lr), bits_of(k->last.scale), k->last.skip, k->last.skipped,
+             k->last.fresh);
     good = w->entry && w->data && w->text && add_text(w, "last", value);
     for (int64_t i = 0; good && i < n; i++)
         good = add_text(w, texts[2 * i], texts[2 * i + 1]);
@@ -209,8 +210,8 @@ static wf_status read_all(wf_par_snapshot *k, const wf_safetensors *header, cons
     int skip;
     char key[32];
 
-    if (!last || sscanf(last, "%" SCNd64 " %" SCNx32 " %" SCNx32 " %d %" SCNd64, &of.step, &lr,
-                        &scale, &skip, &of.skipped) != 5)
+    if (!last || sscanf(last, "%" SCNd64 " %" SCNx32 " %" SCNx32 " %d %" SCNd64 " %" SCNd64,
+                        &of.step, &lr, &scale, &skip, &of.skipped, &of.fresh) != 6)
         return wf_error_set(error, WF_EDATA, "%s is no snapshot of a run", file->path);
     of.lr = of_bits(lr);
     of.scale = of_bits(scale);

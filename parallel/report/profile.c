@@ -1,70 +1,93 @@
-/* parallel/report/profile.c - see the header. */
-#include "parallel/report/profile.h"
-#include <inttypes.h>
-#include <stdbool.h>
+/* parallel/report/profile.c - the rows of a profile; see the header. */
+#include "parallel/report/profile_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACE = 96 };
+wf_profile *wf_profile_open(wf_error *error)
+{
+    wf_profile *p = calloc(1, sizeof *p);
 
-/* All calls of an op in modules that are alike. */
-typedef struct row {
-    const char *name;
-    char place[PLACE];
-    int64_t calls, time, bytes;
-    double flops;
-} row;
+    if (!p)
+        wf_error_set(error, WF_ENOMEM, "no memory for a profile");
+    else
+        p->ranks = 1;
+    return p;
+}
 
-typedef struct table {
-    row *row;
-    int64_t n, room;
-} table;
+void wf_profile_close(wf_profile *p)
+{
+    if (p)
+        free(p->row);
+    free(p);
+}
 
 /* Writes a path with * for names that are numbers. */
-static void generalise(const char *path, char place[PLACE])
+static void generalise(const char *path, char module[WF_PROFILE_MODULE])
 {
     size_t used = 0;
 
-    for (const char *at = path ? path : ""; *at && used < PLACE - 2;) {
+    for (const char *at = path ? path : ""; *at && used < WF_PROFILE_MODULE - 2;) {
         size_t n = strcspn(at, "."), digits = strspn(at, "0123456789");
 
         if (used)
-            place[used++] = '.';
+            module[used++] = '.';
         if (n && digits == n) {
-            place[used++] = '*';
+            module[used++] = '*';
         } else {
-            size_t most = n < PLACE - 1 - used ? n : PLACE - 1 - used;
+            size_t room = WF_PROFILE_MODULE - 1 - used, most = n < room ? n : room;
 
-            memcpy(place + used, at, most);
+            memcpy(module + used, at, most);
             used += most;
         }
         at += n + (at[n] == '.');
     }
-    place[used] = 0;
+    module[used] = 0;
 }
 
-static row *row_of(table *t, const wf_trace_event *e)
+/* Returns the number of a row, a new one for the first of its name and module; -1: no
+   memory. */
+static int64_t find_row(wf_profile *p, wf_trace_kind kind, const char *name, const char *module)
 {
-    char place[PLACE];
-    row *grown;
+    wf_profile_row *grown, *r;
 
-    generalise(e->place, place);
-    for (int64_t i = 0; i < t->n; i++)
-        if (strcmp(t->row[i].name, e->name) == 0 && strcmp(t->row[i].place, place) == 0)
-            return &t->row[i];
-    if (t->n == t->room) {
-        grown = realloc(t->row, (size_t)(2 * t->room + 64) * sizeof *grown);
+    for (int64_t i = 0; i < p->n; i++)
+        if (p->row[i].kind == kind && strcmp(p->row[i].name, name) == 0 &&
+            strcmp(p->row[i].module, module) == 0)
+            return i;
+    if (p->n == p->room) {
+        grown = realloc(p->row, (size_t)(2 * p->room + 64) * sizeof *grown);
         if (!grown)
-            return NULL;
-        t->row = grown;
-        t->room = 2 * t->room + 64;
+            return -1;
+        p->row = grown;
+        p->room = 2 * p->room + 64;
     }
-    t->row[t->n] = (row){.name = e->name};
-    memcpy(t->row[t->n].place, place, sizeof place);
-    return &t->row[t->n++];
+    r = &p->row[p->n];
+    *r = (wf_profile_row){.kind = kind};
+    memccpy(r->name, name, 0, sizeof r->name - 1);
+    memccpy(r->module, module, 0, sizeof r->module - 1);
+    return p->n++;
 }
 
-static void add(row *r, const row *from)
+/* Returns the row of an event, mostly by its pointers, since texts are compared once. */
+static int64_t row_of(wf_profile *p, const wf_trace_event *e)
+{
+    uintptr_t hash = ((uintptr_t)e->name >> 3) * 31 + ((uintptr_t)e->place >> 3);
+    wf_profile_cached *c = &p->cache[(hash ^ hash >> 10) % WF_PROFILE_CACHE];
+    char module[WF_PROFILE_MODULE], name[WF_PROFILE_NAME] = "wait for ";
+
+    if (c->name == e->name && c->module == e->place && p->row[c->row].kind == e->kind)
+        return c->row;
+    generalise(e->place, module);
+    strncat(name, e->name, sizeof name - 1 - strlen(name));
+    *c = (wf_profile_cached){
+        e->name, e->place,
+        find_row(p, e->kind, e->kind == WF_TRACE_WAIT ? name : e->name, module)};
+    if (c->row < 0)
+        c->name = NULL;
+    return c->row;
+}
+
+static void add(wf_profile_row *r, const wf_profile_row *from)
 {
     r->calls += from->calls;
     r->time += from->time;
@@ -72,120 +95,68 @@ static void add(row *r, const row *from)
     r->flops += from->flops;
 }
 
-static int by_time(const void *a, const void *b)
+wf_status wf_profile_put(wf_profile *p, const wf_profile_row *row, wf_error *error)
 {
-    const row *x = a, *y = b;
+    int64_t i = find_row(p, row->kind, row->name, row->module);
 
-    if (x->time != y->time)
-        return x->time < y->time ? 1 : -1;
-    return strcmp(x->name, y->name) ? strcmp(x->name, y->name) : strcmp(x->place, y->place);
+    if (i < 0)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a profile of %lld rows",
+                            (long long)p->n);
+    add(&p->row[i], row);
+    if (row->time > p->row[i].most) {
+        p->row[i].most = row->time;
+        p->row[i].most_rank = row->most_rank;
+    }
+    return WF_OK;
 }
 
-wf_profile_sums wf_profile_sum(const wf_trace *trace, int64_t steps)
+/* Returns true for events that the rank's own thread spent its time in. */
+static bool is_own(const wf_trace_event *e)
 {
-    wf_profile_sums sums = {.steps = steps};
+    return e->kind == WF_TRACE_OP || e->kind == WF_TRACE_WAIT || e->kind == WF_TRACE_HOST;
+}
 
-    for (int64_t i = 0; i < wf_trace_count(trace); i++) {
+wf_status wf_profile_add(wf_profile *p, const wf_trace *trace, int64_t first, int64_t steps,
+                         wf_error *error)
+{
+    wf_profile_row launches = {.kind = WF_TRACE_PHASE, .name = "launches of ops"};
+    int64_t n = wf_trace_count(trace), calls, time = wf_trace_launches(trace, &calls);
+
+    if (first == 0)
+        p->launches = p->launch = 0;
+    for (int64_t i = first; i < n; i++) {
         const wf_trace_event *e = wf_trace_at(trace, i);
+        int64_t r = is_own(e) ? row_of(p, e) : 0;
 
-        if (e->kind == WF_TRACE_OP) {
-            sums.ops += e->end - e->start;
-            sums.flops += e->flops;
-        } else if (e->kind == WF_TRACE_WAIT) {
-            sums.waits += e->end - e->start;
-        }
+        if (r < 0)
+            return wf_error_set(error, WF_ENOMEM, "no memory for a profile of %lld rows",
+                                (long long)p->n);
+        if (is_own(e))
+            add(&p->row[r],
+                &(wf_profile_row){
+                    .calls = 1, .time = e->own, .bytes = e->bytes, .flops = e->flops});
+    }
+    p->steps += steps;
+    launches.time = time - p->launch;
+    launches.calls = calls - p->launches;
+    p->launch = time;
+    p->launches = calls;
+    return launches.calls ? wf_profile_put(p, &launches, error) : WF_OK;
+}
+
+wf_profile_sums wf_profile_sum(const wf_profile *p)
+{
+    wf_profile_sums sums = {.steps = p->steps};
+
+    for (int64_t i = 0; i < p->n; i++) {
+        const wf_profile_row *r = &p->row[i];
+        int64_t *sum = r->kind == WF_TRACE_OP     ? &sums.ops
+                       : r->kind == WF_TRACE_WAIT ? &sums.waits
+                       : r->kind == WF_TRACE_HOST ? &sums.host
+                                                  : &sums.launch;
+
+        *sum += r->time;
+        sums.flops += r->flops;
     }
     return sums;
-}
-
-static double share_of(int64_t part, int64_t whole)
-{
-    return whole > 0 ? 100 * (double)part / (double)whole : 0;
-}
-
-static void print_row(FILE *out, const row *r, int64_t steps, double peak)
-{
-    double seconds = (double)r->time * 1e-9;
-
-    fprintf(out, "  %-22s %-30s %8" PRId64 " %10.3f %6.1f %%", r->name, r->place, r->calls,
-            (double)r->time / 1e6, share_of(r->time, steps));
-    if (r->calls && r->flops > 0 && seconds > 0)
-        fprintf(out, " %10.2f", r->flops / seconds / 1e9);
-    else
-        fprintf(out, " %10s", "-");
-    if (r->calls && seconds > 0)
-        fprintf(out, " %8.2f", (double)r->bytes / seconds / 1e9);
-    if (peak > 0 && r->flops > 0 && seconds > 0)
-        fprintf(out, " %6.1f %%", 100 * r->flops / seconds / peak);
-    fputc('\n', out);
-}
-
-static void print_table(FILE *out, table *t, const wf_profile_sums *sums, double peak, int rows)
-{
-    row others = {.name = "other ops"};
-    const row all = {"all ops", "", 0, sums->ops, 0, sums->flops};
-    const row waits = {.name = "waits for others", .time = sums->waits};
-    const row rest = {.name = "neither", .time = sums->steps - sums->ops - sums->waits};
-
-    fprintf(out, "  %-22s %-30s %8s %10s %8s %10s %8s%s\n", "op", "module", "times", "ms",
-            "of step", "GFLOP/s", "GB/s", peak > 0 ? "  of peak" : "");
-    if (t->n)
-        qsort(t->row, (size_t)t->n, sizeof *t->row, by_time);
-    for (int64_t i = 0; i < t->n; i++)
-        if (i < rows)
-            print_row(out, &t->row[i], sums->steps, peak);
-        else
-            add(&others, &t->row[i]);
-    if (others.calls)
-        print_row(out, &others, sums->steps, peak);
-    print_row(out, &all, sums->steps, peak);
-    print_row(out, &waits, sums->steps, peak);
-    print_row(out, &rest, sums->steps, peak);
-}
-
-wf_status wf_profile_print(FILE *out, const wf_trace *trace, int64_t steps, double peak,
-                           int rows, wf_error *error)
-{
-    const wf_profile_sums sums = wf_profile_sum(trace, steps);
-    table t = {NULL, 0, 0};
-    bool good = true;
-
-    for (int64_t i = 0; good && i < wf_trace_count(trace); i++) {
-        const wf_trace_event *e = wf_trace_at(trace, i);
-        row *r = e->kind == WF_TRACE_OP ? row_of(&t, e) : NULL;
-
-        good = r || e->kind != WF_TRACE_OP;
-        if (r)
-            add(r, &(row){.calls = 1,
-                          .time = e->end - e->start,
-                          .bytes = e->bytes,
-                          .flops = e->flops});
-    }
-    if (good)
-        print_table(out, &t, &sums, peak, rows);
-    free(t.row);
-    return good ? WF_OK
-                : wf_error_set(error, WF_ENOMEM, "no memory for a table of %lld ops",
-                               (long long)t.n);
-}
-
-void wf_profile_print_ranks(FILE *out, const wf_profile_sums *sums, int ranks)
-{
-    wf_profile_sums all = {0};
-    int computes = 0, waits = 0;
-
-    for (int r = 0; r < ranks; r++) {
-        all.steps += sums[r].steps;
-        all.ops += sums[r].ops;
-        all.waits += sums[r].waits;
-        all.flops += sums[r].flops;
-        computes = sums[r].ops > sums[computes].ops ? r : computes;
-        waits = sums[r].waits > sums[waits].waits ? r : waits;
-    }
-    fprintf(
-        out,
-        "  over %d ranks: ops %.1f %% of the steps' time, waits %.1f %%; most in ops: rank %d, "
-        "%.3f ms; in waits: rank %d, %.3f ms\n",
-        ranks, share_of(all.ops, all.steps), share_of(all.waits, all.steps), computes,
-        (double)sums[computes].ops / 1e6, waits, (double)sums[waits].waits / 1e6);
 }

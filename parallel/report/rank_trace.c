@@ -1,12 +1,8 @@
 /* parallel/report/rank_trace.c - see the header. */
 #include "parallel/report/rank_trace.h"
-#include "parallel/report/profile.h"
 #include <stdlib.h>
 
-enum {
-    TRACE_EVENTS = 1 << 17, /* a rank keeps so many */
-    DEAREST = 20            /* ops of a profile */
-};
+enum { TRACE_EVENTS = 1 << 17 }; /* a rank keeps so many */
 
 /* The rows of ranks in other processes come to rank 0, which has the file. */
 static wf_status collect_rows(wf_rank_trace *t, const int64_t *here, wf_error *error)
@@ -61,34 +57,60 @@ static wf_status hand_in_rows(wf_rank_trace *t, const wf_trace *trace, bool well
                                                           : status;
 }
 
-wf_status wf_rank_trace_close(wf_rank_trace *t)
+static wf_status fail(const wf_rank_trace *t, const wf_error *error)
+{
+    wf_context *ctx = wf_par_context(t->par);
+
+    return error->code != WF_OK ? wf_fail(ctx, error->code, "%s", error->text)
+                                : wf_context_status(ctx);
+}
+
+/* Prints the profile of all ranks, where rank 0 is. */
+static wf_status print_profile(wf_rank_trace *t)
+{
+    FILE *out = t->rank->index == 0 ? t->out : NULL;
+
+    if (out)
+        fprintf(out, "profile of steps %lld to %lld on %d rank%s (means over ranks):\n",
+                (long long)t->first, (long long)t->last, t->rank->size,
+                t->rank->size == 1 ? "" : "s");
+    if (wf_profile_report(t->dearest, t->par, out, t->profile) == WF_OK && out && t->lost)
+        fprintf(out, "  (%lld events found no room: \"neither\" has their time)\n",
+                (long long)t->lost);
+    return wf_context_status(wf_par_context(t->par));
+}
+
+/* Hands in the timeline, and prints a summary of it. */
+static void close_timeline(wf_rank_trace *t, const wf_trace *trace)
 {
     wf_context *ctx = wf_par_context(t->par);
     wf_error error = {WF_OK, ""};
-    wf_trace *trace = t->trace;
     bool well = wf_context_status(ctx) == WF_OK;
-    const wf_profile_sums *sums = NULL;
+
+    if (hand_in_rows(t, trace, well, &error) != WF_OK)
+        fail(t, &error);
+    if (!t->summary || wf_context_status(ctx) != WF_OK)
+        return;
+    wf_timeline_summary(t->summary, trace);
+    fprintf(t->summary, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
+            t->rank->index, (long long)t->first, (long long)t->last,
+            (long long)wf_trace_lost(trace));
+    fflush(t->summary);
+}
+
+wf_status wf_rank_trace_close(wf_rank_trace *t)
+{
+    wf_context *ctx = wf_par_context(t->par);
+    wf_trace *trace = t->trace;
 
     t->trace = NULL;
-    if (trace && hand_in_rows(t, trace, well, &error) != WF_OK)
-        wf_fail(ctx, error.code, "%s", error.text);
-    if (trace && wf_context_status(ctx) == WF_OK) {
-        const wf_profile_sums mine = wf_profile_sum(trace, t->spent);
-
-        sums = wf_mesh_gather(wf_par_mesh(t->par), &mine, sizeof mine);
-    }
-    if (trace && t->out && wf_context_status(ctx) == WF_OK) {
-        wf_timeline_summary(t->out, trace);
-        if (wf_profile_print(t->out, trace, t->spent, 0, DEAREST, &error) != WF_OK)
-            wf_fail(ctx, error.code, "%s", error.text);
-        if (sums)
-            wf_profile_print_ranks(t->out, sums, t->rank->size);
-        fprintf(t->out, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
-                t->rank->index, (long long)t->first, (long long)t->last,
-                (long long)wf_trace_lost(trace));
-        fflush(t->out);
-    }
+    if (trace && t->traced)
+        close_timeline(t, trace);
+    if (trace && t->dearest && wf_context_status(ctx) == WF_OK)
+        print_profile(t);
     wf_trace_close(trace);
+    wf_profile_close(t->dearest);
+    t->dearest = NULL;
     return wf_context_status(ctx);
 }
 
@@ -96,31 +118,51 @@ wf_status wf_rank_trace_open(wf_rank_trace *t)
 {
     wf_error error = {WF_OK, ""};
 
-    if (!t->traced)
+    if (!t->traced && !t->profile)
         return WF_OK;
     t->zero = wf_timeline_clock();
     t->trace = wf_trace_open(TRACE_EVENTS, &error);
-    if (!t->trace ||
-        wf_broadcast(t->rank->world, sizeof t->zero, 0, &t->zero, 1, &error) != WF_OK)
-        return wf_fail(wf_par_context(t->par), error.code, "%s", error.text);
-    return WF_OK;
+    t->dearest = t->trace && t->profile ? wf_profile_open(&error) : NULL;
+    if (t->trace && t->profile && !t->traced)
+        wf_trace_wait_for_ops(t->trace);
+    if (error.code == WF_OK)
+        wf_broadcast(t->rank->world, sizeof t->zero, 0, &t->zero, 1, &error);
+    return fail(t, &error);
 }
 
 wf_status wf_rank_trace_step(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
                              const wf_par_data *data, wf_par_step *result)
 {
+    bool traces = t->trace && step >= t->first && step <= t->last;
     wf_status status;
-    int64_t begin;
+    int64_t begun;
 
-    if (t->trace && step >= t->first)
+    if (traces)
         wf_mesh_trace(wf_par_mesh(t->par), t->trace);
-    begin = wf_trace_now();
+    begun = wf_trace_now();
     status = wf_par_train_step(trainer, step, data, result);
-    if (t->trace) {
+    if (traces)
         wf_mesh_trace(wf_par_mesh(t->par), NULL);
-        t->spent += step >= t->first ? wf_trace_now() - begin : 0;
-    }
-    if (status == WF_OK && step == t->last)
-        status = wf_rank_trace_close(t);
+    t->spent = traces ? wf_trace_now() - begun : 0;
     return status;
+}
+
+/* Takes events into the profile, which needs them no more if no timeline is written. */
+wf_status wf_rank_trace_end_step(wf_rank_trace *t, int64_t step)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (t->dearest && t->spent) {
+        wf_profile_add(t->dearest, t->trace, t->seen, t->spent, &error);
+        t->seen = wf_trace_count(t->trace);
+        t->lost += wf_trace_lost(t->trace);
+    }
+    if (t->dearest && t->spent && !t->traced) {
+        wf_trace_clear(t->trace);
+        t->seen = 0;
+    }
+    t->spent = 0;
+    if (fail(t, &error) == WF_OK && t->trace && step == t->last)
+        return wf_rank_trace_close(t);
+    return wf_context_status(wf_par_context(t->par));
 }

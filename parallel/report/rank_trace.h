@@ -1,8 +1,9 @@
-/* parallel/report/rank_trace.h - the part of one rank in a run's timeline: it records the
-   events of some steps, and hands them in. */
+/* parallel/report/rank_trace.h - the part of one rank in a run's timeline and profile: it
+   records the events of some steps, and hands them in. */
 #ifndef WF_PARALLEL_REPORT_RANK_TRACE_H
 #define WF_PARALLEL_REPORT_RANK_TRACE_H
 
+#include "parallel/report/profile.h"
 #include "parallel/report/timeline.h"
 #include "parallel/train/train.h"
 
@@ -11,13 +12,18 @@ WF_BEGIN_DECLS
 typedef struct wf_rank_trace {
     wf_rank *rank;
     wf_par *par;
-    bool traced;           /* false: all below do nothing but train */
+    bool traced;           /* has a timeline */
+    int profile;           /* rows of a profile; 0: none, and without both all below train */
     int64_t first, last;   /* steps */
     wf_timeline *timeline; /* in rank 0's process; else NULL */
-    FILE *out;             /* for this rank's summary; NULL: none */
+    FILE *out;             /* rank 0 prints the profile to it */
+    FILE *summary;         /* for this rank's summary of the timeline; NULL: none */
     wf_trace *trace;       /* NULL: none is kept, or it is written already */
+    wf_profile *dearest;   /* likewise, with `profile` */
     int64_t zero;          /* the common time 0 of all ranks */
-    int64_t spent;         /* nanoseconds of traced steps */
+    int64_t spent;         /* nanoseconds of the last step, if it was traced */
+    int64_t seen;          /* events that the profile has */
+    int64_t lost;          /* events that found no room */
 } wf_rank_trace;
 
 /** wf_rank_trace_open - begins to count from rank 0's clock. Collective over the world. Errors:
@@ -25,9 +31,11 @@ typedef struct wf_rank_trace {
 WF_API wf_status wf_rank_trace_open(wf_rank_trace *t);
 
 /** wf_rank_trace_step - runs wf_par_train_step, and traces the steps that are asked for.
- * Collective. */
+ * Collective. wf_rank_trace_end_step - does what is due after such a step: it takes its events
+ * into the profile, and after the last one closes. Collective. Errors: in the context */
 WF_API wf_status wf_rank_trace_step(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
                                     const wf_par_data *data, wf_par_step *result);
+WF_API wf_status wf_rank_trace_end_step(wf_rank_trace *t, int64_t step);
 
 /**
  * wf_rank_trace_close - hands the rows in and prints the summary, when the last traced step is

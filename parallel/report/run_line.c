@@ -1,5 +1,6 @@
 /* parallel/report/run_line.c - see the header. */
 #include "parallel/report/run_line_internal.h"
+#include "parallel/train/added_loss.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -72,6 +73,9 @@ void wf_run_line(char line[WF_RUN_LINE], const wf_step_log *r, int64_t steps, do
     if (r->has_val_loss)
         used += snprintf(line + used, (size_t)(WF_RUN_LINE - used), "  val %.4f",
                          (double)r->val_loss);
+    for (int i = 0; i < r->loss_count && used < WF_RUN_LINE; i++)
+        used += snprintf(line + used, (size_t)(WF_RUN_LINE - used), "  %s %s",
+                         r->losses[i].name, or_none(scalar, (double)r->losses[i].mean, 4));
     for (int i = 0; i < r->scalar_count && used < WF_RUN_LINE; i++)
         if (r->scalars[i].shown)
             used += snprintf(line + used, (size_t)(WF_RUN_LINE - used), "  %s %s",

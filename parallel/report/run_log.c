@@ -2,9 +2,11 @@
 #include "parallel/report/run_log.h"
 #include "parallel/main.h"
 #include "parallel/report/event_file.h"
+#include "parallel/report/expert_load.h"
 #include "parallel/report/run_line_internal.h"
 #include "parallel/report/step_rows_internal.h"
 #include "core/files/prepare.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/measure.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -138,6 +140,24 @@ static wf_status write_row(wf_run_log *log, const wf_step_log *r, wf_error *erro
     return status;
 }
 
+/* Writes the largest load of each mixture's experts over the mean. */
+static void write_loads(wf_run_log *log, const wf_step_log *r)
+{
+    wf_error unwritten = {WF_OK, ""};
+
+    for (int i = 0; i < r->load_count && !log->events_failing; i++) {
+        char tag[WF_NN_PATH + 16];
+        wf_event_scalar ratio = {tag, (float)wf_expert_load_ratio(&r->loads[i])};
+
+        snprintf(tag, sizeof tag, "expert_load/%s", r->loads[i].path);
+        if (!isnan(ratio.value) &&
+            wf_event_file_scalars(log->events, r->step, &ratio, 1, &unwritten) != WF_OK)
+            log->events_failing = true;
+    }
+    if (unwritten.code != WF_OK)
+        warn(log, unwritten.text);
+}
+
 /* Writes the tags of torchtitan, whose rates are those of a device. What has no value has no
    point. */
 static void write_events(wf_run_log *log, const wf_step_log *r)
@@ -153,14 +173,20 @@ static void write_events(wf_run_log *log, const wf_step_log *r)
         {"memory/max_active(GiB)", (float)((double)r->memory_peak / (1 << 30))},
         {"validation_metrics/loss", r->has_val_loss ? r->val_loss : NAN},
     };
-    enum { SCALARS = sizeof scalars / sizeof *scalars };
-    wf_event_scalar known[SCALARS + WF_LOG_SCALARS];
+    enum { SCALARS = sizeof scalars / sizeof *scalars, LOSSES = 32 };
+    wf_event_scalar known[SCALARS + LOSSES + WF_LOG_SCALARS];
+    char tag[LOSSES][WF_PAR_LOSS_NAME + 16];
     wf_error unwritten = {WF_OK, ""};
     int count = 0;
 
     for (int i = 0; i < SCALARS; i++)
         if (!isnan(scalars[i].value))
             known[count++] = scalars[i];
+    for (int i = 0; i < r->loss_count && i < LOSSES; i++) {
+        snprintf(tag[i], sizeof tag[i], "loss_metrics/%s", r->losses[i].name);
+        if (!isnan(r->losses[i].mean))
+            known[count++] = (wf_event_scalar){tag[i], r->losses[i].mean};
+    }
     for (int i = 0; i < r->scalar_count && i < WF_LOG_SCALARS; i++)
         if (r->scalars[i].tag && !isnan(r->scalars[i].value))
             known[count++] = (wf_event_scalar){r->scalars[i].tag, (float)r->scalars[i].value};
@@ -168,6 +194,7 @@ static void write_events(wf_run_log *log, const wf_step_log *r)
         !log->events_failing)
         warn(log, unwritten.text);
     log->events_failing |= unwritten.code != WF_OK;
+    write_loads(log, r);
 }
 
 static void show_step(wf_run_log *log, const wf_step_log *r)

@@ -16,11 +16,16 @@
  * has rows of steps is continued by a run that is resumed, or may be, and refused by another
  * one.
  *
- * After val_loss follow the scalars of the program's own, by their keys. loss is null where no
+ * Losses that modules add to the step's own (wf_par_add_loss) follow val_loss, by name:
+ * "losses": {"balance": 1.02}; TensorBoard has them as loss_metrics/NAME.
+ *
+ * After these follow the scalars of the program's own, by their keys. loss is null where no
  * token of the batch counts, val_loss on steps without an evaluation, as is any number that is
  * not finite; digest is there only if the record has one. With digests of tensors it is
  * followed by "digests": {PATH: ..., ...}, in the order of parameters; those of moments are
  * PATH.m and PATH.v. "skipped": true follows val_loss in a step that changed no parameter.
+ * "expert_load" is there only if the record has one: the tokens of each expert by mixture,
+ * {"block.0.moe": [17, ..], ..}.
  */
 #ifndef WF_PARALLEL_REPORT_RUN_LOG_H
 #define WF_PARALLEL_REPORT_RUN_LOG_H
@@ -85,11 +90,16 @@ typedef struct wf_step_log {
     bool has_val_loss, has_digest;
     bool skipped; /* the step has changed no parameter (wf_par_train_options.skip) */
     float val_loss;
+    /* [loss_count] means of the losses that modules add, without their weights; borrowed */
+    const struct wf_par_step_loss *losses;
+    int loss_count;
     const wf_log_scalar *scalars; /* [scalar_count]; borrowed for the call */
     int scalar_count;
     uint64_t digest;
     const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
     int64_t tensors;
+    const struct wf_layer_load *loads; /* [load_count] of experts; borrowed for the call */
+    int load_count;
 } wf_step_log;
 
 typedef struct wf_run_log wf_run_log;

@@ -1,8 +1,10 @@
 /* parallel/report/step_rows.c - the rows of --log-jsonl; see the header. */
 #include "parallel/report/step_rows_internal.h"
 #include "core/files/input.h"
+#include "parallel/report/expert_load.h"
 #include "parallel/report/row_file.h"
 #include "parallel/report/run_line_internal.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/measure.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -162,6 +164,18 @@ static void write_digests(FILE *row, const wf_step_log *r)
     fputc('}', row);
 }
 
+static void write_loads(FILE *row, const wf_step_log *r)
+{
+    fputs(", \"expert_load\": {", row);
+    for (int i = 0; i < r->load_count; i++) {
+        fprintf(row, "%s\"%s\": [", i ? ", " : "", r->loads[i].path);
+        for (int64_t e = 0; e < r->loads[i].experts; e++)
+            fprintf(row, "%s%" PRIu64, e ? ", " : "", r->loads[i].tokens[e]);
+        fputc(']', row);
+    }
+    fputc('}', row);
+}
+
 wf_status wf_step_rows_write(wf_step_rows *rows, const wf_step_log *r, double mfu,
                              wf_error *unwritten, wf_error *error)
 {
@@ -184,6 +198,9 @@ wf_status wf_step_rows_write(wf_step_rows *rows, const wf_step_log *r, double mf
             number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
     if (r->skipped)
         fputs(", \"skipped\": true", row);
+    for (int i = 0; i < r->loss_count; i++)
+        fprintf(row, "%s\"%s\": %s%s", i ? ", " : ", \"losses\": {", r->losses[i].name,
+                number(t[0], r->losses[i].mean, 9), i + 1 < r->loss_count ? "" : "}");
     for (int i = 0; i < r->scalar_count; i++)
         fprintf(row, ", \"%s\": %s", r->scalars[i].key,
                 number(t[0], r->scalars[i].value, r->scalars[i].digits));
@@ -191,6 +208,8 @@ wf_status wf_step_rows_write(wf_step_rows *rows, const wf_step_log *r, double mf
         fprintf(row, ", \"digest\": \"%016" PRIx64 "\"", r->digest);
     if (r->tensors)
         write_digests(row, r);
+    if (r->load_count)
+        write_loads(row, r);
     fputs("}\n", row);
     if (fclose(row)) /* memory that it grew into */
         status = wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");

@@ -129,7 +129,8 @@ static wf_status put_row(rows *t, int rank, int row, const char *name, wf_error 
 
 static wf_status put_event(rows *t, int rank, int row, const wf_trace_event *e, wf_error *error)
 {
-    static const char *const categories[] = {"op", "phase", "action", "wait", "transfer"};
+    static const char *const categories[] = {"op",   "phase", "action",
+                                             "wait", "host",  "transfer"};
     bool moves = e->kind == WF_TRACE_WAIT || e->kind == WF_TRACE_TRANSFER;
     char name[64];
     json_t *args;

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS }; /* axes, and the world */
+/* axes and the world; and results that one of several ranks computes */
+enum { MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS + 1 };
 
 /* The time of one kind of transfers, over all its events, in nanoseconds. */
 typedef struct line {

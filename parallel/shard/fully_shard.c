@@ -37,7 +37,7 @@ wf_par_sharding_plan *wf_par_sharding_plan_of(wf_par *par, const wf_nn_module *m
     }
     *plan = (wf_par_sharding_plan){.next = par->plans, .root = model};
     plan->rest = (wf_par_policy){.strategy = wf_par_strategy_find("no_shard", &error),
-                                 .axis = par->policy.axis};
+                                 .axes = par->policy.axes};
     par->plans = plan;
     return plan;
 }
@@ -133,17 +133,18 @@ static bool find_policy(wf_par *par, const char *axis_name, const wf_par_shard_o
     static const wf_par_shard_options none = {0};
     const char *strategy;
     wf_error error = {WF_OK, ""};
+    int axis = find_axis(par, axis_name);
 
     if (!o)
         o = &none;
     strategy = o->strategy ? o->strategy : WF_PAR_STRATEGY;
     *policy = (wf_par_policy){.strategy = wf_par_strategy_find(strategy, &error),
-                              .axis = find_axis(par, axis_name),
+                              .axes = wf_par_sharding_axes(par, axis),
                               .prefetch = o->prefetch,
                               .reshard = o->reshard};
     if (!policy->strategy)
         wf_fail(par->ctx, WF_EINVAL, "%s", error.text);
-    else if (policy->axis >= 0 && !wf_par_is_dp(par, policy->axis))
+    else if (axis >= 0 && !wf_par_is_dp(par, axis))
         wf_fail(
             par->ctx, WF_EINVAL,
             "axis %s is not data-parallel: name it in wf_par_options.dp_axes, which are the "

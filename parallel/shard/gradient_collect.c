@@ -194,11 +194,12 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
 }
 
 void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
-                            int64_t micros)
+                            int64_t micros, int64_t sequences)
 {
     g->pass = pass;
     g->micro = micro;
     g->micros = micros;
+    g->sequences = sequences;
 }
 
 int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, int64_t micros)
@@ -245,7 +246,7 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 
     if (grad && grad->ndim == p->tensor->ndim + 1) /* a vector's gradient, per sequence */
         grad = wf_batch_sum(grad);
-    if (grad && g->par->options.reduce_dtype != grad->dtype)
+    if (grad && g->par->options.reduce_dtype != grad->dtype && !(p->sign_step > 0))
         grad = wf_cast(grad, g->par->options.reduce_dtype);
     if (!grad)
         return;

@@ -59,10 +59,10 @@ void wf_par_gradients_close(wf_par_gradients *g);
 /* Forget leaves and open nodes: before the first micro-step, and after a failure. */
 void wf_par_gradients_reset(wf_par_gradients *g);
 
-/* Gradients that come now are those of a pass, which is micro-step number `micro` of
-   `micros`. */
+/* Gradients that come now are those of a pass, which is micro-step number `micro` of `micros`;
+   sequences: as of wf_par_gradients_open, in this step. */
 void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
-                            int64_t micros);
+                            int64_t micros, int64_t sequences);
 
 /* Take the gradients that uses of these parameters have by now. Collective. */
 wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,

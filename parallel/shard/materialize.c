@@ -48,17 +48,17 @@ static void prepare_gathered(wf_par *par, wf_nn_parameter *p, wf_tensor *stored)
     wf_tensor_release(h->gathered);
     h->gathered = wf_tensor_retain(
         h->stored == WF_NF4 ? wf_nf4_absent(stored, h->compute_layout)
-                            : wf_tensor_absent(par->ctx, par->options.param_dtype, stored->ndim,
-                                               stored->dim, h->compute_layout));
+                            : wf_tensor_absent(par->ctx, wf_par_gathered_dtype(par, h),
+                                               stored->ndim, stored->dim, h->compute_layout));
     p->at_use = h->gathered;
 }
 
 /* Beside bf16, the f32 master is the optimizer's. */
 static wf_memory_kind kind_at_rest(const wf_par *par, const wf_nn_parameter *p)
 {
-    return p->frozen                            ? WF_MEMORY_FROZEN
-           : par->options.param_dtype == WF_F32 ? WF_MEMORY_PARAMETER
-                                                : WF_MEMORY_OPTIMIZER;
+    return p->frozen                                                ? WF_MEMORY_FROZEN
+           : par->options.param_dtype == WF_F32 || p->sign_step > 0 ? WF_MEMORY_PARAMETER
+                                                                    : WF_MEMORY_OPTIMIZER;
 }
 
 /* The same in 4 bits. */

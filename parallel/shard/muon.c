@@ -20,8 +20,8 @@ typedef struct stack {
     int64_t n, *index;           /* the numbers of the parameters */
 } stack;
 
-/* The axes that split matrices of a policy: those of tensor parallelism, then the policy's own.
-   Returns how many. */
+/* The axes that split matrices of a policy: those of tensor parallelism, then the policy's
+   own. Returns how many. */
 static int splitting_axes(const wf_par *par, const wf_par_policy *policy, int axes[WF_MAX_AXES])
 {
     int n = 0;
@@ -29,8 +29,9 @@ static int splitting_axes(const wf_par *par, const wf_par_policy *policy, int ax
     for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
         if (wf_par_tensor_axes(par) >> axis & 1)
             axes[n++] = axis;
-    if (policy->axis >= 0)
-        axes[n++] = policy->axis;
+    for (int i = par->n_dp - 1; i >= 0; i--)
+        if (policy->axes >> par->dp_axis[i] & 1)
+            axes[n++] = par->dp_axis[i];
     return n;
 }
 
@@ -134,12 +135,7 @@ static bool alike(const wf_nn_parameter *p, const wf_nn_parameter *q)
         if (!wf_dim_equal(p->tensor->dim[d], q->tensor->dim[d]))
             return false;
     return a->shard_layout == b->shard_layout && a->optimizer == b->optimizer &&
-           a->policy->axis == b->policy->axis;
-}
-
-static unsigned axis_bit(const wf_par_policy *policy)
-{
-    return policy->axis >= 0 ? 1u << policy->axis : 0;
+           a->policy->axes == b->policy->axes;
 }
 
 wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
@@ -162,7 +158,7 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
             continue;
         s.n = 0;
         s.policy = wf_par_state_of(parameter[i])->policy;
-        high = wf_par_ranks_along(par, wf_par_tensor_axes(par) | axis_bit(s.policy));
+        high = wf_par_ranks_along(par, wf_par_tensor_axes(par) | s.policy->axes);
         for (int64_t k = i; k < count && s.n < high; k++)
             if (!done[k] && grad[k] && wf_nn_optimizer_is_matrix(optimizer, k) &&
                 alike(parameter[i], parameter[k])) {

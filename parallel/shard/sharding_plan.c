@@ -5,82 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A plan's hook in a module: the style that acts there, and the module's unit. */
-typedef struct place {
-    wf_nn_hooks hooks;
-    const wf_par *par;
-    const wf_par_style *style; /* NULL where no rule matches .. */
-    int axis;                  /* over which the style splits */
-    wf_par_unit *unit;         /* .. or where it is not one of those that act */
-    struct place *next;
-} place;
-
-static const wf_layout *border_layout(const place *p, const wf_par_border *b,
-                                      const wf_layout *from)
-{
-    wf_mesh *mesh = p->par->mesh;
-    bool split = b->state == WF_PAR_SPLIT ||
-                 (b->state == WF_PAR_RESIDUAL && p->par->options.sequence_parallel);
-    const wf_layout *to;
-
-    if (split && wf_layout_split_dim(from, p->axis) == b->dim)
-        return from;
-    to = wf_layout_whole(mesh, from, p->axis);
-    return split ? wf_layout_split(mesh, to, b->dim, p->axis) : to;
-}
-
-static void pass(const place *p, const wf_par_border *b, int n, wf_tensor **x)
-{
-    const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
-    wf_tensor *y[WF_MAX_OUTPUTS];
-
-    for (int i = 0; i < n; i++)
-        to[i] = border_layout(p, b, x[i]->layout);
-    wf_border(p->axis, n, x, to, y);
-    for (int i = 0; i < n; i++) {
-        if (b->regather)
-            wf_keep_origin(y[i], x[i]);
-        x[i] = y[i];
-    }
-}
-
-/* Returns true for a border at that point; "?" marks one that a module may lack. */
-static bool is_at(const wf_par_border *b, const char *point)
-{
-    return strcmp(b->point + (*b->point == '?'), point) == 0;
-}
-
-static void at_point(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x)
-{
-    const place *p = self;
-
-    (void)module;
-    for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
-        if (!is_at(b, point))
-            continue;
-        if (b->state == WF_PAR_HANDLE)
-            x[1] = wf_border_handle(p->axis, x[0], x[1]);
-        else if (b->state != WF_PAR_GROUPS)
-            pass(p, b, n, x);
-        else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))
-            pass(p, b, n - 1, x + 1);
-    }
-}
-
-/* Along an axis of one rank every layout is whole and stays it. */
-static bool acts_at(void *self, const char *point)
-{
-    const place *p = self;
-    const wf_par_border *b = p->style ? p->style->borders : NULL;
-
-    while (b && b->point && !is_at(b, point))
-        b++;
-    return b && b->point && wf_mesh_size(p->par->mesh, p->axis) > 1;
-}
-
 static void at_enter(void *self, wf_nn_module *module)
 {
-    const place *p = self;
+    const wf_par_place *p = self;
 
     (void)module;
     if (p->unit)
@@ -89,7 +16,7 @@ static void at_enter(void *self, wf_nn_module *module)
 
 static void at_leave(void *self, wf_nn_module *module)
 {
-    const place *p = self;
+    const wf_par_place *p = self;
 
     (void)module;
     if (p->unit)
@@ -97,18 +24,18 @@ static void at_leave(void *self, wf_nn_module *module)
 }
 
 /* Returns a plan's hook in a module, among those of others; NULL: it has none. */
-static place *place_of(const wf_nn_module *m)
+static wf_par_place *place_of(const wf_nn_module *m)
 {
     for (int i = 0; i < m->n_hooks; i++)
-        if (m->hooks[i]->at == at_point)
+        if (m->hooks[i]->at == wf_par_place_at)
             return m->hooks[i]->self;
     return NULL;
 }
 
 /* The module's place, made where it has none; NULL on error. */
-static place *place_in(wf_par *par, wf_nn_module *m)
+static wf_par_place *place_in(wf_par *par, wf_nn_module *m)
 {
-    place *p = place_of(m);
+    wf_par_place *p = place_of(m);
 
     if (p)
         return p;
@@ -117,9 +44,12 @@ static place *place_in(wf_par *par, wf_nn_module *m)
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
         return NULL;
     }
-    *p = (place){.par = par, .next = par->places};
-    p->hooks = (wf_nn_hooks){
-        .at = at_point, .acts = acts_at, .enter = at_enter, .leave = at_leave, .self = p};
+    *p = (wf_par_place){.par = par, .next = par->places};
+    p->hooks = (wf_nn_hooks){.at = wf_par_place_at,
+                             .acts = wf_par_place_acts,
+                             .enter = at_enter,
+                             .leave = at_leave,
+                             .self = p};
     par->places = p;
     return wf_nn_hook_add(m, &p->hooks) == WF_OK ? p : NULL;
 }
@@ -176,7 +106,10 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
                 pl->style->name, pl->split->dim, p->path, p->tensor->ndim);
         return;
     }
-    layout = wf_layout_split(mesh, NULL, pl->split->dim, pl->axis);
+    layout = pl->style->experts && pl->par->ep_axis >= 0
+                 ? wf_layout_split(mesh, NULL, pl->split->dim, pl->par->ep_axis)
+                 : NULL;
+    layout = wf_layout_split(mesh, layout, pl->split->dim, pl->axis);
     if (h->styled && h->compute_layout != layout)
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is tied, but style %s of module %s splits it in another way than "
@@ -208,7 +141,7 @@ static void plan_module(void *arg, wf_nn_module *m)
 {
     planner *pl = arg;
     const wf_par_style *style = NULL;
-    place *p;
+    wf_par_place *p;
 
     for (const wf_par_tensor_rules *t = pl->plan->tensor; t; t = t->next)
         for (const wf_par_rule *r = t->rules; r && r->pattern; r++)
@@ -250,7 +183,7 @@ static void plan_units(wf_par *par, wf_nn_module *model, const wf_par_sharding_p
     wf_par_units_drop(par, model);
     all = wf_par_units_new(par, model, plan);
     for (int64_t u = all ? all->count - 1 : -1; u >= 0; u--) {
-        place *p;
+        wf_par_place *p;
 
         act = act || wf_par_unit_acts(&all->unit[u]);
         if (!wf_par_unit_acts(&all->unit[u]) && !(act && u == 0))
@@ -368,7 +301,7 @@ wf_status wf_par_reshard_all(wf_par *par, wf_nn_module *model)
 void wf_par_drop_plans(wf_par *par)
 {
     wf_par_units_drop(par, NULL);
-    for (place *p = par->places, *next; p; p = next) {
+    for (wf_par_place *p = par->places, *next; p; p = next) {
         next = p->next;
         free(p);
     }

@@ -25,7 +25,10 @@ typedef enum wf_par_state {
     WF_PAR_SPLIT,    /* `dim` split */
     /* x[1], the result of a border of x[0], for uses with a whole gradient on each rank */
     WF_PAR_HANDLE,
-    WF_PAR_GROUPS /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
+    WF_PAR_GROUPS, /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
+    /* x[1], the result of a border of x[0], and x[2], ..: all sequences of the ranks that split
+       experts over the batch's axis ep */
+    WF_PAR_DISPATCH
 } wf_par_state;
 
 typedef struct wf_par_split {
@@ -47,6 +50,9 @@ typedef struct wf_par_style {
     const char *name;
     const wf_par_split *splits;
     const wf_par_border *borders;
+    /* splits, and sums, are over the axis ep too where it splits the batch, outside of the
+       style's own; at WF_PAR_RESIDUAL the batch is split over it again */
+    bool experts;
 } wf_par_style;
 
 /* The styles of transformers (Shoeybi et al. 2019; Korthikanti et al. 2022). */
@@ -89,6 +95,11 @@ typedef struct wf_par_rule {
    with "?" here too. */
 #define WF_ATTENTION_RULES(pattern)                                                            \
     {pattern, WF_GROUPS}, {pattern ".qkv", WF_COLUMN},                                         \
+    {                                                                                          \
+        pattern ".out", WF_ROW                                                                 \
+    }
+#define WF_CROSS_ATTENTION_RULES(pattern)                                                      \
+    {pattern, WF_GROUPS}, {pattern ".q", WF_COLUMN}, {pattern ".kv", WF_COLUMN},               \
     {                                                                                          \
         pattern ".out", WF_ROW                                                                 \
     }

@@ -48,4 +48,21 @@ wf_status wf_par_sharding_plan_shard(wf_par *par, wf_par_sharding_plan *plan,
 wf_status wf_par_sharding_plan_apply(wf_par *par, wf_nn_module *model,
                                      const wf_par_sharding_plan *plan);
 
+/* A plan's hook in a module: the style that acts there, and the module's unit. */
+typedef struct wf_par_place {
+    wf_nn_hooks hooks;
+    const wf_par *par;
+    const wf_par_style *style; /* NULL where no rule matches .. */
+    int axis;                  /* over which the style splits */
+    struct wf_par_unit *unit;  /* .. or where it is not one of those that act */
+    struct wf_par_place *next;
+} wf_par_place;
+
+/* Passes tensors through the borders of the style at a point; returns true where there are some
+   that may move them: along an axis of one rank every layout is whole and stays it
+   (sharding_borders.c). Members of wf_nn_hooks. */
+void wf_par_place_at(void *place, wf_nn_module *module, const char *point, int n,
+                     wf_tensor **x);
+bool wf_par_place_acts(void *place, const char *point);
+
 #endif

@@ -1,138 +1,10 @@
 /*
- * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out in groups, and
- * the layouts of parameters that follow.
+ * parallel/shard/strategy.c - the layouts of parameters that follow from their strategies, and
+ * the axes over which these sum.
  */
 #include "parallel/shard/units_internal.h"
 #include <stdio.h>
 #include <string.h>
-
-static const wf_par_strategy strategies[] = {
-#define STRATEGY(name, groups, parameters, keep, gradients, optimizer, reduce)                 \
-    {#name, groups, parameters, keep, gradients, optimizer, reduce},
-#include "parallel/shard/strategies.def"
-#undef STRATEGY
-};
-
-enum { STRATEGIES = sizeof strategies / sizeof *strategies };
-
-const wf_par_strategy *wf_par_strategy_at(int i)
-{
-    return i >= 0 && i < STRATEGIES ? &strategies[i] : NULL;
-}
-
-const char *wf_par_strategy_name(int i)
-{
-    return i >= 0 && i < STRATEGIES ? strategies[i].name : NULL;
-}
-
-void wf_par_add_name(char *list, size_t size, const char *name)
-{
-    static const char full[] = ", ..";
-    size_t n = strlen(name), used = strlen(list);
-
-    if (!n)
-        return;
-    for (const char *at = list; (at = strstr(at, name)); at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
-            return;
-    if (used + n + sizeof full + 2 <= size)
-        snprintf(list + used, size - used, "%s%s", used ? ", " : "", name);
-    else if (used < sizeof full || strcmp(list + used + 1 - sizeof full, full) != 0)
-        snprintf(list + used, size - used, "%s", full);
-}
-
-const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
-{
-    char names[256] = "";
-
-    for (int i = 0; i < STRATEGIES; i++) {
-        if (strcmp(strategies[i].name, name) == 0)
-            return &strategies[i];
-        wf_par_add_name(names, sizeof names, strategies[i].name);
-    }
-    wf_error_set(error, WF_EINVAL, "there is no strategy %s; use one of: %s", name, names);
-    return NULL;
-}
-
-/* The groups of a hybrid strategy: their number and size, either of which the user may give. */
-static wf_status find_groups(const wf_par_options *o, const char *name, int dp, int *replicate,
-                             int *shard, wf_error *error)
-{
-    *replicate = o->dp_replicate;
-    *shard = o->shard_group_size;
-    if (*replicate < 0 || *shard < 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "dp-replicate %d, shard-group-size %d: neither "
-                            "can be negative",
-                            *replicate, *shard);
-    if (!*replicate && !*shard && dp > 1)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "strategy %s has groups of ranks: say how many (dp-replicate) or how "
-            "large (shard-group-size), or use full_shard",
-            name);
-    if (*replicate && *shard && (int64_t)*replicate * *shard != dp)
-        return wf_error_set(error, WF_EINVAL,
-                            "dp %d is not %d group%s of %d rank%s: dp-replicate x "
-                            "shard-group-size must be dp, and one of the two is enough",
-                            dp, *replicate, *replicate == 1 ? "" : "s", *shard,
-                            *shard == 1 ? "" : "s");
-    if (dp % (*shard ? *shard : *replicate ? *replicate : 1))
-        return wf_error_set(error, WF_EINVAL,
-                            "dp %d cannot be laid out in groups with %s %d: use a number that "
-                            "divides dp",
-                            dp, *shard ? "shard-group-size" : "dp-replicate",
-                            *shard ? *shard : *replicate);
-    if (!*shard)
-        *shard = *replicate ? dp / *replicate : 1;
-    *replicate = dp / *shard;
-    return WF_OK;
-}
-
-static wf_status refuse_groups(const wf_par_strategy *s, wf_error *error)
-{
-    char names[256] = "";
-
-    for (int i = 0; i < STRATEGIES; i++)
-        if (strategies[i].groups)
-            wf_par_add_name(names, sizeof names, strategies[i].name);
-    return wf_error_set(error, WF_EINVAL,
-                        "strategy %s has no groups of ranks: dp-replicate and shard-group-size "
-                        "belong to %s",
-                        s->name, names);
-}
-
-const char *wf_par_strategy_of(const wf_par *par)
-{
-    const char *name = NULL;
-
-    for (const wf_par_units *all = par->models; all; all = all->next)
-        for (int64_t u = 0; u < all->count; u++) {
-            const char *of = all->unit[u].policy.strategy->name;
-
-            if (name && strcmp(name, of) != 0)
-                return "per_module";
-            name = of;
-        }
-    return name ? name : par->policy.strategy->name;
-}
-
-wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_error *error)
-{
-    const wf_par_strategy *s =
-        wf_par_strategy_find(o->strategy ? o->strategy : WF_PAR_STRATEGY, error);
-    int dp = o->dp ? o->dp : 1;
-
-    *replicate = *shard = 1;
-    if (!s)
-        return WF_EINVAL;
-    if (s->groups)
-        return find_groups(o, s->name, dp, replicate, shard, error);
-    if (o->dp_replicate || o->shard_group_size)
-        return refuse_groups(s, error);
-    *(s->split_optimizer ? shard : replicate) = dp;
-    return WF_OK;
-}
 
 /* Elements of the largest part that any rank holds. */
 static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
@@ -145,10 +17,15 @@ static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_la
 }
 
 /* A chunk of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
-   dim 1 may only be cut there. Ranks that do not differ on its axes have the same cuts. */
-static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
+   dim 1 may only be cut there; of experts it is a row of a matrix, and dim 1 has rows. Ranks
+   that do not differ on its axes have the same cuts. */
+static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
 {
+    const wf_dim *dim = &t->dim[1];
     unsigned axes = 0;
+
+    if (t->ndim > 2 && t->dim[0].chunks == WF_CHUNKS_EXPERTS)
+        return true;
 
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
         if (wf_layout_split_dim(layout, axis) == 1)
@@ -166,23 +43,37 @@ static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_l
     return true;
 }
 
+/* Cuts further along dim d, by those of the axes that do not cut the parameter yet: experts are
+   split over ep to compute with. The innermost axis of the mesh cuts first, so that a sum over
+   several is a reduce-scatter on each, and a gather begins with what experts gather too. */
+static const wf_layout *cut_further(const wf_par *par, const wf_layout *use, int d,
+                                    unsigned axes)
+{
+    const wf_layout *cut = use;
+
+    for (int i = par->n_dp - 1; i >= 0; i--)
+        if (axes >> par->dp_axis[i] & 1 && wf_layout_split_dim(use, par->dp_axis[i]) < 0)
+            cut = wf_layout_split(par->mesh, cut, d, par->dp_axis[i]);
+    return cut;
+}
+
 /*
- * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so
+ * Cut by the policy's axes: dim 0, whose parts need no packing on their way, unless it is so
  * small that its largest part is over 1/16 larger than dim 1's.
  */
 static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use,
-                                     int shard)
+                                     unsigned axes)
 {
     const wf_layout *rows, *columns;
 
-    if (t->ndim == 0 || shard < 0)
+    if (t->ndim == 0)
         return use;
-    rows = wf_layout_split(par->mesh, use, 0, shard);
+    rows = cut_further(par, use, 0, axes);
     if (rows == use || t->ndim == 1)
         return rows;
-    columns = wf_layout_split(par->mesh, use, 1, shard);
+    columns = cut_further(par, use, 1, axes);
     if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
-        keeps_norm_chunks(par->mesh, &t->dim[1], columns))
+        keeps_norm_chunks(par->mesh, t, columns))
         return columns;
     return rows;
 }
@@ -221,10 +112,46 @@ unsigned wf_par_tensor_axes(const wf_par *par)
 /* Split gradients of neighbours are summed by themselves, and across groups once a step. */
 unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy)
 {
-    bool innermost = par->n_dp > 0 && policy->axis == par->dp_axis[par->n_dp - 1];
+    unsigned inner = 0;
 
-    return policy->strategy->split_gradients && innermost ? 1u << policy->axis
-                                                          : wf_par_dp_axes(par);
+    for (int i = par->n_dp - 1; i >= 0 && inner != policy->axes; i--)
+        inner |= 1u << par->dp_axis[i];
+    return policy->strategy->split_gradients && inner == policy->axes && inner
+               ? inner
+               : wf_par_dp_axes(par);
+}
+
+/* The sum over the sequences of ranks that share experts is taken by these, in each micro-step:
+   so are all sums over ep. */
+static wf_status choose_ep(wf_par *par, bool group, unsigned *axes)
+{
+    if (par->ep_axis < 0)
+        return WF_OK;
+    if (group)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "gradients of experts that data-parallel ranks split are summed over "
+                       "these in each micro-step, and accumulate is WF_PAR_GROUP: use another "
+                       "one");
+    *axes |= 1u << par->ep_axis;
+    return WF_OK;
+}
+
+wf_status wf_par_set_reduced(wf_par *par, unsigned axes, bool each)
+{
+    bool group = par->options.accumulate == WF_PAR_GROUP;
+
+    if (!each || wf_par_dp(par) == 1)
+        axes = 0;
+    if (choose_ep(par, group && par->options.accumulate_group > 1, &axes) != WF_OK)
+        return wf_context_status(par->ctx);
+    if (par->models && par->reduced != axes)
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "the models of a run sum their gradients over the same axes in every "
+            "micro-step: give them strategies that do, or set wf_par_options.accumulate");
+    par->reduced = axes;
+    par->group = group && axes && !par->options.exact_off ? par->options.accumulate_group : 1;
+    return WF_OK;
 }
 
 int64_t wf_par_ranks_along(const wf_par *par, unsigned axes)
@@ -251,7 +178,7 @@ static wf_dtype stored_dtype(const wf_par *par, const wf_nn_parameter *p)
 {
     bool nf4 = par->options.base_dtype == WF_NF4 && p->matrix && p->tensor->ndim == 2;
 
-    return !p->frozen ? WF_F32 : nf4 ? WF_NF4 : par->options.param_dtype;
+    return !p->frozen || p->sign_step > 0 ? WF_F32 : nf4 ? WF_NF4 : par->options.param_dtype;
 }
 
 /* Rows of nf4 are not cut. */
@@ -259,13 +186,16 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
 {
     const wf_par_strategy *s = h->policy->strategy;
     const wf_layout *split;
-    bool master = par->options.param_dtype != WF_F32 && !p->frozen;
+    bool master = par->options.param_dtype != WF_F32 && !p->frozen && !(p->sign_step > 0);
 
+    h->wide = p->sign_step > 0;
     h->stored = stored_dtype(par, p);
-    if (h->stored == WF_NF4 && h->policy->axis >= 0)
-        split = wf_layout_split(par->mesh, h->compute_layout, 0, h->policy->axis);
+    if (h->stored == WF_NF4)
+        split = cut_further(par, h->compute_layout, 0, h->policy->axes);
     else
-        split = split_layout(par, p->tensor, h->compute_layout, h->policy->axis);
+        split = split_layout(par, p->tensor, h->compute_layout, h->policy->axes);
+    if (s->splits && !s->splits(p))
+        split = h->compute_layout;
     h->shard_layout =
         s->split_parameters || (master && s->split_optimizer) ? split : h->compute_layout;
     h->gradient = s->split_gradients ? split : h->compute_layout;

@@ -49,12 +49,16 @@ const wf_par_style wf_par_loss = {
 
 /* Tokens are whole for experts and router. The router is whole on each rank, and so is its
    gradient, once those of the weights, which each expert's rank has of its own choices, are
-   summed at "weights". */
+   summed at "weights". Data-parallel ranks that split experts gather the tokens of all of them
+   at "dispatch". */
 const wf_par_style wf_par_experts = {
     .name = "experts",
     .splits = (const wf_par_split[]){{"gate", 0}, {"up", 0}, {"down", 0}, {NULL, 0}},
     .borders = (const wf_par_border[]){{"in", WF_PAR_WHOLE, 0, true},
                                        {"router", WF_PAR_HANDLE, 0, false},
                                        {"weights", WF_PAR_WHOLE, 0, false},
+                                       {"dispatch", WF_PAR_DISPATCH, 0, false},
                                        {"sum", WF_PAR_RESIDUAL, 1, false},
-                                       {NULL, 0, 0, false}}};
+                                       {"gate", WF_PAR_RESIDUAL, 1, false},
+                                       {NULL, 0, 0, false}},
+    .experts = true};

@@ -215,16 +215,7 @@ static wf_status choose_reduced(const tree *t)
         each = each || (par->options.accumulate == WF_PAR_AUTO &&
                         t->entries[i].policy->strategy->reduce_each);
     }
-    if (!each || wf_par_dp(par) == 1)
-        axes = 0;
-    if (par->models && par->reduced != axes)
-        return wf_fail(
-            par->ctx, WF_EINVAL,
-            "the models of a run sum their gradients over the same axes in every "
-            "micro-step: give them strategies that do, or set wf_par_options.accumulate");
-    par->reduced = axes;
-    par->group = group && axes && !par->options.exact_off ? par->options.accumulate_group : 1;
-    return WF_OK;
+    return wf_par_set_reduced(par, axes, each);
 }
 
 /* Gives parameters the policy of their unit, and layouts. */

@@ -7,6 +7,7 @@
 #include "mesh/array/mesh.h"
 #include "nn/pass.h"
 #include "parallel/train/train_internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,15 +78,38 @@ static void row_ends(pass *p, wf_par_chain_step *row)
     row->forward += wf_context_flops(p->ctx);
 }
 
+int wf_par_inputs(const wf_par_batch *batch, const char *input, wf_tensor **x)
+{
+    char name[64];
+    int n = 0;
+
+    for (const char *at = input; at && n < WF_NN_CARRIED; n++) {
+        size_t length = strcspn(at, ",");
+
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        x[n] = wf_par_batch_tensor(batch, name);
+        if (!x[n])
+            return 0;
+        at = at[length] ? at + length + 1 : NULL;
+        if (at && n + 1 == WF_NN_CARRIED) {
+            wf_fail(batch->ctx, WF_EINVAL, "inputs '%s': step 0 takes %d tensors at most",
+                    input, WF_NN_CARRIED);
+            return 0;
+        }
+    }
+    return n;
+}
+
 static wf_tensor *forward(pass *p, const char *input, wf_par_head_loss_function *head_loss,
                           const wf_par_batch *batch)
 {
     wf_nn_module *model = p->trainer->model;
     wf_par_borders *b = p->borders;
     const char *outside = wf_nn_enter(model);
-    wf_tensor *x[WF_NN_CARRIED] = {wf_par_batch_tensor(batch, input)}, *loss;
-    int n = 1;
+    wf_tensor *x[WF_NN_CARRIED] = {NULL}, *loss;
+    int n = wf_par_inputs(batch, input, x);
 
+    b->inputs = n;
     p->base = wf_nn_next_use(p->ctx);
     for (int64_t i = 0; i < b->steps && n > 0; i++) {
         wf_par_chain_step *row = &b->step[i];
@@ -155,6 +179,21 @@ static wf_status list_uses(pass *p)
     return WF_OK;
 }
 
+static wf_status list_losses(pass *p)
+{
+    const wf_par_trainer *t = p->trainer;
+    wf_par_borders *b = p->borders;
+
+    b->loss = calloc((size_t)t->added_count + 1, sizeof *b->loss);
+    if (!b->loss)
+        return wf_fail(p->ctx, WF_ENOMEM, "no memory for the losses that modules add");
+    for (; b->losses < t->added_count; b->losses++) {
+        memcpy(b->loss[b->losses].path, t->added[b->losses]->path, sizeof b->loss->path);
+        memcpy(b->loss[b->losses].name, t->added[b->losses]->name, sizeof b->loss->name);
+    }
+    return WF_OK;
+}
+
 static wf_status watch(pass *p, const char *input, wf_par_head_loss_function *head_loss)
 {
     static const wf_par_data nothing = {.read = NULL}; /* a plan reads none */
@@ -166,8 +205,8 @@ static wf_status watch(pass *p, const char *input, wf_par_head_loss_function *he
     wf_par_step_begin(t, 1);
     batch = wf_par_micro_step_begin(t, &nothing);
     loss = batch ? forward(p, input, head_loss, batch) : NULL;
-    if (loss)
-        list_uses(p);
+    if (loss && list_uses(p) == WF_OK)
+        list_losses(p);
     begin = wf_context_flops(p->ctx);
     if (t->step.running)
         wf_par_backward(t, loss);
@@ -209,5 +248,6 @@ void wf_par_borders_free(wf_par_borders *borders)
 {
     free(borders->step);
     free(borders->use);
+    free(borders->loss);
     *borders = (wf_par_borders){.steps = 0};
 }

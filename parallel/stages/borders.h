@@ -14,6 +14,7 @@
 #define WF_PARALLEL_STAGES_BORDERS_H
 
 #include "nn/chain.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/train.h"
 
 WF_BEGIN_DECLS
@@ -33,6 +34,10 @@ enum { WF_PAR_LAYOUT_TEXT = 128 };
  */
 typedef wf_tensor *wf_par_head_loss_function(wf_nn_module *model, wf_tensor *x,
                                              const wf_par_batch *batch);
+
+/** wf_par_inputs - puts the fields of a batch that `input` names, by comma, into x, which has
+ * room for WF_NN_CARRIED; returns their number. Errors: WF_EINVAL in the context, 0 then */
+WF_API int wf_par_inputs(const wf_par_batch *batch, const char *input, wf_tensor **x);
 
 /** wf_par_carried - a tensor that a step carries on to the next one, and its gradient. */
 typedef struct wf_par_carried {
@@ -62,7 +67,15 @@ typedef struct wf_par_chain_use {
     int slot; /* among the uses of this parameter: its gradients are added in this order */
 } wf_par_chain_use;
 
+/** wf_par_chain_loss - a loss that a module adds to the step's (wf_par_add_loss). */
+typedef struct wf_par_chain_loss {
+    char path[WF_NN_PATH], name[WF_PAR_LOSS_NAME];
+} wf_par_chain_loss;
+
 typedef struct wf_par_borders {
+    int inputs; /* tensors that step 0 takes */
+    int64_t losses;
+    wf_par_chain_loss *loss; /* [losses], in the order of their calls in a micro-step */
     int64_t steps;
     wf_par_chain_step *step; /* [steps + 1], the head last */
     int64_t uses;
@@ -78,7 +91,7 @@ typedef struct wf_par_borders {
  *
  * @param trainer    of a model with a chain, whose context plans; its gradients are gone
  *                   afterwards
- * @param input      the field of a batch that step 0 takes
+ * @param input      the fields of a batch that step 0 takes, by comma
  * @param head_loss  follows the last step
  * @param borders    filled; wf_par_borders_free
  * Collective:  no: a plan moves nothing

@@ -68,19 +68,25 @@ static wf_status cut(planning *plan, wf_nn_module *model, wf_error *error)
     return status;
 }
 
-/* Checks that one tensor passes each cut. No gradient comes back to stages that have nothing to
-   train. */
+/* Checks that head_loss gets all that the last step leaves. No gradient comes back to stages
+   that have nothing to train. */
 static wf_status check_cuts(wf_par_pipeline *p, wf_error *error)
 {
-    for (int s = 1; s < p->stages; s++) {
-        const wf_par_chain_step *row = &p->borders.step[p->first[s] - 1];
+    const wf_par_chain_step *last = &p->borders.step[p->borders.steps - 1];
 
-        if (row->carried != 1)
-            return wf_error_set(error, WF_EINVAL,
-                                "step %" PRId64 " carries %d tensors on to stage %d, and one "
-                                "can pass a cut: cut somewhere else (split)",
-                                p->first[s] - 1, row->carried, s);
-        if (!row->border[0].wants_gradient)
+    if (p->borders.steps > 0 && last->carried != 1)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "the last step, %" PRId64
+            ", leaves %d tensors, and head_loss takes one: leave the others out "
+            "there",
+            p->borders.steps - 1, last->carried);
+    for (int s = 1; s < p->stages; s++) {
+        bool wanted = false;
+
+        for (int k = 0; k < wf_par_stage_carried(p, s); k++)
+            wanted |= wf_par_stage_wants(p, s, k);
+        if (!wanted)
             p->frozen = s;
     }
     return WF_OK;

@@ -66,7 +66,8 @@ typedef struct wf_par_pipeline_options {
        without sequence parallelism) in parts, by tokens, and gather them on arrival: for axes
        pp over slower links than those of tensor axes. The bits are the same */
     bool split_messages;
-    const char *input;                    /* the field of a batch that step 0 takes */
+    /* the field of a batch that step 0 takes, or several by comma, as x[0], x[1], .. */
+    const char *input;
     wf_par_head_loss_function *head_loss; /* the end of the last stage */
     /* every stage runs with these, and reads the batch for them too; NULL: a sequence is one
        document, and the first and the last stage alone read it */
@@ -88,7 +89,7 @@ typedef struct wf_par_pipeline wf_par_pipeline;
  * @param pipeline  the new one; NULL on errors
  * Collective:  no; every process makes it alike
  * Owner:       caller; wf_par_pipeline_free, after the trainers are closed
- * Errors:      WF_EINVAL: more than one tensor is carried over a cut, an unknown schedule or
+ * Errors:      WF_EINVAL: the last step leaves several tensors, an unknown schedule or
  *              split, more stages than steps without a split that has empty ones, a file for
  *              other sizes, a table that reduces gradients of fewer than all micro-batches,
  *              depth, resident or recompute beside a lowered one; WF_EDATA: a table that cannot

@@ -3,10 +3,12 @@
  * backward, or the two halves of backward apart.
  */
 #include "kernels/ops.h"
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_internal.h"
+#include <string.h>
 
 /* The context's settings that an action changes, and puts back. */
 typedef struct setting {
@@ -27,7 +29,9 @@ static setting enter(wf_par_stages *s, const wf_par_flight *f, int64_t micro, co
     last.phase = wf_context_phase(ctx, phase);
     wf_context_position(ctx, s->t->step.number, wf_par_sequences(s->t, micro));
     wf_context_micro_steps(ctx, s->t->micros);
+    wf_context_batch(ctx, s->t->options.global_batch);
     wf_context_rows_unreduced(ctx, s->t->per_sequence > 0);
+    wf_par_added_receive(s->t, true);
     return last;
 }
 
@@ -37,7 +41,9 @@ static void leave(wf_par_stages *s, const setting *last)
 
     wf_tape_switch(ctx, NULL);
     s->t->units->gradients = NULL;
+    wf_par_added_receive(s->t, false);
     wf_context_micro_steps(ctx, 1);
+    wf_context_batch(ctx, 0);
     wf_context_rows_unreduced(ctx, false);
     wf_context_phase(ctx, last->phase);
     wf_nn_pass_switch(ctx, last->pass);
@@ -110,10 +116,10 @@ static wf_par_batch read(wf_par_stages *s, int64_t micro)
     return batch;
 }
 
-/* Reads a stage's part of the batch: the input of step 0 for the first stage, and the documents
-   for each. */
+/* Reads a stage's part of the batch: the inputs of step 0 for the first stage, and the
+   documents for each. */
 static wf_nn_documents read_for(wf_par_stages *s, const wf_par_stage *stage, int64_t micro,
-                                wf_tensor **input)
+                                wf_tensor **x)
 {
     const wf_par_pipeline_options *o = &s->pipeline->options;
     wf_nn_documents none = {NULL, NULL};
@@ -123,11 +129,11 @@ static wf_nn_documents read_for(wf_par_stages *s, const wf_par_stage *stage, int
         return none;
     batch = read(s, micro);
     if (stage->is_first)
-        *input = wf_par_batch_tensor(&batch, s->pipeline->input);
+        wf_par_stage_batch(s->pipeline, &batch, x);
     return o->documents ? o->documents(&batch) : none;
 }
 
-/* A stage of the same rank takes a tensor over as it is. */
+/* A stage of the same rank takes tensors over as they are. */
 static void hand_over(const wf_par_stages *s, const wf_par_stage *stage, int to, int64_t micro)
 {
     wf_par_flight *f = &stage->flight[micro], *other;
@@ -136,11 +142,32 @@ static void hand_over(const wf_par_stages *s, const wf_par_stage *stage, int to,
     if (!next)
         return;
     other = &next->flight[micro];
-    if (to > stage->number) {
-        put(&other->in, f->out ? wf_detach(f->out) : NULL);
-    } else {
-        put(&other->dout, f->din);
-        put(&f->din, NULL);
+    for (int k = 0; k < WF_NN_CARRIED; k++) {
+        if (to > stage->number) {
+            put(&other->in[k], f->out[k] ? wf_detach(f->out[k]) : NULL);
+        } else {
+            put(&other->dout[k], f->din[k]);
+            put(&f->din[k], NULL);
+        }
+    }
+}
+
+static void put_all(wf_tensor **places, wf_tensor *t)
+{
+    for (int k = 0; k < WF_NN_CARRIED; k++)
+        put(&places[k], t);
+}
+
+/* Makes sources of the inputs whose gradients are sent back. */
+static void make_sources(const wf_par_stages *s, const wf_par_stage *stage, wf_par_flight *f,
+                         int n, wf_tensor **x)
+{
+    for (int k = 0; k < n; k++) {
+        if (!wf_par_stage_wants(s->pipeline, stage->number, k))
+            continue;
+        put(&f->source[k], x[k] ? wf_source(x[k]) : NULL);
+        put(&f->in[k], NULL);
+        x[k] = f->source[k];
     }
 }
 
@@ -149,23 +176,23 @@ static void run_steps(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool
 {
     wf_par_flight *f = &stage->flight[micro];
     wf_context *ctx = s->t->par->ctx;
-    wf_tensor *x = f->in;
-    wf_nn_documents outside = wf_nn_documents_switch(ctx, read_for(s, stage, micro, &x));
+    int n = wf_par_stage_carried(s->pipeline, stage->number);
+    wf_tensor *x[WF_NN_CARRIED];
+    wf_nn_documents outside;
 
+    memcpy(x, f->in, sizeof x);
+    outside = wf_nn_documents_switch(ctx, read_for(s, stage, micro, x));
     if (record) {
         f->tape = wf_tape_open(ctx);
         s->t->units->recording = true;
+        make_sources(s, stage, f, n, x);
     }
-    if (record && stage->number > s->pipeline->frozen) {
-        put(&f->source, x ? wf_source(x) : NULL);
-        put(&f->in, NULL);
-        x = f->source;
-    }
-    if (x && stage->end > stage->first)
-        wf_nn_chain_run(s->t->model, stage->first, stage->end, 1, &x);
-    put(&f->out, x);
+    if (x[0] && stage->end > stage->first)
+        n = wf_nn_chain_run(s->t->model, stage->first, stage->end, n, x);
+    for (int k = 0; k < n || k == 0; k++)
+        put(&f->out[k], x[k]);
     if (record)
-        put(&f->in, NULL);
+        put_all(f->in, NULL);
     wf_tape_switch(ctx, NULL);
     wf_nn_documents_switch(ctx, outside);
 }
@@ -182,8 +209,8 @@ void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
     run_steps(s, stage, micro, !stage->recomputed[micro]);
     pass_ends(s, stage);
     hand_over(s, stage, stage->number + 1, micro);
-    if (stage->recomputed[micro] && here) /* it is not sent */
-        put(&f->out, NULL);
+    if (stage->recomputed[micro] && here) /* they are not sent */
+        put_all(f->out, NULL);
     leave(s, &last);
 }
 
@@ -207,31 +234,55 @@ static wf_tensor *head(wf_par_stages *s, wf_par_flight *f, int64_t micro)
     wf_tensor *loss;
 
     wf_tape_switch(ctx, tape);
-    loss = f->out ? s->pipeline->options.head_loss(s->t->model, f->out, &batch) : NULL;
+    loss = f->out[0] ? s->pipeline->options.head_loss(s->t->model, f->out[0], &batch) : NULL;
     wf_tape_switch(ctx, NULL);
     wf_par_losses_put(s->t, &batch, micro, loss);
     wf_tape_switch(ctx, tape);
     return loss;
 }
 
+/* Walks back from what the stage has carried out, where a gradient has come of it. */
+static void walk_carried(const wf_par_stage *stage, wf_par_flight *f, wf_context *ctx,
+                         bool defer)
+{
+    wf_tensor *root[WF_NN_CARRIED], *seed[WF_NN_CARRIED];
+    int n = 0;
+
+    for (int k = 0; k < WF_NN_CARRIED; k++) {
+        if (!f->out[k] || !f->dout[k])
+            continue;
+        if (stage->end == stage->first) { /* a stage without steps */
+            put(&f->din[k], f->dout[k]);
+            continue;
+        }
+        root[n] = f->out[k];
+        seed[n++] = f->dout[k];
+    }
+    if (n)
+        wf_backward_many(n, root, seed, defer);
+    else if (stage->end > stage->first) /* nothing below is trained, but by losses of its own */
+        wf_backward_roots(ctx, defer);
+}
+
 static void walk(wf_par_stages *s, wf_par_stage *stage, wf_par_flight *f, int64_t micro,
                  bool defer)
 {
     wf_context *ctx = s->t->par->ctx;
-    wf_tensor *root = f->out, *seed = f->dout;
+    wf_tensor *loss = NULL, *seed;
 
-    if (stage->is_last) {
-        root = head(s, f, micro);
-        seed = root && wf_context_status(ctx) == WF_OK ? wf_par_seed_of(s->t, root) : NULL;
-    }
+    if (stage->is_last)
+        loss = head(s, f, micro);
+    seed = loss && wf_context_status(ctx) == WF_OK ? wf_par_seed_of(s->t, loss) : NULL;
     wf_context_phase(ctx, "backward");
-    if (!root || !seed ||
-        wf_context_status(ctx) != WF_OK) /* without a seed nothing is trained */
+    if (wf_context_status(ctx) != WF_OK)
         return;
-    if (root == f->source) /* a stage without steps */
-        put(&f->din, seed);
-    else if (wf_backward(root, seed, defer) == WF_OK && f->source)
-        put(&f->din, f->source->grad);
+    if (seed)
+        wf_backward(loss, seed, defer);
+    else
+        walk_carried(stage, f, ctx, defer);
+    for (int k = 0; k < WF_NN_CARRIED && wf_context_status(ctx) == WF_OK; k++)
+        if (f->source[k] && f->source[k]->grad)
+            put(&f->din[k], f->source[k]->grad);
 }
 
 /* The gradients of a micro-batch are complete. */
@@ -255,7 +306,7 @@ static setting enter_backward(wf_par_stages *s, wf_par_stage *stage, wf_par_flig
 {
     setting last = enter(s, f, micro, "backward");
 
-    wf_par_gradients_micro(stage->gradients, f->pass, micro, s->t->micros);
+    wf_par_gradients_micro(stage->gradients, f->pass, micro, s->t->micros, s->t->per_sequence);
     s->t->units->gradients = wf_par_takes_units(s->t->par) ? stage->gradients : NULL;
     wf_tape_switch(s->t->par->ctx, f->tape);
     return last;
@@ -269,9 +320,9 @@ void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro,
     pass_begins(s, stage, true);
     walk(s, stage, f, micro, defer);
     pass_ends(s, stage);
-    put(&f->out, NULL);
-    put(&f->dout, NULL);
-    put(&f->source, NULL);
+    put_all(f->out, NULL);
+    put_all(f->dout, NULL);
+    put_all(f->source, NULL);
     if (!defer)
         end_flight(s, stage, f);
     hand_over(s, stage, stage->number - 1, micro);
@@ -318,13 +369,14 @@ void wf_par_flight_drop(wf_par_flight *f)
 {
     wf_tape_close(f->tape);
     wf_nn_pass_close(f->pass);
-    wf_tensor_release(f->in);
-    wf_tensor_release(f->out);
-    wf_tensor_release(f->source);
-    wf_tensor_release(f->dout);
-    wf_tensor_release(f->din);
+    put_all(f->in, NULL);
+    put_all(f->out, NULL);
+    put_all(f->source, NULL);
+    put_all(f->dout, NULL);
+    put_all(f->din, NULL);
     for (int e = 0; e < WF_PAR_EDGES; e++)
-        if (f->message[e])
-            wf_message_end(f->message[e]);
+        for (int k = 0; k < WF_NN_CARRIED; k++)
+            if (f->message[e][k])
+                wf_message_end(f->message[e][k]);
     *f = (wf_par_flight){.pass = NULL};
 }

@@ -15,8 +15,9 @@ static bool has_messages(const wf_par_stages *s)
     for (int k = 0; k < s->count; k++)
         for (int64_t m = 0; s->stage[k].flight && m < s->t->micros; m++)
             for (int e = 0; e < WF_PAR_EDGES; e++)
-                if (s->stage[k].flight[m].message[e])
-                    return true;
+                for (int n = 0; n < WF_NN_CARRIED; n++)
+                    if (s->stage[k].flight[m].message[e][n])
+                        return true;
     return false;
 }
 
@@ -215,9 +216,10 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
 
 static wf_status reduce(wf_par_trainer *t, float *mean)
 {
-    wf_tensor *total = wf_par_losses_total(t);
+    wf_tensor *total = wf_par_losses_total(t, &t->losses);
 
     wf_par_stages_sum(t->own);
+    wf_par_stages_share_added(t);
     return wf_par_stages_mean(t, total, mean);
 }
 

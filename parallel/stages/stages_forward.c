@@ -11,13 +11,13 @@
 /* A batch's place among those that go through one after the other. */
 typedef struct travel {
     wf_par_stages *s;
-    int64_t number;   /* 0, 1, .. */
-    wf_message *sent; /* the last message of this rank */
+    int64_t number;                  /* 0, 1, .. */
+    wf_message *sent[WF_NN_CARRIED]; /* the last messages of this rank */
 } travel;
 
-static uint64_t tag_of(const travel *v, int border)
+static uint64_t tag_of(const travel *v, int border, int k)
 {
-    return UINT64_C(1) << 62 | (uint64_t)v->number << 16 | (uint64_t)border;
+    return UINT64_C(1) << 62 | (uint64_t)k << 60 | (uint64_t)v->number << 16 | (uint64_t)border;
 }
 
 /* The type, shape and layout of the tensor that comes next. */
@@ -38,14 +38,14 @@ static wf_tensor *as_said(wf_par *par, const announcement *h)
 }
 
 /* A tensor for what the stage before sends; a plan is told nothing. */
-static wf_tensor *announced(const travel *v, int stage, int from)
+static wf_tensor *announced(const travel *v, int stage, int k, int from)
 {
     wf_par *par = v->s->t->par;
     wf_error error = {WF_OK, ""};
     announcement h;
 
     if (wf_context_dry_run(par->ctx))
-        return wf_par_stage_input(v->s, stage);
+        return wf_par_stage_input(v->s, stage, k);
     if (wf_recv(wf_mesh_comm(par->mesh, par->pp_axis), 1, from, &h, sizeof h, &error) == WF_OK)
         return as_said(par, &h);
     wf_fail(par->ctx, error.code, "%s", error.text);
@@ -69,39 +69,40 @@ static wf_status announce(const travel *v, const wf_tensor *x, int to)
     return wf_context_status(par->ctx);
 }
 
-/* Returns a stage's input, from the stage before, on this rank or another. */
-static wf_tensor *arrive(const travel *v, int stage, wf_tensor *x)
+/* Brings a stage's inputs, from the stage before, on this rank or another. */
+static void arrive(const travel *v, int stage, wf_tensor **x)
 {
     wf_par_stages *s = v->s;
     int from = wf_pipe_table_rank(s->pipeline->table, stage - 1);
 
-    if (from == s->rank)
-        return x;
-    x = announced(v, stage, from);
-    return wf_message_end(wf_message_recv(x, s->t->par->pp_axis, from, tag_of(v, stage))) ==
-                   WF_OK
-               ? x
-               : NULL;
+    for (int k = 0; from != s->rank && k < wf_par_stage_carried(s->pipeline, stage); k++) {
+        x[k] = announced(v, stage, k, from);
+        if (wf_message_end(
+                wf_message_recv(x[k], s->t->par->pp_axis, from, tag_of(v, stage, k))) != WF_OK)
+            x[k] = NULL;
+    }
 }
 
-/* A send ends when the next one begins, so that stages work at several batches. */
-static void send_on(travel *v, int stage, wf_tensor *x)
+/* Sends end when the next ones begin, so that stages work at several batches. */
+static void send_on(travel *v, int stage, wf_tensor *const *x)
 {
     wf_par_stages *s = v->s;
     int to = wf_pipe_table_rank(s->pipeline->table, stage + 1);
-    wf_message *last = v->sent;
 
-    if (to == s->rank)
-        return;
-    v->sent = NULL;
-    if (x && announce(v, x, to) == WF_OK)
-        v->sent = wf_message_send(x, s->t->par->pp_axis, to, tag_of(v, stage + 1));
-    if (last)
-        wf_message_end(last);
+    for (int k = 0; to != s->rank && k < wf_par_stage_carried(s->pipeline, stage + 1); k++) {
+        wf_message *last = v->sent[k];
+
+        v->sent[k] = NULL;
+        if (x[k] && announce(v, x[k], to) == WF_OK)
+            v->sent[k] = wf_message_send(x[k], s->t->par->pp_axis, to, tag_of(v, stage + 1, k));
+        if (last)
+            wf_message_end(last);
+    }
 }
 
-/* x through the stages of this rank; the result is that of the last stage, or NULL. */
-static wf_tensor *pass(travel *v, wf_tensor *x)
+/* x, with room for WF_NN_CARRIED, through the stages of this rank; returns the result of the
+   last stage, or NULL. */
+static wf_tensor *pass(travel *v, wf_tensor **x)
 {
     wf_par_stages *s = v->s;
     wf_context *ctx = s->t->par->ctx;
@@ -111,29 +112,32 @@ static wf_tensor *pass(travel *v, wf_tensor *x)
         wf_par_stage *stage = &s->stage[k];
 
         if (!stage->is_first)
-            x = arrive(v, stage->number, x);
+            arrive(v, stage->number, x);
         for (int64_t u = 0; u < stage->units; u++)
             if (stage->unit[u] == units->unit) {
                 wf_par_unit_pin(stage->unit[u]);
                 wf_par_unit_wait(stage->unit[u]);
             }
         wf_par_units_stage_begin(units, &stage->order, false);
-        if (x && stage->end > stage->first)
-            wf_nn_chain_run(s->t->model, stage->first, stage->end, 1, &x);
+        if (x[0] && stage->end > stage->first)
+            wf_nn_chain_run(s->t->model, stage->first, stage->end,
+                            wf_par_stage_carried(s->pipeline, stage->number), x);
         wf_par_units_stage_end(units);
         if (!stage->is_last)
             send_on(v, stage->number, x);
     }
-    return wf_par_stages_have_loss(s) ? x : NULL;
+    return wf_par_stages_have_loss(s) ? x[0] : NULL;
 }
 
 static void end(travel *v)
 {
-    if (v->sent && wf_context_status(v->s->t->par->ctx) != WF_OK)
+    if (v->sent[0] && wf_context_status(v->s->t->par->ctx) != WF_OK)
         wf_par_abandon(v->s->t->par);
-    if (v->sent)
-        wf_message_end(v->sent);
-    v->sent = NULL;
+    for (int k = 0; k < WF_NN_CARRIED; k++) {
+        if (v->sent[k])
+            wf_message_end(v->sent[k]);
+        v->sent[k] = NULL;
+    }
     wf_par_units_reshard(v->s->t->units);
 }
 
@@ -149,8 +153,8 @@ static void run_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data
 
     wf_par_action_end(t);
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++, v.number++) {
+        wf_tensor *x[WF_NN_CARRIED] = {NULL}, *y;
         wf_par_batch batch;
-        wf_tensor *x;
 
         wf_scope_open(ctx);
         batch = reads ? wf_par_batch_new(t) : wf_par_batch_without_tensors(t);
@@ -158,9 +162,11 @@ static void run_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data
             wf_par_batch_read(t, &batch, data, number, k);
         if (o->documents)
             wf_nn_documents_switch(ctx, o->documents(&batch));
-        x = pass(&v, s->of[0] >= 0 ? wf_par_batch_tensor(&batch, s->pipeline->input) : NULL);
+        if (s->of[0] >= 0)
+            wf_par_stage_batch(s->pipeline, &batch, x);
+        y = pass(&v, x);
         if (wf_par_stages_have_loss(s))
-            wf_par_losses_put(t, &batch, k, x ? o->head_loss(t->model, x, &batch) : NULL);
+            wf_par_losses_put(t, &batch, k, y ? o->head_loss(t->model, y, &batch) : NULL);
         wf_nn_documents_switch(ctx, outside);
         wf_scope_close(ctx);
     }
@@ -175,20 +181,29 @@ wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par
                        "with a pipeline the mean of its head_loss is taken, and no other "
                        "metric: give NULL");
     run_batch(t, number, data);
-    return wf_par_stages_mean(t, wf_par_losses_total(t), mean);
+    return wf_par_stages_mean(t, wf_par_losses_total(t, &t->losses), mean);
 }
 
 wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x, wf_par_head_function *head)
 {
     wf_context *ctx = t->par->ctx;
     travel v = {.s = wf_par_stages_of(t)};
+    wf_tensor *carried[WF_NN_CARRIED] = {x};
 
     if (!v.s) {
         wf_fail(ctx, WF_EINVAL, "wf_par_pipeline_forward is for a trainer with a pipeline");
         return NULL;
     }
+    if (v.s->pipeline->borders.inputs > 1) {
+        wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "wf_par_pipeline_forward takes one tensor, and step 0 of this model %d: evaluate "
+            "it with batches (wf_par_evaluate)",
+            v.s->pipeline->borders.inputs);
+        return NULL;
+    }
     wf_par_action_end(t);
-    x = pass(&v, x);
+    x = pass(&v, carried);
     if (x && head)
         x = head(t->model, x);
     end(&v);

@@ -24,10 +24,12 @@ typedef enum wf_par_edge {
 typedef struct wf_par_flight {
     wf_nn_pass *pass;
     wf_tape *tape;
-    wf_tensor *in, *out;   /* the input and output of the stage, retained */
-    wf_tensor *source;     /* the input as the tape knows it, retained */
-    wf_tensor *dout, *din; /* their gradients, retained */
-    wf_message *message[WF_PAR_EDGES];
+    /* the tensors that are carried into the stage and out of it, retained, as what follows */
+    wf_tensor *in[WF_NN_CARRIED], *out[WF_NN_CARRIED];
+    /* inputs as the tape knows them; NULL where no gradient of one is wanted */
+    wf_tensor *source[WF_NN_CARRIED];
+    wf_tensor *dout[WF_NN_CARRIED], *din[WF_NN_CARRIED]; /* gradients */
+    wf_message *message[WF_PAR_EDGES][WF_NN_CARRIED];
 } wf_par_flight;
 
 enum { WF_PAR_ACTION = 24 };
@@ -93,6 +95,10 @@ bool wf_par_stages_have_loss(const wf_par_stages *s);
    ranks where it is not NULL. Collective: over axis pp */
 wf_status wf_par_stages_mean(wf_par_trainer *t, wf_tensor *total, float *mean);
 
+/* Puts the means of losses that modules add on all ranks, from the stages that have them.
+   Collective: over the mesh */
+wf_status wf_par_stages_share_added(wf_par_trainer *t);
+
 /* `evaluate` of the engine. */
 wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par_data *data,
                                  wf_par_loss_function *metric, float *mean);
@@ -107,11 +113,21 @@ void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage);
 void wf_par_stage_reshard(wf_par_stages *s, wf_par_stage *stage);
 void wf_par_flight_drop(wf_par_flight *f);
 
-/* The tensor that comes into a stage, without values. Owner: the scope */
-wf_tensor *wf_par_stage_input(const wf_par_stages *s, int stage);
+/* Returns the number of tensors that are carried into a stage; of stage 0 its inputs, of the
+   one behind the last those that it leaves to the head. */
+int wf_par_stage_carried(const wf_par_pipeline *p, int stage);
 
-/* Begin a message, or (end) end it. */
+/* Returns whether a gradient of tensor k that is carried into a stage is sent back. */
+bool wf_par_stage_wants(const wf_par_pipeline *p, int stage, int k);
+
+/* The k-th tensor that comes into a stage, without values. Owner: the scope */
+wf_tensor *wf_par_stage_input(const wf_par_stages *s, int stage, int k);
+
+/* The inputs of step 0 in a batch, as many as wf_par_stage_carried of stage 0. */
+void wf_par_stage_batch(const wf_par_pipeline *p, const wf_par_batch *batch, wf_tensor **x);
+
+/* Begin the messages of an edge, a tensor each, or (ends) end them. */
 void wf_par_stage_message(wf_par_stages *s, wf_par_stage *stage, int64_t micro,
-                          wf_par_edge edge, bool end);
+                          wf_par_edge edge, bool ends);
 
 #endif

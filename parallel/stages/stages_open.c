@@ -2,6 +2,7 @@
 #include "parallel/stages/stages_internal.h"
 #include "mesh/comm/collective.h"
 #include "parallel/stages/profile_internal.h"
+#include "parallel/train/added_loss_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -130,6 +131,9 @@ static wf_status open_stages(wf_par_stages *s)
             return wf_context_status(par->ctx);
     }
     find_recomputed(s);
+    for (int64_t i = 0; i < p->borders.losses; i++)
+        wf_par_added_expect(s->t, p->borders.loss[i].path, p->borders.loss[i].name);
+    s->t->added_are_known = true;
     return check(s);
 }
 

@@ -5,6 +5,7 @@
 #include "core/memory/blocks.h"
 #include "mesh/comm/collective.h"
 #include "parallel/stages/stages_internal.h"
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/losses_internal.h"
 
 /* A parameter whose uses are in stages of several ranks. */
@@ -200,9 +201,34 @@ bool wf_par_stages_have_loss(const wf_par_stages *s)
 wf_status wf_par_stages_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
 {
     if (mean && total)
-        wf_par_losses_mean(t, total, mean);
+        wf_par_losses_mean(t, &t->losses, total, mean);
     wf_tensor_release(total);
     return mean ? wf_par_pipeline_share(t, mean, sizeof *mean) : wf_context_status(t->par->ctx);
+}
+
+/* Each mean is of the one stage whose module adds the loss: all others have 0. */
+wf_status wf_par_stages_share_added(wf_par_trainer *t)
+{
+    const wf_par_stages *s = t->own;
+    wf_par *par = t->par;
+    size_t bytes = (size_t)t->added_count * sizeof(float);
+    wf_error error = {WF_OK, ""};
+    float *mean;
+
+    if (wf_par_added_means(t) != WF_OK || !t->added_count)
+        return wf_context_status(par->ctx);
+    mean = wf_blocks_take(wf_context_blocks(par->ctx), bytes);
+    if (!mean)
+        return wf_fail(par->ctx, WF_ENOMEM, "no memory for the losses that modules add");
+    for (int64_t i = 0; i < t->added_count; i++)
+        mean[i] = t->added[i]->mean;
+    if (s->ranks > 1 && wf_all_reduce(wf_mesh_comm(par->mesh, par->pp_axis), WF_REDUCE_SUM,
+                                      mean, mean, t->added_count, &error) != WF_OK)
+        wf_fail(par->ctx, error.code, "%s", error.text);
+    for (int64_t i = 0; i < t->added_count; i++)
+        t->added[i]->mean = mean[i];
+    wf_blocks_give(wf_context_blocks(par->ctx), mean, bytes);
+    return wf_par_added_sum(t);
 }
 
 wf_status wf_par_pipeline_share(wf_par_trainer *t, void *data, size_t bytes)

@@ -162,9 +162,9 @@ static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, si
     t->step.op_by_op = true;
     anomaly_begin(&w, t);
     t->engine->forward_backward(t, data);
-    total = wf_par_losses_total(t);
+    total = wf_par_losses_total(t, &t->losses);
     if (total)
-        wf_par_losses_mean(t, total, &loss);
+        wf_par_losses_mean(t, &t->losses, total, &loss);
     wf_tensor_release(total);
     return anomaly_end(&w, text, size);
 }

@@ -1,5 +1,6 @@
 /* parallel/train/eager_step.c - the parts of a step, op by op. */
 #include "parallel/shard/update_internal.h"
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
@@ -28,7 +29,7 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
 
 wf_tensor *wf_par_eager_sums(wf_par_trainer *t)
 {
-    wf_tensor *total = wf_par_losses_total(t);
+    wf_tensor *total = wf_par_losses_total(t, &t->losses);
 
     if (wf_context_status(t->par->ctx) == WF_OK)
         wf_par_gradients_finish(t->gradients, t->step.grad);
@@ -40,9 +41,9 @@ wf_status wf_par_eager_reduce(wf_par_trainer *t, float *mean)
     wf_tensor *total = wf_par_eager_sums(t);
 
     if (mean && total)
-        wf_par_losses_mean(t, total, mean);
+        wf_par_losses_mean(t, &t->losses, total, mean);
     wf_tensor_release(total);
-    if (wf_context_status(t->par->ctx) == WF_OK)
+    if (wf_par_added_means(t) == WF_OK && wf_par_added_sum(t) == WF_OK)
         wf_par_check_unused(t);
     return wf_context_status(t->par->ctx);
 }
@@ -64,9 +65,9 @@ wf_status wf_par_eager_evaluate(wf_par_trainer *t, int64_t number, const wf_par_
             wf_par_losses_put(t, &batch, k, metric(t->model, &batch));
         wf_scope_close(ctx);
     }
-    total = wf_par_losses_total(t);
+    total = wf_par_losses_total(t, &t->losses);
     if (total)
-        wf_par_losses_mean(t, total, mean);
+        wf_par_losses_mean(t, &t->losses, total, mean);
     wf_tensor_release(total);
     return wf_context_status(ctx);
 }

@@ -30,7 +30,8 @@ struct wf_par_engine {
     wf_status (*forward_backward)(wf_par_trainer *t, const wf_par_data *data);
 
     /* Sums over ranks and micro-steps: gradients to step.grad, and the mean loss, on all ranks,
-       where it is not NULL. Collective: over the mesh */
+       where it is not NULL; with the means of losses that modules add. Collective: over the
+       mesh */
     wf_status (*reduce)(wf_par_trainer *t, float *mean);
 
     /* Takes the mean of the metric, or with NULL of the loss, over one global batch, on all

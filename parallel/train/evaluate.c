@@ -28,7 +28,7 @@ wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par
                                 wf_par_loss_function *metric, bool (*stop)(void *arg),
                                 void *arg, float *mean)
 {
-    bool training, stopped = false;
+    bool training, stopped = false, averages;
     double sum = 0, counted = 0;
     wf_dtype storage;
     wf_context *ctx;
@@ -47,6 +47,11 @@ wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par
                        batches);
     if (t->step.at == WF_PAR_AT_MICRO_STEPS)
         return wf_par_misplaced(t, "wf_par_evaluate");
+    if (wf_par_divide_batch(t, t->options.global_batch) != WF_OK)
+        return wf_context_status(ctx);
+    averages = t->options.evaluate_average && !t->averaged;
+    if (averages && wf_par_trainer_average(t, true) != WF_OK)
+        return wf_context_status(ctx);
     storage = wf_context_storage(ctx, t->par->options.dtype);
     wf_context_training(ctx, false);
     wf_context_phase(ctx, "evaluation");
@@ -62,6 +67,8 @@ wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par
         sum += count * (double)one;
         counted += count;
     }
+    if (averages)
+        wf_par_average_end(t);
     wf_par_report_inexact(t->par);
     wf_context_phase(ctx, NULL);
     wf_context_storage(ctx, storage);

@@ -134,7 +134,7 @@ static wf_status reduce(wf_par_trainer *t, float *mean)
     if (!t->step.of_graph)
         return wf_par_eager_reduce(t, mean);
     if (mean)
-        wf_par_losses_mean(t, g->total, mean);
+        wf_par_losses_mean(t, &t->losses, g->total, mean);
     return wf_context_status(t->par->ctx);
 }
 

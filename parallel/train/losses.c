@@ -6,10 +6,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-wf_status wf_par_losses_open(wf_par_trainer *t)
+wf_status wf_par_losses_open(wf_par_trainer *t, wf_par_losses *l)
 {
-    wf_par_losses *l = &t->losses;
-
     l->sum = calloc((size_t)t->micros, sizeof *l->sum);
     l->moved = calloc((size_t)t->micros, sizeof *l->moved);
     l->to = calloc((size_t)t->micros, sizeof *l->to);
@@ -18,22 +16,22 @@ wf_status wf_par_losses_open(wf_par_trainer *t)
     return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for %" PRId64 " micro-steps", t->micros);
 }
 
-void wf_par_losses_clear(wf_par_trainer *t)
+void wf_par_losses_clear(wf_par_trainer *t, wf_par_losses *l)
 {
-    for (int64_t k = 0; t->losses.sum && k < t->micros; k++) {
-        wf_tensor_release(t->losses.sum[k]);
-        t->losses.sum[k] = NULL;
+    for (int64_t k = 0; l->sum && k < t->micros; k++) {
+        wf_tensor_release(l->sum[k]);
+        l->sum[k] = NULL;
     }
-    t->losses.put = 0;
+    l->put = 0;
 }
 
-void wf_par_losses_close(wf_par_trainer *t)
+void wf_par_losses_close(wf_par_trainer *t, wf_par_losses *l)
 {
-    wf_par_losses_clear(t);
-    wf_par_sum_free(&t->losses.total);
-    free(t->losses.sum);
-    free(t->losses.moved);
-    free(t->losses.to);
+    wf_par_losses_clear(t, l);
+    wf_par_sum_free(&l->total);
+    free(l->sum);
+    free(l->moved);
+    free(l->to);
 }
 
 /* A sum of what is stored as bf16 is taken in what ops compute in. */
@@ -68,15 +66,12 @@ static wf_status check_dims(const wf_par_trainer *t, const wf_par_batch *batch,
                    wf_tensor_describe(loss, text, sizeof text));
 }
 
-static wf_status check(const wf_par_trainer *t, const wf_par_batch *batch,
-                       const wf_tensor *loss)
+wf_status wf_par_losses_check(const wf_par_trainer *t, const wf_tensor *loss)
 {
     wf_context *ctx = t->par->ctx;
     int64_t sequences = t->options.micro_batch * wf_par_dp(t->par);
     char text[160];
 
-    if (!loss) /* kept only where nothing failed before */
-        return wf_fail(ctx, WF_EINVAL, "the loss function returned NULL");
     if (loss->dtype == WF_I32 || (loss->ndim > 0 && (loss->dim[0].size != sequences ||
                                                      loss->dim[0].chunks != WF_CHUNKS_EACH)))
         return wf_fail(ctx, WF_ESHAPE,
@@ -84,7 +79,7 @@ static wf_status check(const wf_par_trainer *t, const wf_par_batch *batch,
                        ", ..] with the batch as its first dim (wf_dim_batch), or without dims, "
                        "a mean of its own",
                        wf_tensor_describe(loss, text, sizeof text), sequences);
-    return check_dims(t, batch, loss);
+    return WF_OK;
 }
 
 /* In what order a model sums its own mean is not known: its gradient goes back from each
@@ -107,18 +102,24 @@ static wf_status tell_scalar(const wf_par_trainer *t)
     return WF_OK;
 }
 
-wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
-                            wf_tensor *loss)
+/* Returns the sum of each sequence, [batch]; whole, where ranks have split its elements. */
+static wf_tensor *sequence_sums(const wf_par_trainer *t, wf_tensor *loss)
+{
+    const wf_layout *whole;
+
+    loss = wf_token_sum(loss);
+    whole = loss ? wf_par_whole_over(t->par, loss->layout, wf_par_tensor_axes(t->par)) : NULL;
+    return loss && loss->layout != whole ? wf_redistribute(loss, whole) : loss;
+}
+
+wf_status wf_par_losses_keep(wf_par_trainer *t, wf_par_losses *l, int64_t k, wf_tensor *loss,
+                             float weight)
 {
     wf_context *ctx = t->par->ctx;
-    float weight;
 
-    if (check(t, batch, loss) != WF_OK)
-        return wf_context_status(ctx);
-    weight = loss->ndim ? wf_par_batch_weight(batch, loss) : 1.0f / (float)t->micros;
-    if (t->losses.put++ == 0)
-        t->losses.weight = weight;
-    else if (weight != t->losses.weight)
+    if (l->put++ == 0)
+        l->weight = weight;
+    else if (weight != l->weight)
         return wf_fail(ctx, WF_ESHAPE,
                        "the loss of micro-step %" PRId64
                        " has another size than those before: in one step all are alike",
@@ -126,21 +127,34 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
     if (loss->ndim == 0 && tell_scalar(t) != WF_OK)
         return wf_context_status(ctx);
     loss = computed(loss);
-    if (loss && loss->ndim > 0 && t->per_sequence)
-        loss = wf_token_sum(loss);
-    else if (loss && loss->ndim > 0)
-        loss = wf_batch_sum(wf_token_sum(loss));
-    else if (loss)
+    if (loss && loss->ndim > 0)
+        loss = sequence_sums(t, loss);
+    if (loss && loss->ndim > 0 && !t->per_sequence)
+        loss = wf_batch_sum(loss);
+    else if (loss && loss->ndim == 0)
         loss = wf_tensor_alias(loss); /* without its tape */
-    t->losses.sum[k] = wf_tensor_retain(loss);
+    l->sum[k] = wf_tensor_retain(loss);
     return wf_context_status(ctx);
 }
 
+wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
+                            wf_tensor *loss)
+{
+    wf_context *ctx = t->par->ctx;
+
+    if (!loss) /* kept only where nothing failed before */
+        return wf_fail(ctx, WF_EINVAL, "the loss function returned NULL");
+    if (wf_par_losses_check(t, loss) != WF_OK || check_dims(t, batch, loss) != WF_OK)
+        return wf_context_status(ctx);
+    return wf_par_losses_keep(t, &t->losses, k, loss,
+                              loss->ndim ? wf_par_batch_weight(batch, loss)
+                                         : 1.0f / (float)t->micros);
+}
+
 /* The losses of a group of micro-steps become one, the first. */
-static wf_status sum_group(wf_par_trainer *t, int64_t first)
+static wf_status sum_group(wf_par_trainer *t, const wf_par_losses *l, int64_t first)
 {
     int64_t group = t->par->group;
-    wf_par_losses *l = &t->losses;
     wf_par_sum sum = {.node = NULL};
 
     for (int64_t k = 0; group > 1 && k < group; k++)
@@ -155,32 +169,32 @@ static wf_status sum_group(wf_par_trainer *t, int64_t first)
 
 /* Add what has come of micro-step k to the total: the sum over its ranks, or the losses of
    their sequences. */
-static void add_term(wf_par_trainer *t, int64_t k, int64_t terms, wf_tensor *loss)
+static void add_term(wf_par_trainer *t, wf_par_losses *l, int64_t k, int64_t terms,
+                     wf_tensor *loss)
 {
     wf_context *ctx = t->par->ctx;
     int64_t first = k * t->ranks, end = first + t->ranks;
 
     if (!t->per_sequence || loss->ndim == 0) {
-        wf_par_sum_add(ctx, &t->losses.total, loss, k, terms);
+        wf_par_sum_add(ctx, &l->total, loss, k, terms);
         return;
     }
     for (int64_t i = first; i < end && i < t->sequences; i++) {
         wf_tensor *row = wf_tensor_rows(loss, i - first, 1);
 
         if (row)
-            wf_par_sum_add(ctx, &t->losses.total, wf_batch_sum(row), i, t->sequences);
+            wf_par_sum_add(ctx, &l->total, wf_batch_sum(row), i, t->sequences);
     }
 }
 
 /* Sum the losses of a step over the ranks that each micro-step or group of them sums over, then
    in the tree over micro-steps: in the order in which gradients are. */
-static wf_status sum_micro_steps(wf_par_trainer *t)
+static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_losses *l)
 {
     wf_context *ctx = t->par->ctx;
-    wf_par_losses *l = &t->losses;
     int64_t terms = t->micros / t->par->group;
 
-    for (int64_t k = 0; k < terms && sum_group(t, k * t->par->group) == WF_OK; k++) {
+    for (int64_t k = 0; k < terms && sum_group(t, l, k * t->par->group) == WF_OK; k++) {
         l->moved[k] = l->sum[k * t->par->group];
         l->to[k] = wf_par_whole_over(t->par, l->moved[k]->layout, t->par->reduced);
     }
@@ -188,32 +202,33 @@ static wf_status sum_micro_steps(wf_par_trainer *t)
     if (wf_context_status(ctx) == WF_OK &&
         wf_move_run(ctx, terms, l->moved, l->to, l->moved) == WF_OK)
         for (int64_t k = 0; k < terms; k++)
-            add_term(t, k, terms, l->moved[k]);
+            add_term(t, l, k, terms, l->moved[k]);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }
 
-wf_tensor *wf_par_losses_total(wf_par_trainer *t)
+wf_tensor *wf_par_losses_total(wf_par_trainer *t, wf_par_losses *l)
 {
     wf_context *ctx = t->par->ctx;
-    wf_par_sum *total = &t->losses.total;
+    wf_par_sum *total = &l->total;
     const wf_layout *whole = NULL;
     wf_tensor *sum = NULL;
 
-    if (!t->losses.put)
+    if (!l->put)
         return NULL;
     wf_scope_open(ctx);
-    if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t) != WF_OK ||
+    if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t, l) != WF_OK ||
         wf_move_run(ctx, 1, &total->node[0].sum, &whole, &sum) != WF_OK)
         sum = NULL;
     wf_tensor_retain(sum);
     wf_scope_close(ctx);
     wf_par_sum_clear(total);
-    wf_par_losses_clear(t);
+    wf_par_losses_clear(t, l);
     return sum;
 }
 
-wf_status wf_par_losses_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
+wf_status wf_par_losses_mean(wf_par_trainer *t, const wf_par_losses *l, wf_tensor *total,
+                             float *mean)
 {
     wf_context *ctx = t->par->ctx;
     float sum;
@@ -222,7 +237,7 @@ wf_status wf_par_losses_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
     wf_scope_open(ctx);
     total = computed(total);
     if (total && !wf_context_dry_run(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
-        *mean = sum * t->losses.weight;
+        *mean = sum * l->weight;
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }

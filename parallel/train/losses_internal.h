@@ -11,23 +11,31 @@
 
 #include "parallel/train/train_internal.h"
 
-wf_status wf_par_losses_open(wf_par_trainer *t);
-void wf_par_losses_close(wf_par_trainer *t);
+wf_status wf_par_losses_open(wf_par_trainer *t, wf_par_losses *l);
+void wf_par_losses_close(wf_par_trainer *t, wf_par_losses *l);
 
 /* Keep the sum of the loss of micro-step k. WF_EINVAL (NULL), WF_ESHAPE (neither of the
    two). */
 wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
                             wf_tensor *loss);
 
+/* The same of any losses, whose elements have this weight in their mean. */
+wf_status wf_par_losses_keep(wf_par_trainer *t, wf_par_losses *l, int64_t k, wf_tensor *loss,
+                             float weight);
+
+/* Refuses a tensor that is no loss of a micro-step: [batch, ..] or without dims. WF_ESHAPE */
+wf_status wf_par_losses_check(const wf_par_trainer *t, const wf_tensor *loss);
+
 /* Returns the sum over all, retained, on every rank that has losses, and forgets those of the
    micro-steps; NULL on ranks that were given none, as those of a pipeline's first stages.
    Collective: over the former */
-wf_tensor *wf_par_losses_total(wf_par_trainer *t);
+wf_tensor *wf_par_losses_total(wf_par_trainer *t, wf_par_losses *l);
 
 /* Forget what was put. */
-void wf_par_losses_clear(wf_par_trainer *t);
+void wf_par_losses_clear(wf_par_trainer *t, wf_par_losses *l);
 
 /* The mean over the global batch, of the total; 0 in a plan. */
-wf_status wf_par_losses_mean(wf_par_trainer *t, wf_tensor *total, float *mean);
+wf_status wf_par_losses_mean(wf_par_trainer *t, const wf_par_losses *l, wf_tensor *total,
+                             float *mean);
 
 #endif

@@ -53,14 +53,18 @@ static void merge(void *into, const void *from, size_t bytes)
 wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                              wf_tensor *const *tensor, uint64_t *beside, double *norm)
 {
+    const wf_trace_mark begun = wf_context_host_begin(par->ctx);
     norm_message message;
     wf_squares squares;
 
     wf_squares_begin(&squares, par->ctx);
     for (int64_t i = 0; i < count; i++)
-        if (tensor[i] && wf_par_counts_here(par, parameter[i], tensor[i]))
+        if (tensor[i] && !(parameter[i]->sign_step > 0) &&
+            wf_par_counts_here(par, parameter[i], tensor[i]))
             add_squares(tensor[i], &squares);
-    if (wf_squares_end(&squares, &message.sum) != WF_OK)
+    wf_squares_end(&squares, &message.sum);
+    wf_context_host_end(par->ctx, begun, "gradient norm");
+    if (wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
     message.beside = *beside;
     if (wf_agree_on(par, sizeof message, &message, merge) != WF_OK)

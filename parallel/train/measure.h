@@ -12,9 +12,9 @@ WF_BEGIN_DECLS
  * wf_par_norm - computes the square root of the sum of squares of all elements of some tensors:
  * of parameters, or of their gradients
  *
- * Chunk: one row of dim 0 times one of dim 1's 8 cuts, in double; chunks are added exactly
- * (core/numerics/exact_sum.h), so neither order nor layout matters. Copies on several ranks
- * count once.
+ * Chunk: one row of dim 0 times one of dim 1's 8 cuts, in double (kernels/squares.c); chunks
+ * are added exactly (core/numerics/exact_sum.h), so neither order nor layout matters. Copies on
+ * several ranks count once.
  *
  * @param parameter  the owner of each tensor
  * @param tensor     not partial; NULL entries are skipped

@@ -1,6 +1,7 @@
 /* parallel/train/open.c - opening and closing a trainer. */
 #include "parallel/main.h"
 #include "parallel/shard/update_internal.h"
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/losses_internal.h"
@@ -103,69 +104,12 @@ static void tell_order(const wf_par_trainer *t)
     }
 }
 
-/* Returns true where the sequences of a micro-step, one a rank, are a node of the tree over
-   those of a step, and the ranks along one of several axes nodes of that. */
-static bool are_nodes(const wf_par_trainer *t)
+/* Checks the division of a batch, the last of which is the one that the trainer has. */
+static wf_status check_size(wf_par_trainer *t, int64_t batch)
 {
-    const wf_par *par = t->par;
-    int64_t above = t->micros;
-
-    for (int i = 0; i < par->n_dp; i++) {
-        int size =
-            par->reduced >> par->dp_axis[i] & 1 ? wf_mesh_size(par->mesh, par->dp_axis[i]) : 1;
-
-        if (size > 1 && (above & (above - 1)))
-            return false;
-        above = size > 1 ? size : above;
-    }
-    return true;
-}
-
-/* Divides the batch: every rank and micro-step has equally many sequences, or one or none. */
-static wf_status divide_batch(wf_par_trainer *t)
-{
-    wf_par_train_options *o = &t->options;
-    const wf_par *par = t->par;
-    int64_t dp = wf_par_dp(par), micro = o->micro_batch ? o->micro_batch : 1, of_micro;
-    bool single = o->micro_batch == 1 && par->reduced && par->group == 1;
-
-    t->ranks = par->reduced ? wf_par_ranks_along(par, par->reduced) : 1;
-    t->sequences = o->global_batch / (dp / t->ranks);
-    if (single && o->global_batch % (dp / t->ranks))
-        return wf_fail(
-            par->ctx, WF_EINVAL,
-            "global batch %" PRId64 " is not a multiple of the %" PRId64
-            " groups of data-parallel ranks: change one of the two, or sum gradients "
-            "over all these ranks in each micro-step (groups of 1 micro-step)",
-            o->global_batch, dp / t->ranks);
-    if (!single && o->global_batch % (dp * micro))
-        return wf_fail(par->ctx, WF_EINVAL,
-                       "global batch %" PRId64 " is not a multiple of dp %" PRId64
-                       " x micro-batch %" PRId64
-                       ": change one of the three, or take micro-batches of 1 whose gradients "
-                       "are reduced in each micro-step, which any batch can have",
-                       o->global_batch, dp, micro);
-    if (!o->micro_batch)
-        o->micro_batch = o->global_batch / dp;
-    of_micro = t->ranks * o->micro_batch;
-    t->micros = (t->sequences + of_micro - 1) / of_micro;
-    if (single && (t->sequences % t->ranks || (wf_context_exact(par->ctx) && !are_nodes(t))))
-        t->per_sequence = t->sequences;
-    return WF_OK;
-}
-
-static wf_status check_batch(wf_par_trainer *t)
-{
-    const wf_par_train_options *o = &t->options;
     int64_t groups;
 
-    if (o->global_batch < 1 || o->micro_batch < 0 || o->global_batch > MOST_SEQUENCES ||
-        o->micro_batch > MOST_SEQUENCES)
-        return wf_fail(t->par->ctx, WF_EINVAL,
-                       "global batch %" PRId64 " and micro-batch %" PRId64
-                       ": batch sizes must be positive, and at most %" PRId64,
-                       o->global_batch, o->micro_batch, MOST_SEQUENCES);
-    if (divide_batch(t) != WF_OK)
+    if (wf_par_divide_batch(t, batch) != WF_OK)
         return wf_context_status(t->par->ctx);
     groups = t->micros / t->par->group;
     if (t->par->group > 1 && (t->micros % t->par->group || (groups & (groups - 1))))
@@ -175,7 +119,26 @@ static wf_status check_batch(wf_par_trainer *t)
             "has %" PRId64 ": take a group that divides them into 1, 2, 4, .. parts",
             t->par->group, t->micros);
     tell_order(t);
-    return wf_par_fields_check(t);
+    return wf_context_status(t->par->ctx);
+}
+
+static wf_status check_batch(wf_par_trainer *t)
+{
+    const wf_par_train_options *o = &t->options;
+
+    if (o->global_batch < 1 || o->micro_batch < 0 || o->global_batch > MOST_SEQUENCES ||
+        o->micro_batch > MOST_SEQUENCES)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "global batch %" PRId64 " and micro-batch %" PRId64
+                       ": batch sizes must be positive, and at most %" PRId64,
+                       o->global_batch, o->micro_batch, MOST_SEQUENCES);
+    if (wf_par_rampup_check(t) != WF_OK)
+        return wf_context_status(t->par->ctx);
+    for (int64_t k = 0; k < wf_par_rampup_sizes(o); k++)
+        if (check_size(t, o->rampup.start + k * o->rampup.increment) != WF_OK)
+            return wf_context_status(t->par->ctx);
+    return check_size(t, o->global_batch) == WF_OK ? wf_par_fields_check(t)
+                                                   : wf_context_status(t->par->ctx);
 }
 
 static wf_status check_modes(const wf_par_trainer *t)
@@ -214,7 +177,7 @@ static wf_status make_parts(wf_par_trainer *t)
     wf_par *par = t->par;
     const char *phase = wf_context_phase(par->ctx, "initialisation");
 
-    wf_par_losses_open(t);
+    wf_par_losses_open(t, &t->losses);
     t->engine->open(t);
     t->optimizer = wf_par_optimizer_new(par, &t->options.optimizer, t->count, t->parameter);
     if (t->options.redundancy == WF_PAR_REDUNDANCY_BUDDY &&
@@ -298,12 +261,14 @@ void wf_par_trainer_close(wf_par_trainer *t)
         return;
     if (t->step.grad)
         wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
+    wf_par_average_end(t);
     t->engine->close(t);
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
     wf_par_buddies_close(t->buddies);
     wf_nn_optimizer_free(t->optimizer);
-    wf_par_losses_close(t);
+    wf_par_losses_close(t, &t->losses);
+    wf_par_added_close(t);
     free(t->alike.batch);
     free(t->step.grad);
     free(t->parameter);
@@ -333,10 +298,15 @@ wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list,
              : WF_EINVAL;
 }
 
-void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps, int64_t skipped)
+int64_t wf_par_trainer_fresh(const wf_par_trainer *t)
 {
-    wf_nn_optimizer_resume(t->optimizer, steps, skipped);
-    t->committed = (wf_par_committed){.step = steps, .skipped = skipped};
+    return t ? t->committed.fresh : 0;
+}
+
+void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps, int64_t skipped, int64_t fresh)
+{
+    wf_nn_optimizer_resume(t->optimizer, steps - fresh, skipped);
+    t->committed = (wf_par_committed){.step = steps, .skipped = skipped, .fresh = fresh};
     t->mirrored = false;
 }
 

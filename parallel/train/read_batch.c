@@ -112,7 +112,7 @@ double wf_par_share_of(const wf_par_trainer *t, int64_t first, int64_t last)
 wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)
 {
     return (wf_par_batch){.ctx = t->par->ctx,
-                          .global_batch = t->options.global_batch,
+                          .global_batch = t->batch,
                           .counted = -1,
                           .fields = t->fields,
                           .field = t->options.field};
@@ -187,6 +187,45 @@ wf_status wf_par_step_count(wf_par_trainer *t, const wf_par_data *data)
     return wf_context_status(ctx);
 }
 
+/* Returns the bytes of a field of a sequence. */
+static size_t field_bytes(const wf_par_field *f)
+{
+    size_t bytes = wf_dtype_size(f->dtype);
+
+    for (int d = 0; d < dims_of(f); d++)
+        bytes *= (size_t)f->dim[d].size;
+    return bytes;
+}
+
+/* Reads a micro-step's sequences. Where batches grow, they are numbered as whole batches have
+   them: sequence i of a run is number i % batch of step i / batch. */
+static wf_status read_sequences(const wf_par_trainer *t, const wf_par_data *data, int64_t step,
+                                int64_t first, void *const *room, wf_error *error)
+{
+    int64_t count = t->options.micro_batch, whole = t->options.global_batch, before = 0;
+    bool grows = t->options.rampup.start && t->step.at == WF_PAR_AT_MICRO_STEPS;
+    wf_status status = WF_OK;
+
+    if (!grows)
+        return data->read(data->self, step, first, count, room, error);
+    if (data->counted)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "the data count elements of whole batches, and batches grow: train "
+                            "without a ramp, or on data without masks");
+    wf_par_step_batch(&t->options, step, &before);
+    for (int64_t done = 0, n; done < count && status == WF_OK && error->code == WF_OK;
+         done += n) {
+        int64_t at = before + first + done;
+        void *to[WF_PAR_FIELDS];
+
+        n = count - done < whole - at % whole ? count - done : whole - at % whole;
+        for (int i = 0; i < t->fields; i++)
+            to[i] = (char *)room[i] + (size_t)done * field_bytes(&t->options.field[i]);
+        status = data->read(data->self, at / whole + 1, at % whole, n, to, error);
+    }
+    return status;
+}
+
 wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par_data *data,
                             int64_t step, int64_t k)
 {
@@ -203,15 +242,17 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
     for (int i = 0; i < t->fields; i++)
         room[i] = wf_data_write(batch->tensor[i], false, &view[i]);
     if (wf_context_status(ctx) == WF_OK) {
+        const wf_trace_mark begun = wf_context_host_begin(ctx);
+
         wf_comm_at_files(world, true);
-        status = data->read(data->self, step, first_of(t, batch, k), t->options.micro_batch,
-                            room, &error);
+        status = read_sequences(t, data, step, first_of(t, batch, k), room, &error);
         if (status == WF_OK)
             /* a reader that sets an error has failed, whatever it returns */
             status = error.code;
         if (status == WF_OK)
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);
+        wf_context_host_end(ctx, begun, "read batch");
         if (t->step.at == WF_PAR_AT_MICRO_STEPS)
             t->step.counted = batch->counted;
     }

@@ -60,8 +60,10 @@ wf_status wf_par_skip_step(wf_par_trainer *t, const char *why)
     if (wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
     wf_nn_optimizer_skip(t->optimizer);
-    t->committed = (wf_par_committed){
-        .step = t->step.number, .skip = true, .skipped = wf_nn_optimizer_skipped(t->optimizer)};
+    t->committed = (wf_par_committed){.step = t->step.number,
+                                      .skip = true,
+                                      .skipped = wf_nn_optimizer_skipped(t->optimizer),
+                                      .fresh = t->committed.fresh};
     if (wf_context_rank(ctx) == 0)
         wf_par_report_line(NULL,
                            "step %" PRId64 " is skipped, and changes no parameter: %s (%" PRId64

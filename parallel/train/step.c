@@ -1,11 +1,7 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
-#include "kernels/ops.h"
-#include "kernels/parameters.h"
-#include "mesh/comm/collective.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/losses_internal.h"
-#include "parallel/train/measure_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
@@ -37,9 +33,7 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part)
                    next);
 }
 
-/* Returns true where there was no error before; reports a part of a step that comes out of
-   order. */
-static bool may_come(wf_par_trainer *t, const char *part, bool here)
+bool wf_par_step_may_come(wf_par_trainer *t, const char *part, bool here)
 {
     if (wf_context_status(t->par->ctx) == WF_OK && !here)
         wf_par_misplaced(t, part);
@@ -55,10 +49,12 @@ int64_t wf_par_micro_steps(const wf_par_trainer *t)
 static void close_tape(wf_par_trainer *t)
 {
     t->units->gradients = NULL;
+    wf_par_added_receive(t, false);
     wf_tape_close(t->step.tape);
     t->step.tape = NULL;
     t->step.running = false;
     wf_context_micro_steps(t->par->ctx, 1);
+    wf_context_batch(t->par->ctx, 0);
     wf_context_storage(t->par->ctx, t->step.storage);
 }
 
@@ -81,7 +77,8 @@ void wf_par_step_drop(wf_par_trainer *t)
     }
     if (t->engine->drop)
         t->engine->drop(t);
-    wf_par_losses_clear(t);
+    wf_par_losses_clear(t, &t->losses);
+    wf_par_added_clear(t);
     if (t->buddies)
         wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
@@ -126,9 +123,12 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "step %" PRId64 ": steps of training are counted from 1", step);
     }
+    if (wf_par_average_ended(t) != WF_OK)
+        return wf_context_status(t->par->ctx);
     wf_comm_position(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
+    wf_par_divide_batch(t, wf_par_batch_at(t, step));
     wf_par_units_reshard(t->units); /* gathers that a failed step has left under way */
     wf_par_action_end(t);
     if (t->buddies && !t->mirrored)
@@ -136,8 +136,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_par_alike_begin(t);
     t->step.at = WF_PAR_AT_MICRO_STEPS;
     t->step.number = step;
-    t->step.micro = 0;
-    t->step.grad_scale = 1;
+    t->step.micro = 0, t->step.grad_scale = 1;
     return wf_context_status(t->par->ctx);
 }
 
@@ -152,8 +151,8 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_scope_open(ctx);
     wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
     wf_context_micro_steps(ctx, t->micros);
-    wf_context_rows_unreduced(ctx,
-                              t->per_sequence > 0); /* gradients of heads come in forward */
+    wf_context_batch(ctx, t->options.global_batch);
+    wf_context_rows_unreduced(ctx, t->per_sequence > 0); /* heads' gradients come in forward */
     wf_context_phase(ctx, "forward");
     wf_context_model_share(ctx, wf_par_share_of(t, s->micro, s->micro));
     if (given)
@@ -165,6 +164,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
         wf_par_batch_read(t, &s->batch, data, s->number, s->micro);
     }
     s->tape = wf_tape_open(ctx);
+    wf_par_added_receive(t, true);
     s->running = true;
     return wf_context_status(ctx) == WF_OK ? &s->batch : NULL;
 }
@@ -180,8 +180,9 @@ const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *t, const wf_par_data
         wf_fail(t->par->ctx, WF_EINVAL,
                 "with a pipeline a schedule runs the micro-steps: call wf_par_forward_backward "
                 "in place of wf_par_micro_step_begin and wf_par_backward");
-    if (!may_come(t, "wf_par_micro_step_begin",
-                  s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro < t->micros))
+    if (!wf_par_step_may_come(t, "wf_par_micro_step_begin",
+                              s->at == WF_PAR_AT_MICRO_STEPS && !s->running &&
+                                  s->micro < t->micros))
         return NULL;
     return begin(t, data, NULL, data != NULL);
 }
@@ -206,13 +207,13 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     s = &t->step;
     ctx = t->par->ctx;
     if (!s->running) {
-        may_come(t, "wf_par_backward", false);
+        wf_par_step_may_come(t, "wf_par_backward", false);
         return wf_context_status(ctx);
     }
     wf_tape_switch(ctx, NULL);
     wf_par_losses_put(t, &s->batch, s->micro, loss);
     wf_tape_switch(ctx, s->tape);
-    wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros);
+    wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros, t->per_sequence);
     t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
@@ -264,8 +265,8 @@ wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
     if (!t)
         return WF_EINVAL;
     s = &t->step;
-    if (!may_come(t, "wf_par_forward_backward",
-                  s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == 0))
+    if (!wf_par_step_may_come(t, "wf_par_forward_backward",
+                              s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == 0))
         return wf_context_status(t->par->ctx);
     return t->engine->forward_backward(t, data);
 }
@@ -281,8 +282,9 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
         return WF_EINVAL;
     s = &t->step;
     ctx = t->par->ctx;
-    if (!may_come(t, "wf_par_reduce",
-                  s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == t->micros))
+    if (!wf_par_step_may_come(t, "wf_par_reduce",
+                              s->at == WF_PAR_AT_MICRO_STEPS && !s->running &&
+                                  s->micro == t->micros))
         return wf_context_status(ctx);
     t->engine->reduce(t, mean_loss);
     if (mean_loss && s->counted == 0)
@@ -293,105 +295,4 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
         return wf_context_status(ctx);
     s->at = WF_PAR_AT_REDUCED;
     return WF_OK;
-}
-
-wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
-{
-    int64_t i = 0;
-
-    if (!t || !may_come(t, "wf_par_gradient", t->step.at == WF_PAR_AT_REDUCED))
-        return NULL;
-    while (i < t->count && t->parameter[i] != parameter)
-        i++;
-    if (i < t->count)
-        return t->step.grad[i];
-    wf_fail(t->par->ctx, WF_EINVAL, "%s is no parameter of the model that is trained",
-            parameter ? parameter->path : "NULL");
-    return NULL;
-}
-
-wf_status wf_par_clip_check(wf_par *par, float max_norm)
-{
-    return max_norm >= 0 && isfinite(max_norm)
-               ? wf_context_status(par->ctx)
-               : wf_fail(par->ctx, WF_EINVAL,
-                         "clip %g: the bound of the gradients' norm is finite and at least 0, "
-                         "where 0 leaves them as they are",
-                         (double)max_norm);
-}
-
-wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
-{
-    double value = 0, scale;
-    wf_context *ctx;
-    uint64_t sum;
-
-    if (norm)
-        *norm = 0;
-    if (!t)
-        return WF_EINVAL;
-    ctx = t->par->ctx;
-    if (wf_par_clip_check(t->par, max_norm) != WF_OK ||
-        !may_come(t, "wf_par_clip", t->step.at == WF_PAR_AT_REDUCED))
-        return wf_context_status(ctx);
-    t->alike.clip = max_norm;
-    sum = wf_par_alike_summand(t);
-    if (wf_par_norm_beside(t->par, t->count, t->parameter, t->step.grad, &sum, &value) !=
-            WF_OK ||
-        wf_par_alike_check(t, sum) != WF_OK)
-        return wf_context_status(ctx);
-    scale = max_norm > 0 ? (double)max_norm / (value + 1e-6) : 1;
-    t->step.grad_scale = scale < 1 ? (float)scale : 1;
-    if (norm)
-        *norm = value;
-    return wf_context_status(ctx);
-}
-
-wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
-{
-    wf_context *ctx;
-    float scale;
-    double share;
-
-    if (!t)
-        return WF_EINVAL;
-    ctx = t->par->ctx;
-    scale = t->step.grad_scale;
-    if (!may_come(t, "wf_par_optimizer_step", t->step.at == WF_PAR_AT_REDUCED))
-        return wf_context_status(ctx);
-    if (!(lr >= 0) || !isfinite(lr))
-        return wf_fail(ctx, WF_EINVAL, "learning rate %g: it is finite and at least 0",
-                       (double)lr);
-    if (!t->alike.done) {
-        t->alike.rate = lr;
-        wf_par_alike_agree(t);
-    }
-    wf_context_phase(ctx, "optimizer");
-    if (wf_context_status(ctx) != WF_OK)
-        return wf_context_status(ctx);
-    t->committed.under_way = true;
-    wf_par_units_change(t->units);
-    share = wf_context_model_share(ctx, 0);
-    t->engine->update(t, lr, scale);
-    if (t->buddies)
-        wf_par_buddies_update(t->buddies);
-    wf_context_model_share(ctx, share);
-    if (wf_context_status(ctx) == WF_OK)
-        t->committed = (wf_par_committed){t->step.number, lr, scale,
-                                          .skipped = wf_nn_optimizer_skipped(t->optimizer)};
-    return wf_par_step_end(t);
-}
-
-wf_status wf_par_step_end(wf_par_trainer *t)
-{
-    wf_context *ctx = t->par->ctx;
-
-    wf_par_zero_grad(t);
-    wf_par_report_inexact(t->par);
-    if (t->options.check_replicas && t->step.number % t->options.check_replicas == 0)
-        wf_par_trainer_check_replicas(t);
-    wf_pace_sleep(&t->par->pace);
-    if (wf_context_status(ctx) == WF_OK)
-        wf_par_action_end(t);
-    return wf_context_status(ctx);
 }

@@ -37,4 +37,7 @@ wf_tensor *wf_par_seed_of(const wf_par_trainer *t, wf_tensor *loss);
    so. */
 void wf_par_step_drop(wf_par_trainer *t);
 
+/* Returns true where there was no error before; reports a part that comes out of order. */
+bool wf_par_step_may_come(wf_par_trainer *t, const char *part, bool here);
+
 #endif

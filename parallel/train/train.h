@@ -61,6 +61,16 @@ typedef struct wf_par_skip {
  */
 WF_API wf_status wf_par_skip_read(const char *text, wf_par_skip *skip, wf_error *error);
 
+/** wf_par_rampup - global batches that grow with the sequences that were trained on, as
+ * Megatron's --rampup-batch-size: from `start` by `increment` up to the whole one, which comes
+ * when `sequences` are done; each size for as many sequences. start 0: all are whole. */
+typedef struct wf_par_rampup {
+    int64_t start, increment, sequences;
+} wf_par_rampup;
+
+/** wf_par_rampup_read - reads "START,INCREMENT,SEQUENCES". Errors: WF_EINVAL */
+WF_API wf_status wf_par_rampup_read(const char *text, wf_par_rampup *rampup, wf_error *error);
+
 typedef struct wf_par_pipeline wf_par_pipeline;
 typedef struct wf_par_profile wf_par_profile;
 
@@ -73,6 +83,10 @@ typedef struct wf_par_train_options {
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
     float clip;                        /* bounds the gradients' global norm; 0: never */
     wf_par_skip skip;                  /* steps without an update */
+    /* smaller batches at first, of as many sequences per micro-step; sequences are read in the
+       order that they have without, and none is left out; no pipeline, no captured graph, and
+       no data that count elements (wf_par_data.counted) */
+    wf_par_rampup rampup;
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;
     wf_par_loss_function
@@ -81,6 +95,8 @@ typedef struct wf_par_train_options {
        micro-steps, and its head_loss replaces `loss`; NULL: every rank has all of the model */
     const wf_par_pipeline *pipeline;
     wf_par_redundancy redundancy;
+    /* evaluations compute with the moving average of the weights (wf_par_trainer_average) */
+    bool evaluate_average;
     int64_t check_replicas; /* steps between wf_par_trainer_check_replicas; 0: never */
     /* beside a pipeline: gets the memory of its actions (parallel/stages/profile.h); NULL:
        none */
@@ -97,7 +113,16 @@ typedef struct wf_par_step {
     bool skipped;     /* it has changed no parameter (wf_par_train_options.skip) */
 } wf_par_step;
 
+/** wf_par_step_batch - returns the global batch of a step, from 1 on; *before: the sequences of
+ * the steps before it. wf_par_rampup_sizes - returns how many smaller sizes there are. */
+WF_API int64_t wf_par_step_batch(const wf_par_train_options *options, int64_t step,
+                                 int64_t *before);
+WF_API int64_t wf_par_rampup_sizes(const wf_par_train_options *options);
+
 typedef struct wf_par_trainer wf_par_trainer;
+
+/** wf_par_trainer_sequences - returns the sequences of the first so many steps. */
+WF_API int64_t wf_par_trainer_sequences(const wf_par_trainer *trainer, int64_t steps);
 
 /**
  * wf_par_trainer_open - opens the trainer of a materialised model
@@ -289,6 +314,24 @@ WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
  * Errors:      those of wf_par_optimizer_step
  */
 WF_API wf_status wf_par_skip_step(wf_par_trainer *trainer, const char *why);
+
+/**
+ * wf_par_trainer_average - lets the model compute with the moving average of its weights (.ema
+ * of the optimizer) from now on, or with the weights again; before the first update they are
+ * alike
+ *
+ * Weights and average exchange their memory. Where the optimizer's state is split more than the
+ * weights (no_shard, zero1) the average is gathered first, which takes the memory of the
+ * weights once more. Between steps alone; checkpoints, digests and steps need the weights back.
+ *
+ * Collective:  over the mesh. Errors: WF_EINVAL (there is no average, or a step has begun),
+ *              those of moves; in the context
+ */
+WF_API wf_status wf_par_trainer_average(wf_par_trainer *trainer, bool on);
+
+/** wf_par_trainer_fresh - returns the step after which the optimizer's state was new: 0, or
+ * that of the checkpoint whose parameters alone were loaded (wf_par_checkpoint_load_fresh). */
+WF_API int64_t wf_par_trainer_fresh(const wf_par_trainer *trainer);
 
 /** wf_par_trainer_skipped - returns the steps that were skipped, those before a resume
  * included. */

@@ -8,6 +8,7 @@
 #include "parallel/shard/buddy_internal.h"
 #include "parallel/shard/gradient_sum_internal.h"
 #include "parallel/shard/unshard_internal.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/train.h"
 
 /* The state of a step, which decides which of its parts may come next. */
@@ -26,6 +27,14 @@ typedef struct wf_par_losses {
     int64_t put;      /* number of losses */
     float weight;     /* each summand's in the mean: that of the first loss that was put */
 } wf_par_losses;
+
+/* The losses that modules add to a step's own (added_loss.h): an entry for each call in a
+   micro-step, in the order of the calls. */
+typedef struct wf_par_added {
+    char name[WF_PAR_LOSS_NAME], path[WF_NN_PATH];
+    wf_par_losses losses;
+    float mean; /* over the global batch, in the last step that was reduced */
+} wf_par_added;
 
 typedef struct wf_par_step_state {
     wf_par_at at;
@@ -64,6 +73,7 @@ typedef struct wf_par_committed {
     float lr, scale;
     bool skip;       /* the step was skipped, and has no update */
     int64_t skipped; /* steps that were, until then */
+    int64_t fresh;   /* the step after which the optimizer's state was new: 0, or a reset */
     /* the next one has begun: what is updated and what is not, nobody can tell */
     bool under_way;
 } wf_par_committed;
@@ -75,7 +85,8 @@ struct wf_par_trainer {
     wf_nn_module *model;
     wf_par_train_options options;
     int fields; /* a batch has so many */
-    int64_t count, micros;
+    int64_t count;
+    int64_t batch, micros; /* the sequences of the step, and its micro-steps */
     int64_t ranks;     /* data-parallel ranks whose gradients each micro-step sums; 1: none */
     int64_t sequences; /* a step's, of all such ranks */
     /* the same, where each is a term of the step's sums of its own, since a micro-step's are no
@@ -88,7 +99,13 @@ struct wf_par_trainer {
     wf_par_units *units;
     wf_par_buddies *buddies; /* NULL: there is no redundancy */
     bool mirrored;           /* buddies have what their originals have */
+    wf_tensor **averaged;    /* [count] NULL but while the average is in the weights' place */
     wf_par_losses losses;
+    wf_par_added **added; /* [added_count] */
+    int64_t added_count;
+    bool added_are_known;        /* from a plan of the whole model: no other may come */
+    wf_par_step_loss *step_loss; /* [step_losses] by name, of the last step that was reduced */
+    int step_losses;
     wf_par_step_state step;
     wf_par_committed committed;
     wf_par_alike alike;
@@ -96,8 +113,24 @@ struct wf_par_trainer {
     void *own;                   /* the engine's own state; NULL: none */
 };
 
-/* The trainer has been given the state after `steps` steps, of which `skipped` were. */
-void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped);
+/* The trainer has been given the state after `steps` steps. skipped: of those that the
+   optimizer has made, which was new after step `fresh` */
+void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped,
+                             int64_t fresh);
+
+/* Puts the weights back where the average is in their place; also after an error. */
+void wf_par_average_end(wf_par_trainer *trainer);
+
+/* Fails where it still is. */
+wf_status wf_par_average_ended(const wf_par_trainer *trainer);
+
+/* Divides a global batch over ranks and micro-steps, for the next step. Errors: WF_EINVAL */
+wf_status wf_par_divide_batch(wf_par_trainer *trainer, int64_t batch);
+
+/* Returns the global batch of a step, in a plan as well; checks the growth of batches. Errors:
+   WF_EINVAL, WF_EUNSUPPORTED */
+int64_t wf_par_batch_at(const wf_par_trainer *trainer, int64_t step);
+wf_status wf_par_rampup_check(const wf_par_trainer *trainer);
 
 /* Ends a step: the next one may begin. */
 wf_status wf_par_step_end(wf_par_trainer *trainer);

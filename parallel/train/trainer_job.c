@@ -91,6 +91,9 @@ static void put_training(walk *w, const wf_par_train_options *o)
     const wf_nn_method_row *row = wf_nn_method_row_of(optimizer->method);
 
     put(w, "global_batch", (double)o->global_batch);
+    put(w, "rampup.start", (double)o->rampup.start);
+    put(w, "rampup.increment", (double)o->rampup.increment);
+    put(w, "rampup.sequences", (double)o->rampup.sequences);
     put(w, "micro_batch", (double)o->micro_batch);
     for (int i = 0; i < WF_PAR_FIELDS && o->field[i].name; i++)
         put_field(w, &o->field[i], i);
@@ -109,6 +112,7 @@ static void put_training(walk *w, const wf_par_train_options *o)
         put(w, name, (double)optimizer->own[i]);
     }
     put(w, "optimizer.ema", (double)optimizer->ema);
+    put(w, "evaluate_average", o->evaluate_average);
     put_text(w, "optimizer.groups", optimizer->groups ? optimizer->groups : "none");
     put_text(w, "schedule", wf_nn_schedule_name(o->schedule.kind));
     put(w, "schedule.decay", (double)o->schedule.decay);
@@ -144,6 +148,8 @@ static void put_parameter(walk *w, const wf_nn_parameter *p)
 
     hash_layout(w, use, p->tensor->ndim);
     hash_layout(w, sharded, p->tensor->ndim);
+    hash_layout(w, h ? h->gradient : NULL, p->tensor->ndim);
+    hash_layout(w, h ? h->optimizer : NULL, p->tensor->ndim);
     w->hash = wf_mix64(w->hash ^ (uint64_t)(h ? h->stored : 0) * 8 ^
                        (uint64_t)(p->frozen + 2 * p->decay + 4 * p->matrix));
     if (!w->job)

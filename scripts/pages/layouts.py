@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """
-layouts.py [--weft BUILD] [--check] - the table of 18 layouts in README.md: one model, seed and text, each layout's loss and
-digest after three steps. Tensor, sequence, data and pipeline parallelism, their products, strategies and schedules; all
-digests are equal, or it ends with status 1. Without --check the table is written into README.md, with it compared.
+layouts.py [--weft BUILD] [--check] - the tables of 18 layouts in README.md and, of a mixture of experts, in docs/moe.md: one
+model, seed and text, each layout's loss and digest after three steps. Tensor, sequence, data, expert and pipeline
+parallelism, their products, strategies and schedules; all digests of a table are equal, or it ends with status 1. Without
+--check the tables are written into the pages, with it compared.
 """
 import argparse
 import pathlib
@@ -23,12 +24,20 @@ LAYOUTS = ("", "--dp 2", "--dp 4 --strategy no_shard", "--dp 4 --strategy zero1"
            "--pp 4 --micro-batch-size 1 --pp-schedule gpipe", "--pp 2 --micro-batch-size 1 --pp-schedule zb-v",
            "--pp 2 --dp 2 --micro-batch-size 1", "--pp 2 --tp 2 --micro-batch-size 2 --pp-schedule zb-h1",
            "--pp 2 --dp 2 --tp 2 --micro-batch-size 1 --recompute block")
+MIXTURE = MODEL + "--n-expert 8 --moe-top-k 2 --moe-ffn 96 --moe-balance bias".split()
+MIXTURES = ("", "--tp 2", "--dp 2", "--pp 2 --micro-batch-size 2", "--dp 2 --ep 2", "--tp 2 --ep 2", "--tp 2 --dp 2 --ep 4",
+            "--dp 4 --ep 4", "--dp 4 --ep 2 --strategy zero1 --micro-batch-size 1", "--dp 4 --ep 4 --strategy no_shard",
+            "--dp 8 --ep 2 --strategy hybrid_shard --shard-group-size 4", "--tp 4 --dp 2 --sequence-parallel",
+            "--tp 4 --dp 2 --ep 8 --sequence-parallel", "--pp 2 --dp 2 --ep 2 --micro-batch-size 1",
+            "--pp 4 --micro-batch-size 1 --pp-schedule zb-h1", "--pp 2 --dp 2 --ep 2 --micro-batch-size 1 --pp-schedule zb-v",
+            "--pp 2 --tp 2 --dp 2 --ep 4 --micro-batch-size 1", "--pp 2 --tp 2 --dp 2 --ep 4 --micro-batch-size 1 --recompute block")
+PAGES = (("README.md", MODEL, LAYOUTS), ("docs/moe.md", MIXTURE, MIXTURES))
 BEGIN, END = "<!-- layouts.py -->\n", "<!-- /layouts.py -->\n"
 
 
-def run(program, text, layout):
+def run(program, text, model, layout):
     """Loss and digest of a layout's last step."""
-    command = [str(program), "--data", str(text), *MODEL, *layout.split()]
+    command = [str(program), "--data", str(text), *model, *layout.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     last = re.findall(r"^step 3/3 .*?loss ([\d.]+).* (?:digest )?([0-9a-f]{16})$", done.stdout, re.M)
     if done.returncode != 0 or len(last) != 1:
@@ -40,6 +49,27 @@ def ranks(layout):
     return eval("*".join(["1", *re.findall(r"--(?:tp|dp|pp) (\d+)", layout)]))
 
 
+def tabulate(program, text, check, name, model, layouts):
+    """The table of a page, written or compared; 1: its digests differ, or the page has another one."""
+    rows = [(layout, *run(program, text, model, layout)) for layout in layouts]
+    table = "| layout | ranks | loss | digest |\n|---|---|---|---|\n" + "".join(
+        f"| {'`' + layout + '`' if layout else 'one rank'} | {ranks(layout)} | {loss} | `{digest}` |\n" for layout, loss, digest in rows)
+    different = sorted({digest for _, _, digest in rows})
+    print(table, end="")
+    print(f"{name}: {len(rows)} layouts, {len(different)} digest{'s' if len(different) > 1 else ''}")
+    page = ROOT / name
+    old = page.read_text()
+    new = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: BEGIN + table + END, old, flags=re.S)
+    if BEGIN not in old:
+        sys.exit(f"layouts.py: {name} has no line {BEGIN.strip()}")
+    if check and new != old:
+        print(f"layouts.py: {name} has another table: scripts/pages/layouts.py writes it")
+        return 1
+    if not check:
+        page.write_text(new)
+    return 0 if len(different) == 1 else 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default=str(ROOT / "build"))
@@ -48,23 +78,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         text = pathlib.Path(folder) / "text"
         write_text(text)
-        rows = [(layout, *run(pathlib.Path(args.weft) / "apps" / "gpt_train", text, layout)) for layout in LAYOUTS]
-    table = "| layout | ranks | loss | digest |\n|---|---|---|---|\n" + "".join(
-        f"| {'`' + layout + '`' if layout else 'one rank'} | {ranks(layout)} | {loss} | `{digest}` |\n" for layout, loss, digest in rows)
-    different = sorted({digest for _, _, digest in rows})
-    print(table, end="")
-    print(f"{len(rows)} layouts, {len(different)} digest{'s' if len(different) > 1 else ''}")
-    page = ROOT / "README.md"
-    old = page.read_text()
-    new = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: BEGIN + table + END, old, flags=re.S)
-    if BEGIN not in old:
-        sys.exit(f"layouts.py: README.md has no line {BEGIN.strip()}")
-    if args.check and new != old:
-        print("layouts.py: README.md has another table: scripts/pages/layouts.py writes it")
-        return 1
-    if not args.check:
-        page.write_text(new)
-    return 0 if len(different) == 1 else 1
+        program = pathlib.Path(args.weft) / "apps" / "gpt_train"
+        return max(tabulate(program, text, args.check, *page) for page in PAGES)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ PAGE is models, the section "A real model, line by line" of docs/models.md, or f
 docs/finetuning.md, behind the first page's lines that fetch the model. The lines run as they stand there, in one shell, in
 BUILD/page (or BUILD/page-finetuning), which is made anew. The package from PyPI is kept in ~/.cache/weft (or $XDG_CACHE_HOME/weft) and not fetched again. Lines that need a
 Python package or a program which is not there are told and left out. --steps N trains N steps in place of the page's, of
-half its batch, and evaluates a quarter of its text.
+a quarter of its batch, and evaluates an eighth of its text.
 
 Exit status: 0; 1 where a line fails; 77 where there is neither the kept package nor a registry.
 """
@@ -89,7 +89,7 @@ def main():
             run = "true"
         if steps:
             run = re.sub(r"--steps \d+", f"--steps {steps}", run)
-            run = run.replace("--global-batch-size 8", "--global-batch-size 4").replace("tail -c 12000", "tail -c 3000")
+            run = run.replace("--global-batch-size 8", "--global-batch-size 2").replace("tail -c 12000", "tail -c 1500")
         reason = lacking(line)
         if reason:
             left_out += 1

@@ -54,7 +54,11 @@ CASES = {
     "n_expert": (MOE, "--n-expert 8"), "moe_top_k": (MOE, "--moe-top-k 1"), "moe_ffn": (MOE, "--moe-ffn 16"),
     "moe_shared": (MOE, "--moe-shared 16"), "moe_router": (MOE, "--moe-router sigmoid"),
     "moe_normalise": (MOE, "--moe-normalise off"), "moe_scale": (MOE, "--moe-scale 2"),
+    "moe_balance": (MOE, "--moe-balance bias"), "moe_bias_step": (f"{MOE} --moe-balance bias", "--moe-bias-step 0.1"),
+    "moe_sequence_weight": (f"{MOE} --moe-balance sequence", "--moe-sequence-weight 0.1"),
+    "moe_z_weight": (MOE, "--moe-z-weight 0.1"), "moe_report": (MOE, "--moe-report"), "ep": (f"{MOE} --dp 2", "--ep 2"),
     "lora_rank": (LORA, "--lora-rank 4"), "lora_alpha": (LORA, "--lora-alpha 16"),
+    "label_smoothing": ("", "--label-smoothing 0.1"), "z_loss": ("", "--z-loss 0.001"),
     "lora_dropout": (LORA, "--lora-dropout 0.1"), "lora_targets": (LORA, "--lora-targets q"), "rslora": (LORA, "--rslora"),
     "modules_to_save": (LORA, "--modules-to-save norm"), "base_dtype": (LORA, "--base-dtype nf4"),
     "lora_init": (LORA, "--lora-init model"),
@@ -78,7 +82,9 @@ CASES = {
     "global_batch_size": ("", "--global-batch-size 16"), "micro_batch_size": ("", "--micro-batch-size 1"),
     "steps": ("", "--steps 4"), "epochs": ("", "--epochs 0.5"), "optimizer": ("", "--optimizer sgd"),
     "lr_schedule": ("", "--lr-schedule linear"), "lr_decay_steps": ("--lr-schedule wsd", "--lr-decay-steps 2"),
-    "param_groups": ("", "--param-groups embed:lr=0.5"), "ema": ("", "--ema 0.9"), "skip_steps": ("", "--skip-steps nonfinite"),
+    "param_groups": ("", "--param-groups embed:lr=0.5"), "ema": ("", "--ema 0.9"),
+    "eval_ema": ("--ema 0.9 --eval-interval 1", "--eval-ema"), "rampup_batch_size": ("", "--rampup-batch-size 4,4,16"),
+    "reset_optimizer": ("", "--reset-optimizer"), "skip_steps": ("", "--skip-steps nonfinite"),
     "freeze": ("", "--freeze embed"), "lr": ("", "--lr 2e-3"), "min_lr": ("", "--min-lr 2e-4"),
     "warmup_steps": ("", "--warmup-steps 2"), "weight_decay": ("", "--weight-decay 0.2"), "beta1": ("", "--beta1 0.8"),
     "beta2": ("", "--beta2 0.9"), "eps": ("", "--eps 1e-7"), "clip_grad": ("", "--clip-grad 2"), "seed": ("", "--seed 2"),
@@ -106,13 +112,14 @@ CASES = {
     "calibrate": ("", "--calibrate {folder}/machine"), "json": ("", "--json {folder}/plan"),
     "chakra": ("", "--chakra {folder}/chakra"), "report_json": ("", "--report-json {folder}/report"),
     "trace": ("", "--trace {folder}/trace"), "trace_steps": ("", "--trace-steps 1-2"),
+    "profile": ("", "--profile 5"), "memory_timeline": ("", "--memory-timeline {folder}/memory"),
     "config": ("", "--config config.json"), "save_config": ("", "--save-config {folder}/config"),
     "print_config": ("", "--print-config"), "completion": ("", "--completion bash"), "help": ("", "--help"),
     "version": ("", "--version"),
 }
 # Rows whose value follows from more than the flag, or whose case is refused by the second process: names that serve too.
 ALSO = {"model": "--n-", "epochs": "--steps|--epochs", "config": "--lr", "lora_init": "process 1 .*adapter_config.json",
-        "paced": "process 1 .*machine.json", "machine": "process 1 .*machine.json"}
+        "paced": "process 1 .*machine.json", "machine": "process 1 .*machine.json", "reset_optimizer": "process 1 .*--reset-optimizer"}
 QUICK = ["lr", "tp", "save_interval", "threads_per_rank"]
 # What is no row: flags of both, of the second one, and what has to be said; None: it has to end well.
 CONTENT = {
@@ -176,7 +183,8 @@ class Cluster:
 def rows():
     """Fields of options.def, and those that are a process's own."""
     text = (ROOT / "apps/options/options.def").read_text()
-    return re.findall(r"^OPTION\(\w+, (\w+),", text, re.M), set(re.findall(r"^OWN\((\w+),", text, re.M))
+    recipe = (ROOT / "parallel/program/recipe.def").read_text()
+    return re.findall(r"^(?:OPTION|RECIPE)\(\w+, (\w+),", text + recipe, re.M), set(re.findall(r"^OWN\((\w+),", text, re.M))
 
 
 def digests(text):

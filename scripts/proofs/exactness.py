@@ -28,7 +28,7 @@ strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2
 rank.
 
 exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, numbers of experts that ranks cut evenly or not, beside the
-choices of --strategies, on tp 1 to 8, dp 1 to 4 and pipelines.
+choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32 and pipelines.
 
 All of them run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline in turn.
 Nothing divides: 12 heads, 3 key-value heads (but of gpt2) and a vocabulary of 257. --quick takes every
@@ -107,6 +107,7 @@ MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "
 MIXED |= {
     "arch": tuple(FAMILIES),
     "optimizer": ("adamw",),
+    "ep": (1, 2, 4),  # data-parallel ranks that split experts
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5",
                 "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen", "--n-expert 3 --moe-top-k 1"),
@@ -182,6 +183,9 @@ def possible(run):
         return False
     if not goes_together(run):
         return False
+    if run.get("ep", 1) > min(dp, group if isinstance(group, int) else dp) or (
+            run.get("ep", 1) > 1 and run.get("accumulate") == "group:2"):
+        return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
     return group in ("open", None) or group <= dp
@@ -193,6 +197,7 @@ def strategy_options(run):
             "--reshard-after-forward", run["reshard"], "--accumulate", run["accumulate"],
             "--recompute", run["recompute"],
             *(["--shard-group-size", str(run["group"])] if run["group"] else []),
+            *(["--ep", str(run["tp"] * run["ep"])] if run.get("ep", 1) > 1 else []),
             *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
 
 

@@ -13,7 +13,7 @@ from training_runs import (ARCHS, FAMILIES, HYBRID, UNGROUPED, Covering, Failure
 STEPS, QUICK_STEPS = 4, 2
 LAYERS = 14  # with embedding and last norm, a step for each of 16 stages
 WIDTH, QUICK_WIDTH = 48, 24
-QUICK_BATCHES = (4, 16)
+QUICK_BATCHES = (4, 8)
 MODEL = ["--n-layer", str(LAYERS), "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "16", "--lr", "3e-3", "--eval-interval", "0", "--digest"]
 DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"], "bf16 weights": ["--param-dtype", "bf16"]}

@@ -30,7 +30,7 @@ class Done:
         self.of = {name: value for name, value in vars(a).items() if name not in ("state", "most", "gpt_train")}
         program = pathlib.Path(a.gpt_train).resolve()
         self.of["program"] = [hashlib.sha256(file.read_bytes()).hexdigest()
-                              for file in (program, program.parents[1] / "libweft.so.0") if file.exists()]
+                              for file in (program, program.parents[1] / "libweft.so.0.1") if file.exists()]
         self.found = self.read() if self.path and self.path.exists() else {}
 
     def read(self):

@@ -19,10 +19,9 @@ campaign()
 }
 
 if [ "$2" = kill ]; then
-    campaign "100 kills" kills --trials 5
+    campaign "1 trials, 0 failed; 20 kills" kills --trials 1
+    campaign "5 trials, 0 failed; 100 kills" kills --trials 5
 else
-    campaign "1 trials, 0 failed" kills --trials 1
-    campaign "2 trials, 0 failed; 40 kills" kills --trials 2
     campaign "8 trials, 0 failed" faults --on threads --trials 8
     campaign "1000 steps, 0 ranks lost" soak --only 1 --steps 1000
 fi

@@ -79,7 +79,7 @@ refuse "a sequence longer than the data" 2 "--seq-len 4096 needs 4097 bytes.*has
     --data short.txt --seq-len 4096
 refuse "a sequence longer than the validation part" 2 "validation part has 10 of" \
     --data short.txt --seq-len 16
-for flag in --log-jsonl --trace --report-json --save-config --tensorboard --log-digests; do
+for flag in --log-jsonl --trace --report-json --save-config --tensorboard --log-digests --memory-timeline; do
     refuse "$flag where nothing can be" 3 "$flag: cannot make folder text.txt: Not a directory" "${tiny[@]}" \
         $flag text.txt/no/file
 done
@@ -99,7 +99,7 @@ refuse "a config file with a command" 2 "command.json.*cannot stand in a config 
     --config command.json
 
 cp text.txt mine.txt && ln mine.txt other.txt
-for flag in --log-jsonl --trace --report-json; do
+for flag in --log-jsonl --trace --report-json --memory-timeline; do
     refuse "to write over the data by $flag" 2 "$flag other.txt is the file of --data mine.txt too" \
         --data mine.txt --steps 3 $flag other.txt
 done
@@ -193,7 +193,9 @@ run "a version wins too" --data text.txt --version
 shows "version says all" "^gpt_train of Weft [0-9.]+, commit ([0-9a-f]+|unknown)" "^compiled by (gcc|clang) [0-9]" \
     "^built in: threads"
 problem=''
-for program in gpt_train gpt_check gpt_data gpt_eval gpt_export gpt_generate gpt_diff ckpt mesh_info recorder_diff schedule bench; do
+programs="gpt_train gpt_check gpt_data gpt_eval gpt_export gpt_generate gpt_diff ckpt mesh_info recorder_diff schedule"
+[ "$sanitized" = --sanitized ] || programs+=" bench" # which a sanitizer's build leaves out
+for program in $programs; do
     "$bin/$program" --help >out 2>err || problem+=" $program --help ends with $?;"
     "$bin/$program" --version >out 2>err || problem+=" $program --version ends with $?;"
     grep -q "^$program of Weft " out || problem+=" not the version of $program;"

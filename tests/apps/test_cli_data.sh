@@ -53,6 +53,19 @@ refuse "named as token ids" 2 "pointer.bin is the pointer that Git LFS left" --d
 mkdir -p pointed
 cp pointer.txt pointed/config.json
 refuse "in place of a config" 3 "config.json is the pointer that Git LFS left" --data text.txt --init-from pointed --steps 1
+mkdir -p within && cp pointer.txt within/model.gguf
+for place in within/model.gguf within; do
+    other "in place of a GGUF file: $place" 3 "^gpt_generate: within/model.gguf is the pointer that Git LFS left" gpt_generate "$place" --prompt a
+done
+other "for gpt_eval" 3 "pointer.txt is the pointer that Git LFS left" gpt_eval perplexity pointer.txt --data text.txt
+other "for gpt_export" 3 "pointer.txt is the pointer that Git LFS left" gpt_export pointer.txt out
+other "for ckpt" 8 "pointer.txt is the pointer that Git LFS left" ckpt show pointer.txt
+other "for gpt_diff" 3 "pointer.txt is the pointer that Git LFS left" gpt_diff pointer.txt pointer.txt
+refuse "in place of a model's folder" 3 "pointer.txt/config.json: Not a directory: pointer.txt is the pointer that Git LFS left" \
+    --data text.txt --init-from pointer.txt --steps 1
+refuse "in place of adapters" 3 "pointer.txt is the pointer that Git LFS left" --data text.txt --lora-init pointer.txt --steps 1
+refuse "in place of checkpoints" 8 "pointer.txt is the pointer that Git LFS left" --data text.txt --resume pointer.txt --steps 1
+refuse "a file in place of a folder" 3 "text.txt/config.json: Not a directory: text.txt is a file" --data text.txt --init-from text.txt --steps 1
 refuse "in place of a tokenizer" 3 "config.json is the pointer that Git LFS left" "${model[@]}" --data raw.bin --tokenizer pointed/config.json --sample 1 --steps 1
 printf 'PAR1 and so on' >a.parquet
 refuse "a file of columns" 2 "a.parquet is a Parquet file" --data a.parquet --steps 1
@@ -234,6 +247,7 @@ done <<'END'
 --tp 2 --dp 2
 --tp 4 --sequence-parallel --micro-batch-size 1
 --pp 2 --micro-batch-size 2 --recompute block
+--pp 3 --micro-batch-size 2 --pp-split 1,2,1
 --pp 2 --tp 2 --sequence-parallel --micro-batch-size 1 --recompute stage --pp-schedule interleaved
 --dp 2 --strategy no_shard --micro-batch-size 1 --recompute attention
 END

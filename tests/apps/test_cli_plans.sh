@@ -73,6 +73,9 @@ qwen3-0.6b 596049920
 qwen3-1.7b 1720574976
 qwen3-4b 4022468096
 qwen3-8b 8190735360
+mixtral-8x7b 46702792704
+qwen3-30b-a3b 30532122624
+olmoe-1b-7b 6919161856
 qwen3-14b 14768307200
 qwen3-32b 32762123264
 smollm3-3b 3075098624
@@ -188,7 +191,7 @@ for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -
     if e["ts"] < 0 or e["dur"] < 0 or row not in rows: print(e)
     if (e["cat"] == "transfer") != (e["tid"] > 0): print(e)
     if e["cat"] in ("transfer", "wait") and not {"axis", "kind", "bytes"} <= e["args"].keys(): print(e)
-    if e["cat"] == "phase": continue # contains the others
+    if e["cat"] in ("phase", "host"): continue # contain others
     if e["ts"] < through.get(row, 0) - 2e-3: print("overlaps", e)
     through[row] = end
     count[e["pid"], e["cat"], e["args"].get("axis"), e["args"].get("kind")] += 1
@@ -201,6 +204,12 @@ phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0
 if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
 run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+run "a profile" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest --profile 5 --trace-steps 2-4 --memory-timeline memory.svg --rank 1
+shows "its rows" "^profile of steps 2 to 4 on 4 ranks" "^  others " "^  all ops .* %" "^  neither .* %" "^  3 +[0-9.]+ " "GFLOP/s of products"
+result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+peak=$(grep -o 'peak: [0-9,]* bytes' memory.svg)
+run "its plan" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --plan --memory-timeline memory.svg --rank 1
+result "has the same peak of memory" "$([ "$peak" ] && [ "$peak" = "$(grep -o 'peak: [0-9,]* bytes' memory.svg)" ] || echo "$peak")"
 run "a timeline of a pipeline" "${tiny[@]}" --pp 2 --tp 2 --pp-schedule zb-v --pp-split 1,1,1,0 --steps 4 --trace p.json \
     --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
@@ -308,13 +317,13 @@ if big["model"]["parameters"] != 405853388800: print(big["model"])' \
         "$gpt_train" --plan --arch llama --n-layer 126 --n-embd 16384 --n-head 128 --n-kv-head 8 \
         --ffn 53248 --vocab-size 128256 --seq-len 8192 --tp 8 --dp 2048 \
         --global-batch-size 2048 --sequence-parallel
-    python "a plan of 2000 blocks takes four times as long as one of 500" '
+    python "a plan of 1000 blocks takes four times as long as one of 250" '
 import resource, subprocess, sys
 def seconds(blocks):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     subprocess.run(sys.argv[1:] + ["--n-layer", blocks], stdout=subprocess.DEVNULL, check=True)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-small, large = min(seconds("500") for i in range(3)), seconds("2000")
+small, large = min(seconds("250") for i in range(3)), seconds("1000")
 if large > 9 * small: print(small, large)' \
         "$gpt_train" --plan --arch llama --dp 4 --strategy full_shard --dropout 0.1
 fi

@@ -119,9 +119,9 @@ static app_model_run run_of(const char *folder)
 {
     app_model_run run = APP_MODEL_RUN_STANDARD;
 
-    run.model = folder;
-    run.tokenizer = "bytes";
-    run.threads = 1;
+    run.of.model = folder;
+    run.of.tokenizer = "bytes";
+    run.of.threads = 1;
     return run;
 }
 

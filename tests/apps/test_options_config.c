@@ -70,6 +70,7 @@ static void bad_configs(void)
         const char *text, *words;
     } cases[] = {
         {"{\"tq\": 1}", "\"tq\" is an unknown key; did you mean \"tp\"?"},
+        {"{\"log_interval\": 1}", "\"log_interval\" is an unknown key: each step has a line"},
         {"{\"batch_size\": 1}", "did you mean \"micro_batch_size\" or \"global_batch_size\"?"},
         {"{\"derived\": 3}", "\"derived\" must be an object"},
         {"{\"derived\": {\"min-rl\": 1}}",

@@ -140,7 +140,7 @@ static void by_output(wf_tensor *x)
     wf_init_fill(logits, 1);
     memset(targets->data, 0, 4 * sizeof(int32_t));
     max = wf_logit_max(logits);
-    wf_logit_sum(logits, max, targets, &sum, &picked);
+    wf_logit_sum(logits, max, targets, 0, &sum, &picked);
     wf_cross_entropy_into(sum, picked, max, x);
     wf_tape_switch(x->ctx, tape);
 }

@@ -49,7 +49,7 @@ digest()
 }
 
 export WEFT_PLUGINS=$emulated
-run "on the emulated device" --device cuda --digest --tp 1 --dp 1
+run "on the emulated device, with a sample from it, saved" --device cuda --digest --tp 1 --dp 1 --sample 4 --save there
 one=$(digest)
 run "four ranks on it" --device cuda --digest --tp 2 --dp 2
 [ -n "$one" ] && [ "$(digest)" = "$one" ] && result "they have one digest" "" ||
@@ -67,9 +67,7 @@ run "steps without" --device cuda --digest --steps 4 --dropout 0.1 --micro-batch
 run "a plan of graphs" --device cuda --plan --cuda-graph on
 grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
     result "counts their memory" "no row of it"
-run "a sample from it" --device cuda --sample 4
-run "saved" --device cuda --save there
-run "and gone on with on the CPU" --device cpu --resume there --steps 3
+run "what was saved is gone on with on the CPU" --device cpu --resume there --steps 3
 grep -q 'step 3/3' out && result "from where it was" "" || result "from where it was" "no step 3"
 
 # generate FLAG...: a line of JSON on stdout, of a text that goes on from "line 1".

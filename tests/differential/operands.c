@@ -56,6 +56,8 @@ static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *w
 
     if (name == 'b')
         return draw_one_in(d, 6) ? draw_kind(d, size) : wf_dim_batch(size);
+    if (name == 'e' && strncmp(b->op->name, "experts", 7) == 0)
+        return wf_dim_experts(size);
     if (name == '.' || name == 's')
         return draw_one_in(d, 5) ? draw_kind(d, size) : wf_dim_chunked(size);
     if (of_heads && name == 'h')

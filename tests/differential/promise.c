@@ -39,10 +39,13 @@ static int promised_parts(const wf_tensor *t, int dim)
 static bool sum_promised(const wf_call *call, const wf_tensor *t, int d, int letter)
 {
     int p = promised_parts(t, d), chunks = t->dim[d].chunks;
-    bool of_rows = op_is(call->op, "linear_dw") || op_is(call->op, "embedding_dw");
+    bool of_rows = op_is(call->op, "linear_dw") || op_is(call->op, "embedding_dw") ||
+                   op_is(call->op, "experts_grad");
 
     if (!p)
         return false;
+    if (call->op->flags & WF_OP_EXPERTS && t == call->in[0] && d == 0)
+        return halves_agree(t->dim[d].size, p, 0, t->dim[d].size, 0, p);
     if (letter == 'b' - 'a' && chunks == WF_CHUNKS_EACH)
         return halves_agree(t->dim[d].size, p, 0, t->dim[d].size, 0, p);
     if (letter == 'b' - 'a')
@@ -53,21 +56,30 @@ static bool sum_promised(const wf_call *call, const wf_tensor *t, int d, int let
     return chunks == WF_CHUNKS_8;
 }
 
+/* The letters that an output has. */
+static uint32_t letters_of_row(const wf_signature *sig, int row)
+{
+    uint32_t letters = 0;
+
+    for (int d = 0; d < sig->ndim[row]; d++)
+        letters |= 1u << sig->letter[row][d];
+    return letters;
+}
+
 /* The letters that are summed: beside those of the signature, what the last output lacks of the
-   first, and heads whose groups are whole. */
+   first, what each lacks that sums its own, and heads whose groups are whole. */
 static uint32_t summed_letters(const wf_call *call, const wf_signature *sig)
 {
-    uint32_t summed = sig->contracted, first = 0, last = 0;
+    uint32_t summed = sig->contracted, all = 0;
     int row = call->n_in, end = row + call->n_out - 1;
 
-    if (call->op->flags & WF_OP_SUM_LAST) {
-        for (int d = 0; d < sig->ndim[row]; d++)
-            first |= 1u << sig->letter[row][d];
-        for (int d = 0; d < sig->ndim[end]; d++)
-            last |= 1u << sig->letter[end][d];
-        summed |= first & ~last;
-    }
-    if ((call->op->flags & WF_OP_GROUPS) && call->n_out == 3)
+    if (call->op->flags & WF_OP_SUM_LAST)
+        summed |= letters_of_row(sig, row) & ~letters_of_row(sig, end);
+    for (int i = 0; i < call->n_in && (call->op->flags & WF_OP_OWN_SUMS); i++)
+        all |= letters_of_row(sig, i);
+    for (int o = row; o <= end; o++)
+        summed |= all & ~letters_of_row(sig, o);
+    if ((call->op->flags & WF_OP_GROUPS) && call->n_out >= 3)
         summed |= 1u << ('h' - 'a');
     return summed;
 }

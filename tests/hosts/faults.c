@@ -26,7 +26,6 @@
  * WEFT_FAULT_EVERY=N it vanishes again N steps later; WEFT_FAULT_WITH has lost its state, too.
  */
 #include "nn/dataset/dataset.h"
-#include "apps/gpt_train/train_loop.h"
 #include "mesh/transport/launcher.h"
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
@@ -170,13 +169,14 @@ static void come_to(const char *phase)
     type __wrap_##name(__VA_ARGS__);                                                           \
     type __wrap_##name(__VA_ARGS__)
 
-REAL(wf_status, app_train_rank, wf_rank *rank, void *arg)
+static wf_status (*rank_main)(wf_rank *rank, void *arg);
+static wf_status run_rank(wf_rank *rank, void *arg)
 {
     wf_status status;
 
     me = rank;
     vanish_with_another(rank);
-    status = setjmp(way_out) ? WF_OK : __real_app_train_rank(rank, arg);
+    status = setjmp(way_out) ? WF_OK : rank_main(rank, arg);
     vanish_wait();
     return status;
 }
@@ -212,7 +212,7 @@ static void report_slowly(const wf_error *error, void *arg)
 }
 
 REAL(wf_status, wf_launch, const wf_launch_options *options,
-     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg, wf_error *error)
+     wf_status (*function)(wf_rank *rank, void *arg), void *arg, wf_error *error)
 {
     wf_launch_options slow = *options;
     wf_status status;
@@ -220,12 +220,12 @@ REAL(wf_status, wf_launch, const wf_launch_options *options,
     report = options->report;
     slow.report = report_slowly;
     options = is_action("slow_abort") ? &slow : options;
-
     if (options->transport && strcmp(options->transport, "fake") == 0) /* a plan */
-        return __real_wf_launch(options, rank_main, arg, error);
+        return __real_wf_launch(options, function, arg, error);
+    rank_main = function;
     if (is_mine("start", wf_launcher_detected().process))
         act();
-    status = __real_wf_launch(options, rank_main, arg, error);
+    status = __real_wf_launch(options, run_rank, arg, error);
     atexit(act_at_exit); /* before MPI ends */
     return status;
 }

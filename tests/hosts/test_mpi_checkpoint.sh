@@ -104,4 +104,16 @@ timeout 60 tail --pid=$job -f /dev/null || kill -KILL $job
 wait $job
 status=$?
 result "SIGTERM saves first" "$([ $status = 75 ] && [ -f ended/latest ] || echo "exit status $status")"
+
+# In an evaluation of many minutes, too: one process is told, all leave it, and the step that was made is saved.
+"${two[@]}" "$gpt_train" "${model[@]}" --steps 3 --eval-interval 1 --eval-iters 1000000 "${tp[@]}" --save halted >out 2>err &
+job=$!
+timeout 30 sh -c "until grep -q '^data:' out; do sleep 0.05; done"
+sleep 2
+kill -TERM "$(pgrep -f -- "^$gpt_train .*--save halted" | tail -1)"
+timeout 10 tail --pid=$job -f /dev/null || kill -KILL $job
+wait $job
+status=$?
+result "SIGTERM in an evaluation ends it" "$([ $status = 75 ] && [ "$(ls -d halted/step-*)" = halted/step-00000001 ] &&
+    [ "$(lines 'the evaluation behind step 1 was stopped')" = 1 ] || { echo "exit status $status"; cat out err; })"
 finish

@@ -43,6 +43,7 @@ problem problem_open(shape s)
         p.from[i] = (int32_t)(state >> 33 & 1 ? begin : i - 40);
     }
     p.head = (wf_attention_head){.seq = s.seq,
+                                 .keys = s.seq,
                                  .dim = s.dim,
                                  .q = p.q.x,
                                  .k = p.k.x,

@@ -12,35 +12,37 @@
 
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 
-/* The rows that test_ops_b.c answers for; linear layers are test_ops_products.c's, and what no
-   list has is test_ops_a.c's. */
+/* Rows by program; linear layers are test_ops_products.c's, all others test_ops_a.c's. */
 static const char *const rows_of_b[] = {
     /* clang-format off */
     "add_layernorm", "add_layernorm_dx", "add_rmsnorm", "add_rmsnorm_dx", "layernorm",
     "layernorm_dx", "layernorm_dw", "rmsnorm", "rmsnorm_dx", "rmsnorm_dw", "rope", "rope_at",
-    "attention", "attention_grad", "attention_from", "attention_from_grad", "attention_cached",
     "logit_max", "logit_sum", "logit_sum_grad", "cross_entropy", "cross_entropy_grad", NULL
     /* clang-format on */
 };
 
-/* Those of test_ops_dims.c. */
+static const char *const rows_of_attention[] = {
+    /* clang-format off */
+    "attention", "attention_grad", "attention_from", "attention_from_grad", "attention_general",
+    "attention_general_grad", "attention_cached", NULL
+    /* clang-format on */
+};
+
 static const char *const rows_of_dims[] = {
     "permute", "slice",     "slice_grad", "sum",     "sum_expand",   "softmax", "softmax_grad",
     "matmul",  "broadcast", "reshape",    "patches", "patches_grad", NULL};
 
-/* Those of test_ops_elementwise.c. */
 static const char *const rows_of_elements[] = {
 #define EXPRESSION(name, inputs, numbers, outputs, flags)
 #define ELEMENTWISE(name, inputs, numbers, expression, gradients) #name, #name "_grad",
 #include "kernels/expressions.def"
     "greater", "greater_equal", "equal", "greater_than", "less_than", "equal_to", NULL};
 
-/* Those of test_ops_rows.c. */
 static const char *const rows_of_rows[] = {"topk",     "gather", "scatter", "one_hot", "cumsum",
                                            "triangle", "concat", "pad",     NULL};
-
-static const char *const rows_of_moe[] = {
-    "linear1_fp32", "route", "route_grad", "experts", "experts_dx", "experts_grad", NULL};
+static const char *const rows_of_moe[] = {"linear1_fp32", "route",         "route_grad",
+                                          "route_load",   "route_balance", "experts",
+                                          "experts_dx",   "experts_grad",  NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},
@@ -339,27 +341,23 @@ static bool has_row(const char *const *rows, const char *name)
     return *rows;
 }
 
-static bool is_product(const wf_op *op)
-{
-    return strncmp(op->name, "linear", 6) == 0;
-}
+/* The programs that answer for lists of rows. */
+static const struct {
+    op_suite suite;
+    const char *const *rows;
+} lists[] = {{OP_SUITE_B, rows_of_b},       {OP_SUITE_ATTENTION, rows_of_attention},
+             {OP_SUITE_DIMS, rows_of_dims}, {OP_SUITE_ELEMENTWISE, rows_of_elements},
+             {OP_SUITE_ROWS, rows_of_rows}, {OP_SUITE_MOE, rows_of_moe}};
 
 static bool answers_for(op_suite suite, const wf_op *op)
 {
     if (op->flags & WF_OP_IN_PLACE)
         return suite == OP_SUITE_IN_PLACE;
-    if (has_row(rows_of_moe, op->name))
-        return suite == OP_SUITE_MOE;
-    if (is_product(op))
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (has_row(lists[i].rows, op->name))
+            return suite == lists[i].suite;
+    if (strncmp(op->name, "linear", 6) == 0)
         return suite == OP_SUITE_PRODUCTS;
-    if (has_row(rows_of_b, op->name))
-        return suite == OP_SUITE_B;
-    if (has_row(rows_of_dims, op->name))
-        return suite == OP_SUITE_DIMS;
-    if (has_row(rows_of_elements, op->name))
-        return suite == OP_SUITE_ELEMENTWISE;
-    if (has_row(rows_of_rows, op->name))
-        return suite == OP_SUITE_ROWS;
     return suite == OP_SUITE_A;
 }
 
@@ -367,8 +365,9 @@ static bool answers_for(op_suite suite, const wf_op *op)
 static void every_row(void)
 {
     CU_ASSERT_FATAL(wf_op_count() < 256);
-    for (int i = 0; rows_of_b[i]; i++)
-        CU_ASSERT(wf_op_find(rows_of_b[i]) != NULL);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (const char *const *row = lists[i].rows; *row; row++)
+            CU_ASSERT(wf_op_find(*row) != NULL);
     for (int id = 1; id <= wf_op_count(); id++) {
         const wf_op *op = wf_op_at(id);
 
@@ -381,9 +380,10 @@ static void every_row(void)
 
 int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
-    static const char *const title[] = {"ops a",       "ops b",        "products",
-                                        "ops on dims", "ops in place", "ops by expression",
-                                        "ops on rows", "mixtures",     "ops computed"};
+    static const char *const title[] = {
+        "ops a",       "ops b",        "attention",         "products",
+        "ops on dims", "ops in place", "ops by expression", "ops on rows",
+        "mixtures",    "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -60,6 +60,7 @@ typedef struct op_entry {
 typedef enum op_suite {
     OP_SUITE_A,
     OP_SUITE_B,
+    OP_SUITE_ATTENTION,
     OP_SUITE_PRODUCTS,
     OP_SUITE_DIMS,
     OP_SUITE_IN_PLACE,

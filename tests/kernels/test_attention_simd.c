@@ -188,7 +188,7 @@ static void a_document_is_alone(void)
         p.head.from = p.from;
         attend(simd, &p, &whole);
         alone.head.from = NULL;
-        alone.head.seq = seq;
+        alone.head.seq = alone.head.keys = seq;
         alone.head.q = p.q.x + at[c] * p.q.stride;
         alone.head.k = p.k.x + at[c] * p.k.stride;
         alone.head.v = p.v.x + at[c] * p.v.stride;
@@ -214,7 +214,7 @@ static void blind_to_the_future(void)
     for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
         problem cut = p;
 
-        cut.head.seq = cuts[c];
+        cut.head.seq = cut.head.keys = cuts[c];
         attend(simd, &cut, &part);
         CU_ASSERT_TRUE(rows_equal(&part.out, &whole.out, cuts[c]));
         CU_ASSERT_TRUE(rows_equal(&part.lse, &whole.lse, cuts[c]));

@@ -1,8 +1,7 @@
-/* tests/kernels/test_ops_b.c - norms, rope, attention and cross-entropy: the checks of
+/* tests/kernels/test_ops_b.c - norms, rope and cross-entropy: the checks of
  * op_harness.h, and what is theirs alone. */
 #include "kernels/attention_cached.h"
 #include "tests/kernels/op_harness.h"
-#include <string.h>
 
 static void apply_layernorm(wf_tensor *const *in, wf_tensor **out)
 {
@@ -179,108 +178,6 @@ static void rope_at(op_case *c, const op_shape *s)
     c->in[1] = op_token_ids(s);
 }
 
-static op_operand cache_of(const op_shape *s)
-{
-    return (op_operand){.ndim = 4,
-                        .dim = {wf_dim_width(s->batch + 1), wf_dim_width(s->tokens + 70),
-                                wf_dim_chunked(s->groups), wf_dim_width(s->head_dim)}};
-}
-
-/* i32 [batch]: places in a cache. */
-static op_operand place(const op_shape *s, int64_t below)
-{
-    return (op_operand){.ndim = 1, .dim = {wf_dim_batch(s->batch)}, .below = below};
-}
-
-static void apply_attention_cached(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 0);
-    out[1] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 9);
-}
-
-static void attention_cached(op_case *c, const op_shape *s)
-{
-    *c = (op_case){.n_in = 5, .n_out = 2, .constant = {true}, .apply = apply_attention_cached};
-    c->in[0] = op_unwanted(op_heads(s, s->heads));
-    c->in[1] = c->in[2] = cache_of(s);
-    c->in[3] = place(s, 71);
-    c->in[4] = place(s, s->batch + 1);
-}
-
-static void apply_attention(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = op_causal(in[0], in[1], in[2], 0, 0);
-}
-
-static void attention(op_case *c, const op_shape *s)
-{
-    *c = (op_case){.n_in = 3, .n_out = 1, .apply = apply_attention};
-    c->in[0] = op_heads(s, s->heads);
-    c->in[1] = c->in[2] = op_heads(s, s->groups);
-}
-
-static void apply_attention_dropout(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = op_causal(in[0], in[1], in[2], 0.3F, 2);
-}
-
-static void attention_dropout(op_case *c, const op_shape *s)
-{
-    attention(c, s);
-    c->apply = apply_attention_dropout;
-}
-
-static void apply_attention_bidirectional(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_attention(in[0], in[1], in[2], NULL);
-    out[1] =
-        wf_attention(in[0], in[1], in[2], &(wf_attention_options){.dropout = 0.3F, .site = 2});
-}
-
-static void attention_bidirectional(op_case *c, const op_shape *s)
-{
-    attention(c, s);
-    c->n_out = 2;
-    c->apply = apply_attention_bidirectional;
-}
-
-static void apply_attention_from(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_attention(in[0], in[1], in[2],
-                          &(wf_attention_options){.causal = true, .first = in[3]});
-    out[1] = wf_attention(
-        in[0], in[1], in[2],
-        &(wf_attention_options){.causal = true, .dropout = 0.3F, .site = 2, .first = in[3]});
-}
-
-/* A window alone, and one beside first tokens. */
-static void apply_attention_window(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] =
-        wf_attention(in[0], in[1], in[2], &(wf_attention_options){.causal = true, .window = 3});
-    out[1] = wf_attention(
-        in[0], in[1], in[2],
-        &(wf_attention_options){
-            .causal = true, .dropout = 0.3F, .site = 2, .first = in[3], .window = 5});
-}
-
-/* Numbers above a token's own count as its own. */
-static void attention_from(op_case *c, const op_shape *s)
-{
-    attention(c, s);
-    c->n_in = 4;
-    c->n_out = 2;
-    c->in[3] = op_token_ids(s);
-    c->in[3].below = s->tokens;
-    c->apply = apply_attention_from;
-}
-
-static void attention_window(op_case *c, const op_shape *s)
-{
-    attention_from(c, s);
-    c->apply = apply_attention_window;
-}
-
 static void apply_logit_max(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_logit_max(in[0]);
@@ -295,7 +192,7 @@ static void logit_max(op_case *c, const op_shape *s)
 
 static void apply_logit_sum(wf_tensor *const *in, wf_tensor **out)
 {
-    wf_logit_sum(in[0], in[1], in[2], &out[0], &out[1]);
+    wf_logit_sum(in[0], in[1], in[2], 0, &out[0], &out[1]);
 }
 
 /* The maximum is any number here: to differences it is a constant, as it is to gradients. */
@@ -306,6 +203,17 @@ static void logit_sum(op_case *c, const op_shape *s)
     c->in[1] = op_per_token(s);
     c->in[1].wanted = false;
     c->in[2] = op_token_ids(s);
+}
+
+static void apply_smooth_sum(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_logit_sum(in[0], in[1], in[2], 0.25f, &out[0], &out[1]);
+}
+
+static void logit_sum_smooth(op_case *c, const op_shape *s)
+{
+    logit_sum(c, s);
+    c->apply = apply_smooth_sum;
 }
 
 static void logit_sum_alone(op_case *c, const op_shape *s)
@@ -338,7 +246,7 @@ static void apply_loss(wf_tensor *const *in, wf_tensor **out)
 {
     wf_tensor *max = wf_logit_max(in[0]), *sum, *picked;
 
-    wf_logit_sum(in[0], max, in[1], &sum, &picked);
+    wf_logit_sum(in[0], max, in[1], 0, &sum, &picked);
     out[0] = wf_cross_entropy(sum, picked, max);
 }
 
@@ -361,13 +269,9 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rope, inverse", rope_inverse},
                                    {"rope, scaled", rope_scaled},
                                    {"rope of a part, in long texts and short ones", rope_long},
-                                   {"attention", attention},
-                                   {"attention with dropout", attention_dropout},
-                                   {"attention to all tokens", attention_bidirectional},
-                                   {"attention from a first token on", attention_from},
-                                   {"attention in a window", attention_window},
                                    {"logit_max", logit_max},
                                    {"logit_sum", logit_sum},
+                                   {"logit_sum, smoothed labels", logit_sum_smooth},
                                    {"logit_sum, picked not used", logit_sum_alone},
                                    {"logit_sum, sum not used", picked_alone},
                                    {"cross_entropy", cross_entropy},
@@ -377,7 +281,6 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"add_rmsnorm", add_rmsnorm},
                                    {"add_rmsnorm, sum not used", add_rmsnorm_norm},
                                    {"rope at positions", rope_at},
-                                   {"attention_cached", attention_cached},
                                    {NULL, NULL}};
 
 int main(void)

@@ -206,6 +206,8 @@ static void loss_parts(int64_t vocabulary)
     const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(9), wf_dim_chunked(vocabulary)};
     const split max = {"logit_max", {2}, {MAX}, ANY};
     const split sum = {"logit_sum", {2, WHOLE, WHOLE}, {SUM, SUM}, TREE};
+    const split smooth = {"logit_sum, smoothed", {2, WHOLE, WHOLE}, {SUM, SUM}, TREE};
+    static const float smoothing = 0.1f;
     const split grad = {"logit_sum_grad", {2, WHOLE, WHOLE, WHOLE, WHOLE}, {2}, ANY};
     wf_tensor *x, *top, *targets, *dsum, *dpicked;
 
@@ -220,11 +222,21 @@ static void loss_parts(int64_t vocabulary)
     check((wf_call){.op = &wf_op_logit_max, .n_in = 1, .in = {x}, .n_out = 1}, &max);
     check((wf_call){.op = &wf_op_logit_sum, .n_in = 3, .in = {x, top, targets}, .n_out = 2},
           &sum);
-    check((wf_call){.op = &wf_op_logit_sum_grad,
-                    .n_in = 5,
-                    .in = {x, top, targets, dsum, dpicked},
-                    .n_out = 1},
-          &grad);
+    check((wf_call){.op = &wf_op_logit_sum,
+                    .n_in = 3,
+                    .in = {x, top, targets},
+                    .n_out = 2,
+                    .attr = &smoothing,
+                    .attr_size = sizeof smoothing},
+          &smooth);
+    for (int i = 0; i < 2; i++)
+        check((wf_call){.op = &wf_op_logit_sum_grad,
+                        .n_in = 5,
+                        .in = {x, top, targets, dsum, dpicked},
+                        .n_out = 1,
+                        .attr = i ? &smoothing : NULL,
+                        .attr_size = i ? sizeof smoothing : 0},
+              &grad);
     close_context();
 }
 

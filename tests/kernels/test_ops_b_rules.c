@@ -88,7 +88,7 @@ static void target_outside(int32_t target, const char *words)
     for (int i = 0; i < 6; i++)
         ((int32_t *)targets->data)[i] = i;
     ((int32_t *)targets->data)[4] = target;
-    wf_logit_sum(logits, max, targets, &sum, &picked);
+    wf_logit_sum(logits, max, targets, 0, &sum, &picked);
     CU_ASSERT_PTR_NULL(picked);
     refused(ctx, sum, WF_EINVAL, words);
     wf_context_close(ctx);
@@ -122,10 +122,10 @@ static void no_target(void)
 
         for (int i = 0; i < 6; i++)
             ((int32_t *)targets->data)[i] = masked && i == 4 ? -1 : i;
-        wf_logit_sum(logits, max, targets, &sum, &picked);
+        wf_logit_sum(logits, max, targets, 0, &sum, &picked);
         loss[masked] = wf_cross_entropy(sum, picked, max);
         wf_cross_entropy_grad(sum, loss[masked], &dsum, &dpicked);
-        dx[masked] = wf_logit_sum_grad(logits, max, targets, dsum, dpicked);
+        dx[masked] = wf_logit_sum_grad(logits, max, targets, dsum, dpicked, 0);
         CU_ASSERT_PTR_NOT_NULL_FATAL(dx[masked]);
     }
     for (int i = 0; i < 6; i++) {

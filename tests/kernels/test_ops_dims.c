@@ -290,11 +290,13 @@ static void refused(wf_context *ctx, const wf_tensor *y, const char *words)
 static void refusals(void)
 {
     const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(5), wf_dim_heads(3, 4)};
+    const wf_dim odd[] = {wf_dim_width(3), wf_dim_width(6), wf_dim_width(1)};
     wf_context *ctx = op_context_open(1);
-    wf_tensor *x;
+    wf_tensor *x, *uneven;
 
     wf_scope_open(ctx);
     x = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
+    uneven = wf_tensor_new(ctx, WF_F32, 3, odd, NULL, WF_MEMORY_ACTIVATION);
     refused(ctx, wf_permute(x, (const int[]){0, 1, 1}), "names one of them twice");
     refused(ctx, wf_permute(x, (const int[]){0, 1, 3}), "dim 3 of a tensor with 3 dims");
     refused(ctx, wf_transpose(x, 0, -1), "dim -1 of a tensor with 3 dims");
@@ -317,6 +319,11 @@ static void refusals(void)
     refused(ctx, wf_patches(x, (const int[]){9}, NULL), "a kernel of 9 with stride 1");
     refused(ctx, wf_patches(wf_sum(x, 0), (const int[]){1}, NULL), "a tensor with 2 dims");
     refused(ctx, wf_conv(x, wf_slice(x, 2, 0, 4), &(wf_conv_options){.groups = 2}), "2 groups");
+    refused(ctx,
+            wf_patches_grad(x, wf_patches(x, (const int[]){1}, NULL), (const int[]){3},
+                            &(wf_conv_options){.padding = {1}}),
+            "dim 3 of operand 1 has size 1");
+    refused(ctx, wf_conv(x, uneven, &(wf_conv_options){.groups = 2}), "groups divide both");
     CU_ASSERT_PTR_NULL(wf_conv(NULL, NULL, NULL));
     CU_ASSERT_PTR_NULL(wf_reshape(NULL, 0, NULL));
     CU_ASSERT_PTR_NULL(wf_add(NULL, NULL));
@@ -326,9 +333,37 @@ static void refusals(void)
     wf_context_close(ctx);
 }
 
+/* A batch dim that is joined with dims of size 1 stays one; a tensor without elements has other
+   dims of size 0 or none. */
+static void joined_dims(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_width(1), wf_dim_width(2)};
+    const wf_dim odd[] = {wf_dim_batch(3), wf_dim_width(5), wf_dim_width(2)};
+    const wf_dim none[] = {wf_dim_width(0), wf_dim_width(4)};
+    wf_context *ctx = op_context_open(1);
+    wf_tensor *x, *y;
+
+    wf_scope_open(ctx);
+    x = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
+    y = wf_flatten(x, 0, 1);
+    CU_ASSERT(y && wf_dim_equal(y->dim[0], dims[0]));
+    y = wf_flatten(x, 0, 2);
+    CU_ASSERT(y && y->dim[0].size == 6 && y->dim[0].chunks == WF_CHUNKS_8);
+    x = wf_tensor_new(ctx, WF_F32, 3, odd, NULL, WF_MEMORY_ACTIVATION);
+    y = wf_patches(x, (const int[]){2}, &(wf_conv_options){.stride = {2}}); /* 0 1, 2 3 */
+    CU_ASSERT(y && y->dim[1].size == 2);
+    x = wf_tensor_new(ctx, WF_F32, 2, none, NULL, WF_MEMORY_ACTIVATION);
+    y = wf_reshape(x, 2, (wf_dim[]){wf_dim_width(2), wf_dim_width(0)});
+    CU_ASSERT(y && y->dim[0].size == 2 && y->dim[1].size == 0);
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
 int main(void)
 {
-    static const wf_test more[] = {{"refusals", refusals}, {NULL, NULL}};
+    static const wf_test more[] = {
+        {"refusals", refusals}, {"dims that are joined", joined_dims}, {NULL, NULL}};
 
     return op_main(OP_SUITE_DIMS, cases, more);
 }

@@ -4,7 +4,7 @@
  * without a sign, and what is refused.
  */
 #include "core/host_data.h"
-#include "kernels/moe.h"
+#include "kernels/route_balance_internal.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <string.h>
@@ -57,6 +57,24 @@ static void softmax(op_case *c, const op_shape *s)
     route(c, s, apply_softmax);
 }
 
+/* Loads and gradients of losses, which have no gradient. */
+static void apply_balance(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_balance balance = {.sequence = 0.5, .z = 0.25, .sequences = 3, .sigmoid = true};
+    wf_tensor *weights, *index;
+
+    wf_route(in[0], NULL, &(wf_route_options){.k = 2}, &weights, &index);
+    out[0] = wf_apply(&wf_op_route_load, NULL, 0, 2, in[0], index);
+    out[1] = wf_apply(&wf_op_route_balance, &balance, sizeof balance, 2, in[0], index);
+}
+
+static void balance(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(1, 2, apply_balance);
+    c->in[0] = op_unwanted(op_activations(s, wf_dim_width(EXPERTS)));
+    c->constant[0] = c->constant[1] = true;
+}
+
 static void others(op_case *c, const op_shape *s)
 {
     route(c, s, apply_others);
@@ -98,8 +116,9 @@ static void frozen(op_case *c, const op_shape *s)
         c->in[i] = op_unwanted(c->in[i]);
 }
 
-static const op_entry cases[] = {{"logits", logits},   {"softmax", softmax}, {"others", others},
-                                 {"experts", experts}, {"frozen", frozen},   {NULL, NULL}};
+static const op_entry cases[] = {
+    {"logits", logits}, {"softmax", softmax}, {"others", others}, {"experts", experts},
+    {"frozen", frozen}, {"balance", balance}, {NULL, NULL}};
 
 /* ---- numbers that can be read ---- */
 
@@ -275,6 +294,10 @@ static void refusals(void)
         small s = small_of(ctx, same, same, 1, 2, w, wrong[i]);
 
         refused(ctx, apply(&s), WF_EINVAL, "whole numbers that ascend");
+        if (i > 0)
+            continue;
+        s.gate->dim[0] = s.up->dim[0] = s.down->dim[0] = wf_dim_chunked(s.gate->dim[0].size);
+        refused(ctx, apply(&s), WF_ESHAPE, "make it wf_dim_experts");
     }
     wf_scope_close(ctx);
     wf_context_close(ctx);

@@ -200,6 +200,12 @@ static void refusals(void)
     refused(ctx, wf_one_hot(rows_of(ctx, 1, 1, (const float[]){0.5F}), 3), WF_EINVAL,
             "element 0 of operand 0 is 0.5");
     refused(ctx, wf_one_hot(x, 0), WF_ESHAPE, "0 classes");
+    refused(ctx,
+            wf_gather(wf_tensor_new(ctx, WF_F32, 2,
+                                    (wf_dim[]){x->dim[0], wf_dim_width((1 << 24) + 1)}, NULL,
+                                    WF_MEMORY_ACTIVATION),
+                      bad),
+            WF_ESHAPE, "gather: a row of 16777217; take at most 16777216");
     refused(ctx, wf_pad(x, 1, -1, 0, 0), WF_ESHAPE, "pad: -1 before");
     refused(ctx, wf_concat(2, (wf_tensor *const[]){x, bad}, 2), WF_ESHAPE, "dim 2 of a tensor");
     refused(ctx, wf_max(x, 2), WF_ESHAPE, "dim 2 of a tensor");

@@ -9,9 +9,6 @@ from reflow_comments import WIDTH, above, comments  # noqa: E402
 SUFFIXES = (".c", ".h", ".def", ".cu")
 # A comment is about what the code after it does: these begin a riddle.
 RIDDLE = re.compile(r"/\*+<?[\s*]*(?:[\w*]+(?:, [\w*]+)* - +)?(what|whether|of|where|how)\b", re.I)
-# Folders whose comments nobody has brought to the columns yet.
-WIDE = ("apps/gpt_eval/", "apps/gpt_train/", "parallel/program/")
-RIDDLES = WIDE
 
 # A word that people look for, and the file whose first comment has it in one line.
 GREPS = {
@@ -49,9 +46,7 @@ def line_of(text, at):
 
 def columns(root, folders):
     """Finds comments wider than WIDTH, and those that tear the member before them apart."""
-    for path, name in sources(root, folders):
-        if name.startswith(WIDE):
-            continue
+    for path, _ in sources(root, folders):
         text = path.read_text(encoding="utf-8")
         for start, end in comments(text):
             begin, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
@@ -65,9 +60,7 @@ def columns(root, folders):
 
 def riddles(root, folders):
     """Finds comments that begin with What, Whether, Of, Where or How."""
-    for path, name in sources(root, folders):
-        if name.startswith(RIDDLES):
-            continue
+    for path, _ in sources(root, folders):
         text = path.read_text(encoding="utf-8")
         for start, end in comments(text):
             match = RIDDLE.match(text[start:end])
@@ -104,7 +97,6 @@ SAMPLES = {
         ("core/a.c", "/* short */\nint x; /* a */\n", []),
         ("core/wide.c", "\n/* " + "w " * 50 + "*/\n", [2]),
         ("core/torn.h", "struct a {\n    bool\n        b; /* torn\n           apart */\n};\n", [1]),
-        ("apps/gpt_train/wide.c", "/* " + "w " * 50 + "*/\n", []),
     ],
     "riddles": [
         ("core/a.c", "/* Returns what is wanted. */\nint f(void);\n", []),

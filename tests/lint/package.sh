@@ -49,7 +49,7 @@ dpkg-deb --ctrl-tarfile "$work"/packages/weft_*.deb | tar -tf - >"$work/control"
 for file in ./shlibs ./postinst ./md5sums; do # postinst calls ldconfig
     grep -qx "$file" "$work/control" || { echo "package: no $file" >&2; exit 1; }
 done
-for file in bin/gpt_train bin/weft lib/libweft.so.0 include/weft/weft.h lib/pkgconfig/weft.pc lib/cmake/weft/weft-config.cmake \
+for file in bin/gpt_train bin/weft lib/libweft.so.0.1 include/weft/weft.h lib/pkgconfig/weft.pc lib/cmake/weft/weft-config.cmake \
     share/man/man1/gpt_train.1 share/bash-completion/completions/gpt_train share/zsh/site-functions/_gpt_train \
     share/doc/weft/copyright share/doc/weft/docs/README.md; do
     [ -e "$root/usr/$file" ] || { echo "package: no /usr/$file" >&2; exit 1; }

@@ -41,7 +41,7 @@ ROOMS = {
     "parallel/plan": {"parallel", "parallel/formats", "parallel/pipeline", "parallel/report", "parallel/shard",
                       "parallel/simulate", "parallel/stages", "parallel/train"},
     "parallel/program": {"parallel", "parallel/checkpoint", "parallel/plan", "parallel/recovery", "parallel/report",
-                         "parallel/simulate", "parallel/stages", "parallel/train"},
+                         "parallel/simulate", "parallel/stages", "parallel/train", "parallel/models/gpt"},
     "parallel/recovery": {"parallel", "parallel/formats", "parallel/report", "parallel/shard",
                           "parallel/train"},
     "parallel/checkpoint": {"parallel", "parallel/formats", "parallel/shard",

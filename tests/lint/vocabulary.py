@@ -1,4 +1,5 @@
 """vocabulary.py - the table of the lint rule of that name."""
+import re
 
 # Words of our own, and the field's word to say instead. A pattern matches whole words, in any case.
 VOCABULARY = {
@@ -29,3 +30,7 @@ VOCABULARY = {
     r"wf_verdict\w*|culprits?": "failure cause, failed rank",
     r"(wf_|gemm_)?skinny|gemm_few\w*": "GEMV, gemm_small_m",
 }
+
+BANNED = [(re.compile(rf"(?<![\w-])(?:{word})(?![\w-])", re.I), instead) for word, instead in VOCABULARY.items()]
+# A line in which this finds nothing has none of them: one search in place of many.
+ANY_BANNED = re.compile(rf"(?<![\w-])(?:{'|'.join(VOCABULARY)})(?![\w-])", re.I)

@@ -10,8 +10,8 @@
 #include "kernels/attention_internal.h"
 #include "kernels/conv_internal.h"
 #include "kernels/dims_internal.h"
-#include "kernels/moe.h"
 #include "kernels/ops.h"
+#include "kernels/route_balance_internal.h"
 #include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
 #include "tests/mesh/mesh_harness.h"
@@ -39,6 +39,7 @@ typedef union op_attr {
     wf_patch_attr patch;
     wf_row_attr row;
     wf_route_options route;
+    wf_balance balance;
     float number[4]; /* ops by expression */
     int64_t count;   /* rows, split_heads, merge_heads */
     float eps;
@@ -47,6 +48,12 @@ typedef union op_attr {
 static inline bool op_is(const wf_op *op, const char *name)
 {
     return strcmp(op->name, name) == 0;
+}
+
+/* Returns true where an attention has a mask and a bias. */
+static inline bool op_is_general(const wf_op *op)
+{
+    return strncmp(op->name, "attention_general", 17) == 0;
 }
 
 static inline wf_dim letter_dim(char letter)
@@ -156,8 +163,14 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     else if (op_is(op, "rope") || op_is(op, "rope_at"))
         a->rope = (wf_rope_attr){.options = {.base = 100}};
     else if (op->flags & WF_OP_GROUPS)
-        a->attention = (wf_attention_attr){
-            .step = 3, .sequences = {2, 3, 5}, .key = 7, .dropout = 0.3f, .site = 5};
+        a->attention = (wf_attention_attr){.step = 3,
+                                           .sequences = {2, 3, 5},
+                                           .key = 7,
+                                           .dropout = 0.3f,
+                                           .site = 5,
+                                           .bidirectional = op_is_general(op),
+                                           .masked = op_is_general(op),
+                                           .bias_dims = op_is_general(op) ? 4 : 0};
     else if (op_is(op, "layernorm") || op_is(op, "rmsnorm"))
         a->eps = 0.01f;
     else if (op_is(op, "sum") || op_is(op, "sum_expand"))
@@ -180,6 +193,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     else if (op_is(op, "route") || op_is(op, "route_grad"))
         a->route = (wf_route_options){.k = op_is(op, "route") ? 3 : letter_dim('k').size,
                                       .normalise = true};
+    else if (op_is(op, "route_balance"))
+        a->balance = (wf_balance){.sequence = 0.5, .z = 0.25, .sequences = 4};
     else if (op_is(op, "rows"))
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
@@ -214,17 +229,20 @@ static inline bool op_is_positive(const wf_op *op, int i)
     return false;
 }
 
-/* Returns true where operand i has whole numbers, indices of a row, in a tensor of floats. */
+/* Returns true where operand i has whole numbers, indices of a row or a mask, in a tensor of
+   floats. */
 static inline bool op_is_index(const wf_op *op, int i)
 {
     return (i == 1 && (op_is(op, "gather") || op_is(op, "scatter"))) ||
-           (i == 0 && op_is(op, "one_hot"));
+           (i == 0 && op_is(op, "one_hot")) || (i == 3 && op_is(op, "attention_general")) ||
+           (i == 6 && op_is(op, "attention_general_grad"));
 }
 
 /* Returns true where operand i has the experts of a token, indices that ascend in each row. */
 static inline bool op_is_choice(const wf_op *op, int i)
 {
-    return (i == 1 && op_is(op, "route_grad")) ||
+    return (i == 1 && (op_is(op, "route_grad") || op_is(op, "route_load") ||
+                       op_is(op, "route_balance"))) ||
            (i == 5 && strncmp(op->name, "experts", 7) == 0);
 }
 

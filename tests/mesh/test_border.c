@@ -111,6 +111,43 @@ static wf_status on_one_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
+/* A border on two axes moves gradients on both, from where x is on the way to y too. */
+static wf_status on_two_axes(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *a0 = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *b1 = wf_layout_split(mesh, NULL, 1, 1);
+    const wf_layout *a0b1 = wf_layout_split(mesh, a0, 1, 1);
+    const wf_layout *sum_a = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
+    const wf_layout *sum_ab = wf_layout_partial(mesh, sum_a, 1, WF_REDUCE_SUM);
+    const struct {
+        const wf_layout *from, *via, *to, *grad, *arrives;
+    } table[] = {
+        {a0b1, a0, NULL, sum_ab, a0b1}, /* gathered on one axis, then on both */
+        {NULL, NULL, NULL, sum_ab, NULL},
+        {sum_ab, sum_ab, a0b1, a0b1, NULL},
+        {a0, NULL, b1, wf_layout_partial(mesh, b1, 0, WF_REDUCE_SUM), a0},
+    };
+    const shape *s = &shapes[0];
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        wf_tape *tape = wf_tape_open(ctx);
+        wf_tensor *x, *via, *y;
+
+        x = wf_leaf(make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, table[i].from));
+        via = wf_detach(x);
+        GOOD(wf_move_run(ctx, 1, &via, &table[i].via, &via));
+        GOOD(wf_border_over(3, 1, &x, &via, &table[i].to, &y));
+        GOOD(check_tensor(rank, y, 0, table[i].from, table[i].to));
+        GOOD(
+            wf_backward(y, make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, table[i].grad), false));
+        GOOD(check_tensor(rank, x->grad, 1, table[i].grad, table[i].arrives));
+        wf_tape_close(tape);
+    }
+    return WF_OK;
+}
+
 /* A move over another axis too is no border on one, whichever way it goes: its gradient would
    come back in a layout that is not the tensor's. */
 static wf_status off_its_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
@@ -252,6 +289,8 @@ static void several_tensors(void)
 static void borders_of_plans(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = on_one_axis});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = on_two_axes});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = on_two_axes});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = off_its_axis});
     on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = origin});
 }

@@ -171,6 +171,27 @@ static wf_status biases(wf_rank *rank, wf_mesh *mesh, void *arg)
     return wf_context_status(ctx);
 }
 
+/* Repeated along dims that axes split: the sum over dim 0 is made last and may be partial, of
+   others the whole is needed. */
+static wf_status repeated_dims(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_dim dims[] = {wf_dim_batch(4), wf_dim_chunked(4), wf_dim_width(3)};
+    const wf_dim one[] = {wf_dim_width(1), wf_dim_width(1), wf_dim_width(3)};
+    const wf_layout *rows = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *both = wf_layout_split(mesh, rows, 1, 1);
+    wf_tape *tape = wf_tape_open(mesh->ctx);
+    wf_tensor *x = wf_leaf(ones(mesh, 3, one, NULL)), *y = wf_mul(x, ones(mesh, 3, dims, rows));
+
+    (void)arg;
+    GOOD(wf_backward(y, ones_like(y), false));
+    NEED(all_are(wf_whole(x->grad), 16));
+    y = wf_mul(x, ones(mesh, 3, dims, both));
+    NEED(wf_backward(y, ones_like(y), false) == WF_ELAYOUT);
+    GOOD(refused(rank, mesh->ctx, NULL, WF_ELAYOUT, "of them only dim 0 may be"));
+    wf_tape_close(tape);
+    return WF_OK;
+}
+
 /* An input that was gathered, and is gathered again for the gradient of a weight that was
    computed: of the rows that the forward pass has seen. */
 static wf_status regathered(wf_rank *rank, wf_mesh *mesh, void *arg)
@@ -232,12 +253,20 @@ static void borders(void)
     }
 }
 
+static void broadcasts(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = repeated_dims});
+}
+
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"partial sums that meet", sums_that_meet},     {"maxima", maxima},
-        {"groups that are accepted go back", groups},   {"into another layout", into},
-        {"borders of vectors and of origins", borders}, {NULL, NULL}};
+    static const wf_test tests[] = {{"partial sums that meet", sums_that_meet},
+                                    {"maxima", maxima},
+                                    {"groups that are accepted go back", groups},
+                                    {"into another layout", into},
+                                    {"borders of vectors and of origins", borders},
+                                    {"broadcasts", broadcasts},
+                                    {NULL, NULL}};
 
     return wf_test_main("gradients", tests);
 }

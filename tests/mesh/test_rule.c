@@ -215,25 +215,29 @@ static wf_status one(trial *t, const int *choice)
     return status;
 }
 
-/* Operands in all their layouts, and what comes of them whole. */
+/* Returns true for a layout that is left out, as combinations of so many operands would be a
+   million: later operands' sums and splits of dims that have to be whole. */
+static bool is_left_out(const trial *t, int i, const wf_layout *layout)
+{
+    if (t->n_in < WF_MAX_INPUTS || i == 0)
+        return t->n_in > MANY && layout->max; /* sums stand for both */
+    for (int d = 0; d < t->sig.ndim[i]; d++)
+        if (layout->n_axes[d] && t->sig.whole >> t->sig.letter[i][d] & 1)
+            return true;
+    return layout->sum;
+}
+
+/* Operands in all their layouts, the first of which is whole, and what comes of them whole. */
 static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op, bool heads)
 {
     const wf_layout *all[MAX_LAYOUTS];
-    int whole[WF_MAX_INPUTS] = {0};
+    int whole[WF_MAX_INPUTS] = {0}, n_out = count_outputs(op);
     wf_call call;
 
-    *t = (trial){
-        .rank = rank, .mesh = mesh, .op = op, .n_out = count_outputs(op), .heads = heads};
+    *t = (trial){.rank = rank, .mesh = mesh, .op = op, .n_out = n_out, .heads = heads};
     t->n_in = op_operands(op, heads, t->operand);
-    for (int i = 0; i < t->n_in; i++) {
-        const op_operand *o = &t->operand[i];
-
-        int n = all_layouts(mesh, o->ndim, o->dtype == WF_F32, all);
-
-        for (int k = 0; k < n; k++)
-            if (t->n_in <= MANY || !all[k] || !all[k]->max) /* sums stand for both */
-                t->option[i][t->n_options[i]++] = operand_in(mesh, op, i, o, all[k]);
-    }
+    for (int i = 0; i < t->n_in; i++)
+        t->option[i][t->n_options[i]++] = operand_in(mesh, op, i, &t->operand[i], NULL);
     call = call_of(t, whole);
     if (wf_dispatch(&call) != WF_OK)
         return give_up(rank, mesh->ctx);
@@ -241,6 +245,14 @@ static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op, 
     if (wf_signature_match(&call, &t->sig) != WF_OK)
         return give_up(rank, mesh->ctx);
     memcpy(t->want, call.out, sizeof t->want);
+    for (int i = 0; i < t->n_in; i++) {
+        const op_operand *o = &t->operand[i];
+        int n = all_layouts(mesh, o->ndim, o->dtype == WF_F32, all);
+
+        for (int k = 0; k < n; k++)
+            if (all[k] && !is_left_out(t, i, all[k]))
+                t->option[i][t->n_options[i]++] = operand_in(mesh, op, i, o, all[k]);
+    }
     return WF_OK;
 }
 
@@ -353,7 +365,7 @@ static void on_2_and_3_ranks(void)
 static void on_4_and_8_ranks(void)
 {
     try_ops((mesh_test){.n_axes = 1, .size = {4}}, 3);
-    try_ops((mesh_test){.n_axes = 1, .size = {8}}, 3);
+    try_ops((mesh_test){.n_axes = 1, .size = {8}}, wf_test_one_in(2) == 1 ? 3 : 2);
 }
 
 static void on_two_axes(void)

@@ -204,12 +204,109 @@ static void what_is_handed_on(void)
     close_lone(ctx, WF_OK);
 }
 
+/* Gradients of a value that a border passes on to one of its users, and that a module reads
+   twice: with `border` false, both read the value itself, which is the same sum. */
+static void passed_on_once(wf_context *ctx, bool border, int kind, const char *recompute,
+                           float grad[N])
+{
+    bool is_leaf = kind & 1, module_behind = kind & 2, before = kind & 4;
+    wf_nn_module m = {.type = &inner_type, .ctx = ctx, .recompute = recompute};
+    const wf_dim dims[] = {wf_dim_batch(ROWS), wf_dim_width(WIDTH)};
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *leaf, *x, *behind, *y = NULL, *z;
+
+    wf_scope_open(ctx);
+    leaf = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_init_uniform(leaf, -1, 1, 1);
+    leaf = wf_leaf(leaf);
+    x = is_leaf ? leaf : wf_scale(leaf, 1.1f);
+    behind = border ? wf_redistribute(x, NULL) : x;
+    if (before)
+        y = wf_mul(module_behind ? x : behind, wf_detach(leaf));
+    z = wf_nn_call(&m, module_behind ? behind : x);
+    if (!before)
+        y = wf_mul(module_behind ? x : behind, wf_detach(leaf));
+    CU_ASSERT_EQUAL(wf_backward(wf_add(y, z), wf_detach(leaf), false), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(leaf->grad);
+    memcpy(grad, leaf->grad->data, N * sizeof *grad);
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+}
+
+static void behind_borders(void)
+{
+    wf_context *ctx = lone_context(1);
+
+    for (int kind = 0; kind < 8; kind++) {
+        float plain[N], other[N];
+
+        passed_on_once(ctx, false, kind, NULL, plain);
+        for (int w = 1; w < 4; w++) {
+            passed_on_once(ctx, w & 1, kind, w & 2 ? "inner" : NULL, other);
+            CU_ASSERT_EQUAL(memcmp(plain, other, sizeof plain), 0);
+        }
+    }
+    close_lone(ctx, WF_OK);
+}
+
+static int moves;
+
+static void count_moves(wf_gradient *g)
+{
+    moves++;
+    g->din[0] = g->dout[0];
+}
+
+static const wf_op counted_border = {
+    .name = "counted", .signature = "...->...", .flags = WF_OP_PASS, .backward = count_moves};
+
+/* The moves of gradients to a value through a border with two uses, where the value has other
+   uses beside it. */
+static int moves_of(wf_context *ctx, bool is_leaf, int others)
+{
+    const wf_dim dims[] = {wf_dim_width(N)};
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_call call = {.op = &counted_border, .ctx = ctx, .n_in = 1, .n_out = 1};
+    wf_tensor *x, *y;
+
+    wf_scope_open(ctx);
+    x = wf_tensor_new(ctx, WF_F32, 1, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_init_uniform(x, -1, 1, 1);
+    x = wf_leaf(x);
+    x = is_leaf ? x : wf_scale(x, 1.1f);
+    call.in[0] = x;
+    call.out[0] = wf_tensor_alias(x);
+    CU_ASSERT_EQUAL(wf_tape_record(&call), WF_OK);
+    y = wf_add(wf_silu(call.out[0]), wf_gelu(call.out[0]));
+    for (int i = 0; i < others; i++)
+        y = wf_add(y, wf_silu(x));
+    moves = 0;
+    CU_ASSERT_EQUAL(wf_backward(y, wf_detach(x), false), WF_OK);
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+    return moves;
+}
+
+/* A border that all uses of a value are behind moves their sum once; beside others, in whose
+   order they come, it moves each. */
+static void moves_once(void)
+{
+    wf_context *ctx = lone_context(1);
+
+    for (int is_leaf = 0; is_leaf < 2; is_leaf++)
+        for (int others = 0; others < 3; others++)
+            CU_ASSERT_EQUAL(moves_of(ctx, is_leaf, others), others ? 2 : 1);
+    close_lone(ctx, WF_OK);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"recomputed, deferred, inside of one another", any_way_has_one_sum},
         {"three uses", three_uses},
         {"what a module hands on", what_is_handed_on},
+        {"behind borders", behind_borders},
+        {"a sum that moves once", moves_once},
         {NULL, NULL}};
 
     return wf_test_main("fan_in", tests);

@@ -138,7 +138,7 @@ static wf_status take_gradients(model_rank *r, const reference *ref, wf_tensor *
         wf_backward(loss, seed, false);
     }
     wf_tape_close(tape);
-    wf_par_gradients_micro(g, NULL, 0, 1);
+    wf_par_gradients_micro(g, NULL, 0, 1, 0);
     if (wf_context_status(r->ctx) == WF_OK && wf_par_gradients_micro_end(g) == WF_OK)
         wf_par_gradients_finish(g, grad);
     wf_scope_close(r->ctx);

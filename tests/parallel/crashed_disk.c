@@ -90,7 +90,7 @@ static void last_syncs(int until, int *last)
 }
 
 /* Crashes the disk after the first `until` calls. mode 0: synced data are left; 1: all are;
-   else each by lot. */
+   2: each by lot, of names the first ones; 3: of names each by lot, too. */
 static void crash(disk *d, int until, int mode, uint64_t random)
 {
     int last[MOST_NODES], lost_from[MOST_NODES];
@@ -109,7 +109,8 @@ static void crash(disk *d, int until, int mode, uint64_t random)
         if (o->kind == OP_SYNC)
             continue;
         if (names_change) {
-            if (synced || mode == 1 || (mode > 1 && i < lost_from[o->node]))
+            if (synced || mode == 1 || (mode == 2 && i < lost_from[o->node]) ||
+                (mode == 3 && random % 2))
                 change_names(d, o);
         } else if (synced || mode == 1) {
             change_bytes(d, o, o->n);

@@ -45,6 +45,8 @@ typedef struct training {
     /* results, written by rank 0 */
     float loss[MAX_STEPS];
     double grad_norm[MAX_STEPS];
+    float added[MAX_STEPS]; /* the first of wf_par_step_losses; 0 where there is none */
+    int added_by;           /* its modules */
     uint64_t digest;
     char inexact[WF_INEXACT]; /* the text of wf_par_inexact, or "" */
 } training;
@@ -182,12 +184,17 @@ static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
     if (t->watch)
         GOOD(t->watch(t, p->rank, p->par, p->gpt, 0));
     for (int step = 1; step <= t->steps && wf_context_status(p->ctx) == WF_OK; step++) {
+        const wf_par_step_loss *added;
         wf_par_step result;
+        int names;
 
         GOOD(wf_par_train_step(trainer, step, t->data ? t->data : &data, &result));
         if (p->rank->index == 0) {
             t->loss[step - 1] = result.loss;
             t->grad_norm[step - 1] = result.grad_norm;
+            added = wf_par_step_losses(trainer, &names);
+            t->added[step - 1] = names ? added->mean : 0;
+            t->added_by = names ? added->modules : 0;
         }
         if (t->watch)
             GOOD(t->watch(t, p->rank, p->par, p->gpt, step));

@@ -1,8 +1,9 @@
 /*
  * tests/parallel/test_check_shapes.c - wf_check_op over ops that change shapes: reshape,
- * broadcasting and convolutions, on every layout of a small mesh.
+ * broadcasting, convolutions and attention to other tokens, on every layout of a small mesh.
  */
 #include "kernels/conv.h"
+#include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 #include "kernels/reshape.h"
 #include "parallel/check_op.h"
@@ -33,6 +34,21 @@ static void apply_conv(void *self, wf_tensor *const *in, wf_tensor **out)
 {
     (void)self;
     out[0] = wf_conv(in[0], in[1], self);
+}
+
+static void apply_bias(void *self, wf_tensor *const *in, wf_tensor **out)
+{
+    (void)self;
+    out[0] = wf_attention(in[0], in[1], in[1], &(wf_attention_options){.bias = in[2]});
+}
+
+/* Masks of every other key. */
+static void apply_mask(void *self, wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_attention_options o = {.mask = wf_greater_than(in[2], 0)};
+
+    (void)self;
+    out[0] = wf_attention(in[0], in[1], in[1], &o);
 }
 
 static void passes(const wf_op_check *check, int64_t exact)
@@ -97,10 +113,37 @@ static void convolutions(void)
     passes(&apart, 3);
 }
 
+static void attentions(void)
+{
+    const wf_op_check_operand q = {.ndim = 4,
+                                   .dim = {wf_dim_batch(4), wf_dim_chunked(3),
+                                           wf_dim_chunked(4), wf_dim_width(2)}},
+                              kv = {.ndim = 4,
+                                    .dim = {wf_dim_batch(4), wf_dim_chunked(5),
+                                            wf_dim_chunked(2), wf_dim_width(2)}};
+    const wf_op_check bias = {
+        .op = wf_op_find("attention_general"),
+        .apply = apply_bias,
+        .n_in = 3,
+        .n_out = 1,
+        .in = {q, kv, {.ndim = 3, .dim = {q.dim[2], q.dim[1], kv.dim[1]}}}};
+    const wf_op_check mask = {
+        .op = wf_op_find("attention_general"),
+        .apply = apply_mask,
+        .n_in = 3,
+        .n_out = 1,
+        .in = {q, kv, {.ndim = 2, .dim = {kv.dim[0], kv.dim[1]}, .constant = true}}};
+
+    passes(&bias, 8);
+    passes(&mask, 8);
+}
+
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"reshape and broadcasting", reshapes}, {"convolutions", convolutions}, {NULL, NULL}};
+    static const wf_test tests[] = {{"reshape and broadcasting", reshapes},
+                                    {"convolutions", convolutions},
+                                    {"attention to other tokens", attentions},
+                                    {NULL, NULL}};
 
     return wf_test_main("check of shapes", tests);
 }

@@ -1,11 +1,12 @@
-/* tests/parallel/test_dearest_ops.c - the table of a profile: rows by op and module, what is
-   left over, and sums. */
+/* tests/parallel/test_dearest_ops.c - a profile: rows by op and module, times outside of what
+   they contain, sums over ranks, and nothing of a step that is not counted. */
 #include "parallel/report/profile.h"
 #include "tests/harness.h"
-#include <math.h>
+#include "tests/parallel/parallel_harness.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void put(wf_trace *trace, wf_trace_kind kind, const char *name, const char *place,
                 int64_t ns, double flops)
@@ -14,19 +15,19 @@ static void put(wf_trace *trace, wf_trace_kind kind, const char *name, const cha
                                           .name = name,
                                           .place = place,
                                           .start = 100,
-                                          .end = 100 + ns,
+                                          .end = 150 + ns,
+                                          .own = ns, /* 50 ns are another event's */
                                           .bytes = 4000,
                                           .flops = flops});
 }
 
-static char *print(const wf_trace *trace, int rows, double peak)
+static char *print(wf_profile *profile, int rows, const wf_profile_peak *peak)
 {
-    wf_error error = {WF_OK, ""};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    CU_ASSERT_EQUAL(wf_profile_print(out, trace, 10000000, peak, rows, &error), WF_OK);
+    wf_profile_print(out, profile, peak, rows);
     fclose(out);
     return text;
 }
@@ -43,10 +44,19 @@ static bool has(const char *text, const char *name, int calls, double ms, double
            got == calls && fabs(got_ms - ms) < 1e-3 && fabs(got_share - share) < 0.1;
 }
 
+static bool sums_to(const char *text, const char *name, double ms)
+{
+    const char *at = strstr(text, name);
+    double got;
+
+    return at && sscanf(at + strlen(name), "%lf", &got) == 1 && fabs(got - ms) < 1e-3;
+}
+
 static void layers_are_one_row(void)
 {
-    wf_error error;
+    wf_error error = {WF_OK, ""};
     wf_trace *trace = wf_trace_open(16, &error);
+    wf_profile *profile = wf_profile_open(&error);
     wf_profile_sums sums;
     char *text;
 
@@ -55,26 +65,227 @@ static void layers_are_one_row(void)
     put(trace, WF_TRACE_OP, "add", "block.0", 500000, 0);
     put(trace, WF_TRACE_OP, "add", NULL, 500000, 0);
     put(trace, WF_TRACE_WAIT, "all_reduce", "tp", 3000000, 0);
+    put(trace, WF_TRACE_HOST, "gradient norm", NULL, 1000000, 0);
     put(trace, WF_TRACE_PHASE, "forward", NULL, 9000000, 0);
-    sums = wf_profile_sum(trace, 10000000);
-    CU_ASSERT(sums.ops == 5000000 && sums.waits == 3000000 && sums.flops == 8e6);
-    text = print(trace, 1, 4e9);
+    CU_ASSERT_EQUAL(wf_profile_add(profile, trace, 0, 10000000, &error), WF_OK);
+    sums = wf_profile_sum(profile);
+    CU_ASSERT(sums.ops == 5000000 && sums.waits == 3000000 && sums.host == 1000000 &&
+              sums.launch == 0 && sums.flops == 8e6);
+    text = print(profile, 2, &(wf_profile_peak){4e9, 16e6});
     CU_ASSERT(has(text, "linear1                block.*.mlp.up", 2, 4, 40));
     CU_ASSERT(strstr(text, "  2.00     0.00   50.0 %") != NULL); /* GFLOP/s, GB/s, of peak */
-    CU_ASSERT(has(text, "other ops", 2, 1, 10));
-    CU_ASSERT(has(text, "all ops", 0, 5, 50));
-    CU_ASSERT(has(text, "waits for others", 0, 3, 30));
-    CU_ASSERT(has(text, "neither", 0, 2, 20));
+    CU_ASSERT(has(text, "wait for all_reduce    tp", 1, 3, 30));
+    CU_ASSERT(has(text, "others", 3, 2, 20));
+    CU_ASSERT(sums_to(text, "all ops", 5) && sums_to(text, "all waits", 3) &&
+              sums_to(text, "host beside ops", 1) && sums_to(text, "neither", 1));
     free(text);
-    text = print(trace, 9, 0);
-    CU_ASSERT(strstr(text, "other ops") == NULL && strstr(text, "of peak") == NULL);
+    text = print(profile, 9, NULL);
+    CU_ASSERT(strstr(text, "others") == NULL && strstr(text, "of peak") == NULL);
     free(text);
+    wf_profile_close(profile);
     wf_trace_close(trace);
+}
+
+/* Work of the host that contains an op and a launch has the rest of its time. */
+static void time_is_counted_once(void)
+{
+    wf_error error = {WF_OK, ""};
+    wf_trace *trace = wf_trace_open(16, &error);
+    wf_trace_mark host = wf_trace_begin(trace), launch = wf_trace_begin(trace), op;
+    const wf_trace_event *e;
+    int64_t launches, calls;
+
+    op = wf_trace_begin(trace);
+    wf_trace_end(trace, op, &(wf_trace_event){.kind = WF_TRACE_OP, .name = "add"});
+    wf_trace_launched(trace, launch);
+    wf_trace_end(trace, host, &(wf_trace_event){.kind = WF_TRACE_HOST, .name = "norm"});
+    launches = wf_trace_launches(trace, &calls);
+    e = wf_trace_at(trace, 1);
+    CU_ASSERT(calls == 1 && launches >= 0 && wf_trace_count(trace) == 2);
+    CU_ASSERT_EQUAL(e->own + launches + wf_trace_at(trace, 0)->own, e->end - e->start);
+    wf_trace_end(trace, wf_trace_begin(NULL), e);
+    CU_ASSERT_EQUAL(wf_trace_count(trace), 2);
+    wf_trace_clear(trace);
+    CU_ASSERT(wf_trace_count(trace) == 0 && wf_trace_launches(trace, &calls) == 0 && !calls);
+    wf_trace_close(trace);
+}
+
+enum { RANKS = 4, STEPS = 8 };
+
+/* A rank's profiles of all steps. */
+typedef struct profiled {
+    /* the least share that no row had, since a rank may be interrupted anywhere */
+    double least;
+    char *text; /* rank 0's table */
+} profiled;
+
+static double neither_of(const wf_profile *p)
+{
+    const wf_profile_sums s = wf_profile_sum(p);
+
+    return (double)(s.steps - s.ops - s.waits - s.host - s.launch) / (double)s.steps;
+}
+
+static wf_status profile_step(part *p, wf_par_trainer *trainer, int step, wf_trace *trace,
+                              profiled *mine)
+{
+    wf_profile *profile = wf_profile_open(&p->rank->error);
+    const wf_par_data data = {.read = count_up};
+    wf_par_step result;
+    int64_t begun;
+
+    if (!profile)
+        return p->rank->error.code;
+    wf_mesh_trace(wf_par_mesh(p->par), trace);
+    begun = wf_trace_now();
+    wf_par_train_step(trainer, step, &data, &result);
+    wf_mesh_trace(wf_par_mesh(p->par), NULL);
+    wf_profile_add(profile, trace, 0, wf_trace_now() - begun, &p->rank->error);
+    mine->least = fmin(mine->least, neither_of(profile));
+    wf_profile_close(profile);
+    wf_trace_clear(trace);
+    return wf_context_status(wf_par_context(p->par));
+}
+
+static wf_status profile_steps(part *p, wf_par_trainer *trainer)
+{
+    profiled *mine = &((profiled *)p->arg)[p->rank->index];
+    const wf_par_data data = {.read = count_up};
+    wf_trace *trace = wf_trace_open(1 << 14, &p->rank->error);
+    wf_par_step result;
+    size_t size;
+    FILE *out = p->rank->index == 0 ? open_memstream(&mine->text, &size) : NULL;
+
+    if (!trace)
+        return p->rank->error.code;
+    mine->least = 1;
+    for (int step = 1; step <= STEPS; step++)
+        GOOD(profile_step(p, trainer, step, trace, mine));
+    wf_trace_close(trace);
+    GOOD(wf_profile_step(trainer, STEPS + 1, &data, &result, out, 5));
+    if (out)
+        fclose(out);
+    return WF_OK;
+}
+
+/* The training and its ranks' profiles. */
+typedef struct profiling {
+    training t;
+    profiled of[RANKS];
+} profiling;
+
+static wf_status profiling_rank(wf_rank *rank, void *arg)
+{
+    profiling *p = arg;
+
+    return on_trainer(rank, &p->t, profile_steps, p->of);
+}
+
+/* Ops, waits, work of the host and launches are a step's time on each rank; one call prints
+   those of all ranks. */
+static void nothing_is_left(void)
+{
+    profiling p = {.t = new_training(GPT2, HEADS, 32)};
+    wf_error error = {WF_OK, ""};
+
+    p.t.model.width = 96; /* kernels that take longer than what is between them */
+    p.t.model.ffn = 4 * 96;
+    p.t.layout = (wf_par_options){.tp = 2, .dp = 2, .seed = 7};
+    wf_launch(&(wf_launch_options){.ranks = RANKS}, profiling_rank, &p, &error);
+    CU_ASSERT_STRING_EQUAL(error.text, "");
+    for (int r = 0; r < RANKS; r++)
+        CU_ASSERT(p.of[r].least >= 0 && p.of[r].least < 0.03);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p.of[0].text);
+    CU_ASSERT(strstr(p.of[0].text, "most ms of rank") && strstr(p.of[0].text, "of peak"));
+    CU_ASSERT(strstr(p.of[0].text, "\n  3 ") != NULL); /* a line for each rank */
+    free(p.of[0].text);
+}
+
+enum { PAIRS = 30 };
+
+static int64_t cpu_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Makes two steps in turns, the second of each profiled, and takes the median of how much more
+   of the processor that took. */
+static wf_status compare_steps(part *p, wf_par_trainer *trainer)
+{
+    const wf_par_data data = {.read = count_up};
+    wf_trace *trace = wf_trace_open(1 << 14, &p->rank->error);
+    wf_profile *profile = wf_profile_open(&p->rank->error);
+    double ratio[PAIRS];
+
+    for (int k = 0; k < 2 * PAIRS && profile; k++) {
+        int64_t begun = cpu_now(), took;
+        static int64_t before;
+        wf_par_step result;
+
+        if (k % 2)
+            wf_mesh_trace(wf_par_mesh(p->par), trace);
+        GOOD(wf_par_train_step(trainer, k + 1, &data, &result));
+        if (k % 2) {
+            wf_mesh_trace(wf_par_mesh(p->par), NULL);
+            wf_profile_add(profile, trace, 0, 1, &p->rank->error);
+            wf_trace_clear(trace);
+        }
+        took = cpu_now() - begun;
+        if (k % 2)
+            ratio[k / 2] = (double)took / (double)before - 1;
+        before = took;
+    }
+    qsort(ratio, PAIRS, sizeof *ratio, by_size);
+    *(double *)p->arg = ratio[PAIRS / 2];
+    wf_profile_close(profile);
+    wf_trace_close(trace);
+    return WF_OK;
+}
+
+/* A training whose profile is weighed. */
+typedef struct costly {
+    training t;
+    double ratio;
+} costly;
+
+static wf_status costly_rank(wf_rank *rank, void *arg)
+{
+    costly *c = arg;
+
+    return on_trainer(rank, &c->t, compare_steps, &c->ratio);
+}
+
+/* On an idle machine it is below 2 %. */
+static void it_costs_little(void)
+{
+    costly c = {.t = new_training(GPT2, HEADS, 32)};
+    wf_error error = {WF_OK, ""};
+
+    c.t.model.width = 96;
+    c.t.model.ffn = 4 * 96;
+    wf_launch(&(wf_launch_options){.ranks = 1, .threads = 1}, costly_rank, &c, &error);
+    CU_ASSERT_STRING_EQUAL(error.text, "");
+    printf("(%+.2f %% of the processor's time) ", 100 * c.ratio);
+    CU_ASSERT(c.ratio < 0.1);
 }
 
 int main(void)
 {
-    static const wf_test tests[] = {{"layers are one row", layers_are_one_row}, {NULL, NULL}};
+    static const wf_test tests[] = {{"layers are one row", layers_are_one_row},
+                                    {"time is counted once", time_is_counted_once},
+                                    {"nothing is left", nothing_is_left},
+                                    {"it costs little", it_costs_little},
+                                    {NULL, NULL}};
 
     return wf_test_main("dearest_ops", tests);
 }

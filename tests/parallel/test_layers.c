@@ -1,12 +1,13 @@
 /*
  * tests/parallel/test_layers.c - layers that take sizes, in a model that is no GPT's config:
- * bidirectional attention with a head size of its own, a gelu MLP, a group of five linears; a
- * plan made of the layers' rules; hooks that look at every module. On every layout the bits of
- * one rank without hooks.
+ * bidirectional attention with a head size of its own, cross attention, a group of five
+ * linears; a plan made of the layers' rules; hooks that look at every module. On every layout
+ * the bits of one rank without hooks.
  */
 #include "kernels/devices.h"
 #include "kernels/ops.h"
 #include "nn/children.h"
+#include "nn/layers/cross_attention.h"
 #include "tests/parallel/rows.h"
 
 enum { FAN = 5, FEATURES = 36, STEPS = UNDER_SANITIZER ? 2 : 4 };
@@ -20,10 +21,10 @@ static const row rows[] = {
      .recompute = "attention"},
 };
 
-static const wf_par_rule plan[] =
-    WF_RULES({"embed", WF_VOCAB}, WF_ATTENTION_RULES("block.*.attn"),
-             {"block.0.mlp.fan", WF_COLUMN}, {"block.0.mlp.out", WF_ROW},
-             WF_GELU_MLP_RULES("block.1.mlp"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
+static const wf_par_rule plan[] = WF_RULES(
+    {"embed", WF_VOCAB}, WF_ATTENTION_RULES("block.*.attn"), {"block.0.mlp.fan", WF_COLUMN},
+    {"block.0.mlp.out", WF_ROW}, WF_CROSS_ATTENTION_RULES("block.1.mlp.cross"),
+    WF_GELU_MLP_RULES("block.1.mlp.mlp"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
 
 /* out(gelu(the sum of five linears of x)) */
 static wf_tensor *fan_forward(wf_nn_module *self, wf_tensor *x)
@@ -52,6 +53,36 @@ static wf_nn_module *fan_new(wf_context *ctx)
         WF_CHILD("out", wf_nn_linear_new(ctx, &out)));
 }
 
+enum { MEMORY = 20 };
+
+/* mlp(x + cross(x, memory)), the memory some features of x */
+static wf_tensor *cross_forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_cross_attention *cross = (wf_nn_cross_attention *)wf_nn_child(self, "cross");
+    wf_tensor *memory = wf_slice(wf_nn_run(self, "norm", x), 2, 3, MEMORY);
+
+    return wf_nn_run(self, "mlp", wf_add(x, wf_nn_call_cross(cross, x, memory, NULL)));
+}
+
+static wf_nn_module *cross_new(wf_context *ctx)
+{
+    const wf_nn_cross_attention_options cross = {.width = WIDTH,
+                                                 .memory_width = MEMORY,
+                                                 .heads = 4,
+                                                 .kv_heads = 2,
+                                                 .head_dim = 6,
+                                                 .qkv_bias = true,
+                                                 .dropout = 0.1f,
+                                                 .site = 60};
+
+    return wf_nn_module_new(
+        ctx, "with_memory", cross_forward,
+        WF_CHILD("norm", wf_nn_rmsnorm_new(ctx, wf_dim_width(WIDTH), 1e-5f)),
+        WF_CHILD("cross", wf_nn_cross_attention_new(ctx, &cross)),
+        WF_CHILD("mlp",
+                 wf_nn_gelu_mlp_new(ctx, &(wf_nn_mlp_options){.width = WIDTH, .bias = true})));
+}
+
 static void make_layers(wf_nn_gpt *model)
 {
     wf_context *ctx = model->base.ctx;
@@ -67,10 +98,7 @@ static void make_layers(wf_nn_gpt *model)
                                                                       .head_dim = 10,
                                                                       .qkv_bias = true,
                                                                       .out_bias = true});
-        b->mlp =
-            i == 0
-                ? (wf_nn_mlp *)fan_new(ctx)
-                : wf_nn_gelu_mlp_new(ctx, &(wf_nn_mlp_options){.width = WIDTH, .bias = true});
+        b->mlp = (wf_nn_mlp *)(i == 0 ? fan_new(ctx) : cross_new(ctx));
     }
 }
 
@@ -143,6 +171,11 @@ static void refused_sizes(void)
     }
     CU_ASSERT_PTR_NULL(wf_nn_gelu_mlp_new(ctx, &(wf_nn_mlp_options){.width = 0}));
     CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, "an MLP of width 0"));
+    wf_context_clear(ctx);
+    CU_ASSERT_PTR_NULL(
+        wf_nn_cross_attention_new(ctx, &(wf_nn_cross_attention_options){.width = 8}));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(wf_context_error(ctx)->text, "attention of width 8 with 0 heads"));
     wf_context_clear(ctx);
     CU_ASSERT_PTR_NULL(wf_nn_swiglu_mlp_new(ctx, &(wf_nn_mlp_options){8, .hidden = -1}));
     wf_context_close(ctx);

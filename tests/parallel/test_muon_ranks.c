@@ -80,6 +80,37 @@ static void lion(void)
     }
 }
 
+/* Adagrad with momentum, to have states with and without signs. */
+static void own(const wf_update *u, int64_t n, float *p, const float *g, float *const *state)
+{
+    for (int64_t i = 0; i < n; i++) {
+        state[1][i] += g[i] * g[i];
+        state[0][i] = u->beta1 * state[0][i] + g[i] / (sqrtf(state[1][i]) + 1e-8f);
+        p[i] -= u->lr * (state[0][i] + u->weight_decay * p[i]);
+    }
+}
+
+/* An optimizer that is registered from outside, with states in floats or by its row in 8
+   bits. */
+static void own_in_8_bits(void)
+{
+    static const wf_nn_method_row wide = {"test-own", .states = 2, .uses = WF_NN_USES_BETA1,
+                                          .elements = own};
+    static const wf_nn_method_row narrow = {"test-own8bit", .states = 2,
+                                            .state = {WF_DYNAMIC8, WF_DYNAMIC8U},
+                                            .uses = WF_NN_USES_BETA1, .elements = own};
+    training floats = make_training(LLAMA, WF_F32), codes = floats;
+
+    floats.options.optimizer.method = wf_nn_method_of(&wide);
+    codes.options.optimizer.method = wf_nn_method_of(&narrow);
+    if (!train(&floats) || !train(&codes))
+        return;
+    CU_ASSERT_NOT_EQUAL(floats.digest, codes.digest);
+    CU_ASSERT(fabsf(floats.loss[STEPS - 1] - codes.loss[STEPS - 1]) < 0.05f);
+    CU_ASSERT(wf_nn_optimizer_least_bytes(&codes.options.optimizer) == 2);
+    check_rows(&codes, rows, ROWS, UNDER_SANITIZER ? 4 : 1);
+}
+
 static void gpt2(void)
 {
     one_digest(GPT2, WF_F32);
@@ -182,6 +213,7 @@ int main(void)
         {"which parameters are matrices", which_are_matrices},
         {"moving averages", averages},
         {"Lion", lion},
+        {"an own one in 8 bits", own_in_8_bits},
         {NULL, NULL},
     };
 

@@ -29,7 +29,7 @@ static wf_status run_micro(part *p, adder *m, wf_par_gradients *g, int64_t micro
     y = term(p->ctx, micro);
     for (int u = 0; u < uses[micro]; u++)
         y = wf_mul(wf_nn_use(m, m->bias), y);
-    wf_par_gradients_micro(g, NULL, micro, MICROS);
+    wf_par_gradients_micro(g, NULL, micro, MICROS, 0);
     if (uses[micro])
         GOOD(wf_backward(y, term(p->ctx, micro + 1), false));
     wf_tape_close(tape);
@@ -124,7 +124,7 @@ static wf_status in_flight(part *p, wf_nn_module *m, wf_par_gradients *g, float 
     }
     shuffle(order, MICROS);
     for (int k = 0; k < MICROS; k++) {
-        wf_par_gradients_micro(g, pass[order[k]], order[k], MICROS);
+        wf_par_gradients_micro(g, pass[order[k]], order[k], MICROS, 0);
         GOOD(wf_backward_weights(tape[order[k]]));
         GOOD(wf_par_gradients_micro_end(g));
         wf_tape_close(tape[order[k]]);
@@ -160,7 +160,7 @@ static wf_status by_turns(part *p, wf_nn_module *m, wf_par_gradients *g, float *
 
         wf_scope_open(p->ctx);
         tape = wf_tape_open(p->ctx);
-        wf_par_gradients_micro(g, NULL, k, MICROS);
+        wf_par_gradients_micro(g, NULL, k, MICROS, 0);
         GOOD(
             wf_backward(wf_nn_call(m, wf_source(term(p->ctx, k))), term(p->ctx, k + 1), false));
         wf_tape_close(tape);

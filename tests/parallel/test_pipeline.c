@@ -86,16 +86,12 @@ static void over_layouts(training t, const char *what)
         {2, 2, 2, "zero1", "looped-bfs", NULL, 3, 0},
     };
 
-    enum {
-        RUNS = sizeof runs / sizeof *runs,
-        APART = UNDER_THREAD_SANITIZER ? 7
-                : UNDER_SANITIZER      ? 4
-                                       : 1
-    };
+    enum { RUNS = sizeof runs / sizeof *runs };
     static int turn;
+    int apart = UNDER_THREAD_SANITIZER ? 7 : UNDER_SANITIZER ? 4 : wf_test_one_in(2);
     const training reference = reference_of(t);
 
-    for (int i = turn++ % APART; i < RUNS; i += APART) {
+    for (int i = turn++ % apart; i < RUNS; i += apart) {
         training r = t;
 
         r.layout.pp = runs[i].pp;
@@ -182,14 +178,88 @@ static void frozen(void)
     over_layouts(t, "frozen in the middle");
 }
 
+/* Sequences of two documents each, of 5 tokens and of the rest. */
+static wf_status two_documents(void *self, int64_t step, int64_t first, int64_t count,
+                               void *const *field, wf_error *error)
+{
+    int32_t *begins = field[2], *positions = field[3];
+
+    for (int64_t i = 0; i < count * TOKENS; i++) {
+        int32_t at = (int32_t)(i % TOKENS);
+
+        begins[i] = at < 5 ? 0 : 5;
+        positions[i] = at - begins[i];
+    }
+    return count_up(self, step, first, count, field, error);
+}
+
+/* The losses of an evaluation before a step, of the step and of one after it, bit by bit; no
+   documents are left in the context. */
+static wf_status evaluate_around_a_step(part *p, wf_par_trainer *trainer)
+{
+    const wf_par_data data = {.read = two_documents};
+    wf_rank *rank = p->rank;
+    float *loss = p->arg, mean[2];
+    wf_par_step result;
+
+    for (int i = 0; i < 2; i++) {
+        GOOD(wf_par_evaluate(trainer, 1, &data, NULL, &mean[i]));
+        NEED(!wf_nn_documents_now(p->ctx).first && !wf_nn_documents_now(p->ctx).positions);
+        if (i == 0)
+            GOOD(wf_par_train_step(trainer, 1, &data, &result));
+    }
+    if (rank->index == 0)
+        memcpy(loss, (float[]){mean[0], result.loss, mean[1]}, 3 * sizeof *loss);
+    return WF_OK;
+}
+
+typedef struct documents_run {
+    training t;
+    float loss[3];
+} documents_run;
+
+static wf_status documents_rank(wf_rank *rank, void *arg)
+{
+    documents_run *r = arg;
+
+    return on_trainer(rank, &r->t, evaluate_around_a_step, r->loss);
+}
+
+/* Stages in the middle, which have neither input nor loss, see documents as all do, in training
+   and in evaluation. */
+static void documents(void)
+{
+    static const wf_par_field fields[] = WF_PAR_GPT_DOCUMENT_FIELDS(TOKENS);
+    static const char *const split[] = {"4", "1,2,1", "1,1,1,1"};
+    documents_run r[3];
+
+    for (int i = 0; i < 3; i++) {
+        wf_error error = {WF_OK, ""};
+        wf_par_pipeline *pipeline;
+
+        r[i] = (documents_run){.t = run_of(LLAMA, 2)};
+        memcpy(r[i].t.options.field, fields, sizeof fields);
+        r[i].t.layout.pp = i + 1 + (i > 0);
+        r[i].t.pipeline = (wf_par_pipeline_options){
+            .schedule = "1f1b", .split = split[i], .documents = wf_par_gpt_documents};
+        r[i].t.options.pipeline = pipeline = pipeline_of(&r[i].t, &error);
+        if (error.code == WF_OK)
+            wf_launch(&(wf_launch_options){.ranks = r[i].t.layout.pp}, documents_rank, &r[i],
+                      &error);
+        CU_ASSERT_EQUAL(error.code, WF_OK);
+        if (error.code != WF_OK)
+            printf("\n    split %s: %s\n", split[i], error.text);
+        CU_ASSERT_EQUAL(memcmp(r[i].loss, r[0].loss, sizeof r[0].loss), 0);
+        wf_par_pipeline_free(pipeline);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
-        {"every schedule", every_schedule},
-        {"every layout", layouts},
-        {"every choice", choices},
-        {"frozen parameters", frozen},
-        {NULL, NULL},
+        {"every schedule", every_schedule}, {"every layout", layouts},
+        {"every choice", choices},          {"frozen parameters", frozen},
+        {"documents", documents},           {NULL, NULL},
     };
 
     return wf_test_main("pipeline", tests);

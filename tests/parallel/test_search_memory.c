@@ -197,7 +197,7 @@ static void check_row(int row)
 
 static void all_layouts(void)
 {
-    for (int row = 0; row < ROWS; row += getenv("WEFT_EVERY_ROW") ? 1 : 2)
+    for (int row = 0; row < ROWS; row += wf_test_one_in(2))
         check_row(row);
 }
 

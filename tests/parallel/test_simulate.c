@@ -211,7 +211,7 @@ static void norm_waits_for_all(void)
 }
 
 /* The ranks of the first and the last stage sum the gradients of a parameter that they share in
-   TIE, before NORM lets all go on: rank 0 is done at 6. */
+   TIE, before NORM lets all go on: rank 0 is done at 6, and rank 1 waits for it there. */
 static void tie_comes_before_norm(void)
 {
     static const wf_pipe_lowering tied = {.ahead = 1, .tied = true};
@@ -223,6 +223,15 @@ static void tie_comes_before_norm(void)
     CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
     CU_ASSERT_EQUAL(r.result.makespan, 6 + 1 + 10);
     CU_ASSERT_EQUAL(wf_sim_total(&r.result.path), r.result.makespan);
+    for (int rank = 0; rank < 2; rank++) {
+        int64_t n, tie = 0;
+        const wf_pipe_action *row = wf_pipe_table_row(r.table, rank, &n);
+
+        while (tie < n - 1 && row[tie].kind != WF_PIPE_TIE)
+            tie++;
+        CU_ASSERT_EQUAL(r.result.start[rank][tie], 6);
+        CU_ASSERT_EQUAL(r.result.end[rank][tie], 7);
+    }
     close_run(&r);
 }
 

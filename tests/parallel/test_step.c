@@ -196,7 +196,7 @@ static wf_status three_uses(part *p)
     wf_par_materialize(p->par, &m->base);
     GOOD(wf_context_status(p->ctx));
     g = wf_par_gradients_open(p->par, 0, 1, &m->bias);
-    wf_par_gradients_micro(g, NULL, 0, 1);
+    wf_par_gradients_micro(g, NULL, 0, 1, 0);
     GOOD(run_thrice(p, m, right, &order_shows));
     GOOD(wf_par_gradients_micro_end(g));
     GOOD(wf_par_gradients_finish(g, &grad));

@@ -123,6 +123,43 @@ static void strategies_see_all(void)
     check_differ(run, 4);
 }
 
+static const wf_par_strategy own = {
+    .name = "own_zero2", .split_gradients = true, .split_optimizer = true, .reduce_each = true};
+
+/* Rows that no run could be of, and names that are taken; the same row may come again. */
+static void registered(void)
+{
+    static const wf_par_strategy taken = {.name = "zero1"}, unnamed = {.name = "a b"},
+                                 torn = {.name = "torn", .split_parameters = true},
+                                 kept = {.name = "kept", .keep_gathered = true};
+    const wf_par_strategy *const bad[] = {&taken, &unnamed, &torn, &kept, NULL};
+    static const char *const why[] = {"there is a strategy zero1", "letters, digits and _",
+                                      "who splits parameters splits gradients",
+                                      "keeps parameters gathered splits them", "is NULL"};
+    wf_error error;
+
+    for (int i = 0; i < 5; i++) {
+        CU_ASSERT_EQUAL(wf_par_strategy_register(bad[i], &error), WF_EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, why[i]));
+    }
+    CU_ASSERT_EQUAL(wf_par_strategy_register(&own, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_par_strategy_register(&own, &error), WF_OK);
+}
+
+/* A registered row has the bits of one rank, over the axes of the others. */
+static void own_strategy(void)
+{
+    static const row on[] = {
+        {"own_zero2", .tp = 1, .dp = 4, .micro = 2},
+        {"own_zero2", .tp = 2, .dp = 2, .micro = 4, .sequence_parallel = true},
+        {"own_zero2", .tp = 1, .dp = 2, .micro = 2, .accumulate = WF_PAR_LOCAL}};
+    training one = new_training(LLAMA, 3, 8);
+
+    one.steps = 2;
+    if (train(&one))
+        check_rows(&one, on, sizeof on / sizeof *on, 1);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -130,6 +167,8 @@ int main(void)
         {"llama, 3 key-value heads", llama},
         {"evaluation between steps", evaluation_between_steps},
         {"what was frozen, clipped or dropped shows in the bits", strategies_see_all},
+        {"rows that are registered", registered},
+        {"a strategy from outside", own_strategy},
         {NULL, NULL},
     };
 

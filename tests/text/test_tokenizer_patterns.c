@@ -118,6 +118,7 @@ static const char *const looking[] = {"\\p{L}+(?=\\d)|.",
                                       "a+a+[cd]|\\s",
                                       "(?<=\\s)\\p{L}+|(?<!a)b+$|\\d{1,3}(?!\\d)",
                                       "\\s+\\Z|\\S+(?=\\s*$)|\\n+",
+                                      "a\\Z|a\\n|[^q]",
                                       "^a+|^\\s+|[^\\s]",
                                       "(?:a|ab)+b?(?=.*z)|\\p{M}*[^a]\\p{M}+|7+",
                                       "\\A.|.\\z|b(?=a*?s)|(a+)\\1"};
@@ -182,6 +183,29 @@ static void windows_change_nothing(void)
     }
 }
 
+/* White space, and what is none, in a class and without one. */
+static void spaces_in_classes(void)
+{
+    static const struct {
+        const char *pattern;
+        size_t begin, end;
+    } cases[] = {{"[\\Sq]+", 1, 3}, {"[q\\s]+", 0, 1}, {"[^\\S]+", 0, 1}, {"\\S+", 1, 3}};
+
+    for (size_t i = 0; WEFT_HAS_PCRE2 && i < sizeof cases / sizeof *cases; i++) {
+        size_t begin = 0, end = 0;
+        wf_tok_matcher m;
+        wf_tok_pattern p;
+
+        CU_ASSERT_PTR_NULL_FATAL(compiled(&p, cases[i].pattern, WF_TOK_PATTERN_RUST));
+        CU_ASSERT_TRUE_FATAL(wf_tok_matcher_open(&m));
+        CU_ASSERT_EQUAL(
+            wf_tok_pattern_find(&p, &m, (const uint8_t *)" ab ", 4, 0, &begin, &end), 1);
+        CU_ASSERT(begin == cases[i].begin && end == cases[i].end);
+        wf_tok_matcher_close(&m);
+        wf_tok_pattern_free(&p);
+    }
+}
+
 /* Each of them reads a text of one letter from each of its bytes, or in more and more ways: for
    minutes, where it is long. */
 static void too_long(void)
@@ -220,6 +244,7 @@ int main(void)
     static const wf_test tests[] = {
         {"patterns by hand end where PCRE2 ends them", by_hand_as_by_pcre2},
         {"windows change no match", windows_change_nothing},
+        {"white space in classes", spaces_in_classes},
         {"matches that take too long", too_long},
         {NULL, NULL}};
 

@@ -24,10 +24,14 @@
  * nothing then leaves m as it is, and l and out at +0, as if it were left out. So the bits are
  * a function of the rows from[i] .. i and of their places in blocks of 64.
  *
+ * A bias is added to s, and a key that the mask takes has s = -infinity. A query that sees no
+ * key has l = 0: its out and lse are 0.
+ *
  * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what
- * is in brackets, m being the maximum of s * scale. The chains over d and over the 64 keys of a
- * block are bf16 products (attention_product.c), with keep[j] * p[j] rounded to bf16 as a
- * factor; l is the sum of the p that are not rounded. Denormals are zeros.
+ * is in brackets, m being the maximum of s * scale; with a bias p[j] = exp(t - m), t = s *
+ * scale + bias with one rounding. The chains over d and over the 64 keys of a block are bf16
+ * products (attention_product.c), with keep[j] * p[j] rounded to bf16 as a factor; l is the sum
+ * of the p that are not rounded. Denormals are zeros.
  *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
@@ -36,6 +40,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/denormals_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
@@ -48,7 +53,7 @@ typedef struct query_state {
     block_ahead ahead;
     int64_t width;
     float *kt;        /* blocks of [width][BLOCK] */
-    float *v;         /* [seq][width] */
+    float *v;         /* [keys][width] */
     float *qt;        /* [width][BLOCK], scaled */
     float *s, *keep;  /* [BLOCK keys][BLOCK queries] */
     float *out;       /* [BLOCK][width], not yet divided by l */
@@ -58,7 +63,7 @@ typedef struct query_state {
 
 static query_state carve(const wf_attention_head *head, void *workspace)
 {
-    int64_t width = wf_attention_padded(head->dim), all = head_floats(head->seq, head->dim);
+    int64_t width = wf_attention_padded(head->dim), all = head_floats(head->keys, head->dim);
     float *at = align_line(workspace);
     query_state f = {.head = head, .width = width};
 
@@ -74,9 +79,9 @@ static query_state carve(const wf_attention_head *head, void *workspace)
     return f;
 }
 
-size_t WF_ISA_NAME(wf_attention_workspace)(int64_t seq, int64_t dim)
+size_t WF_ISA_NAME(wf_attention_workspace)(int64_t keys, int64_t dim)
 {
-    int64_t all = head_floats(seq, dim), packed = BLOCK * wf_attention_padded(dim);
+    int64_t all = head_floats(keys, dim), packed = BLOCK * wf_attention_padded(dim);
 
     return workspace_of(2 * all + 2 * packed + 2 * BLOCK * BLOCK + 3 * BLOCK);
 }
@@ -84,7 +89,7 @@ size_t WF_ISA_NAME(wf_attention_workspace)(int64_t seq, int64_t dim)
 /* m' of each query; of a block on the diagonal, masked already, the squares that count. */
 static void renew_max(query_state *f, token_block keys, bool diagonal)
 {
-    v16 scale = v16_set1(score_scale(f->head));
+    v16 scale = v16_set1(softmax_scale(f->head));
 
     for (int64_t key = 0; key < keys.padded; key += GRAIN) {
         for (int64_t i = diagonal ? key : 0; i < f->queries.padded; i += GRAIN) {
@@ -103,7 +108,7 @@ static void renew_max(query_state *f, token_block keys, bool diagonal)
 static void softmax(query_state *f, token_block keys, bool diagonal)
 {
     bool dropout = f->head->dropout > 0, bf16 = f->head->bf16;
-    v16 scale = v16_set1(score_scale(f->head));
+    v16 scale = v16_set1(softmax_scale(f->head));
 
     for (int64_t i = 0; i < f->queries.padded; i += GRAIN)
         v16_store(f->rescale + i, v16_load(f->max + i));
@@ -164,6 +169,8 @@ static void add_keys(query_state *f, token_block keys)
     };
 
     block_product_columns(&scores);
+    if (head->bias)
+        block_bias(head, f->s, f->queries, keys);
     block_mask(head, f->s, f->queries, keys, -INFINITY);
     if (head->dropout > 0)
         block_keep(head, f->queries, keys, f->keep);
@@ -180,10 +187,12 @@ static void finish(query_state *f, void *out, int64_t out_stride, float *lse)
         v16 sum = v16_load(f->sum + i);
         v16 log_sum = v16_add(v16_load(f->max + i), v16_log(sum));
 
+        v16m empty = v16_less(sum, v16_set1(FLT_MIN)); /* a sum has a term of 1, or none */
+
         /* v16_log knows positive numbers alone. */
         log_sum = v16_select(v16_less(v16_zero(), sum), log_sum, v16_set1(NAN));
-        v16_store_n(lse + begin + i, log_sum, t.count - i);
-        v16_store(f->rescale + i, v16_div(v16_set1(1), sum));
+        v16_store_n(lse + begin + i, v16_select(empty, v16_zero(), log_sum), t.count - i);
+        v16_store(f->rescale + i, v16_select(empty, v16_zero(), v16_div(v16_set1(1), sum)));
     }
     for (int64_t i = 0; i < t.count; i++) {
         v16 factor = v16_set1(f->rescale[i]);
@@ -218,17 +227,19 @@ WF_OUT_OF_LINE static void attend(const wf_attention_head *head, void *out, int6
         int64_t end = block_keys_end(head, t);
 
         for (; packed < end; packed += BLOCK)
-            pack_keys(&f, block_at(packed, head->seq));
+            pack_keys(&f, block_at(packed, head->keys));
         block_pack_columns(q, rows, head->dim, query_scale(head), f.qt);
         f.queries = t;
         ahead_to(&f.ahead, head, begin);
         f.keys_begin = block_keys_begin(head, t);
         for (int64_t i = 0; i < BLOCK; i++) {
-            f.max[i] = wf_attention_is_bounded(head) ? -FLT_MAX : -INFINITY;
+            f.max[i] = wf_attention_may_be_empty(head) ? -FLT_MAX : -INFINITY;
             f.sum[i] = 0;
         }
+        if (end == 0)
+            memset(f.out, 0, (size_t)(BLOCK * f.width) * sizeof *f.out);
         for (int64_t key = f.keys_begin; key < end; key += BLOCK)
-            add_keys(&f, block_at(key, head->seq));
+            add_keys(&f, block_at(key, head->keys));
         finish(&f, out, out_stride, lse);
     }
 }

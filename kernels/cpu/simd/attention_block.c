@@ -104,9 +104,60 @@ void block_mask(const wf_attention_head *head, float *s, token_block queries, to
 
         v16_store(row, v16_select(v16m_first(j % GRAIN), masked, v16_load(row)));
     }
-    for (int64_t j = keys.count; head->bidirectional && j < keys.padded; j++)
-        for (int64_t i = 0; i < queries.padded; i += GRAIN)
-            v16_store(s + j * BLOCK + i, masked);
+    for (int64_t j = 0; j < keys.padded; j++) {
+        bool behind = j >= keys.count;
+
+        if (behind ? head->bidirectional : head->mask && head->mask[keys.begin + j] == 0)
+            for (int64_t i = 0; i < queries.padded; i += GRAIN)
+                v16_store(s + j * BLOCK + i, masked);
+    }
     if (wf_attention_is_bounded(head))
         mask_before(head, s, queries, keys, value);
+}
+
+/* The keys of a block that the 16 queries from i on may see. */
+static int64_t seen_end(const wf_attention_head *head, token_block queries, token_block keys,
+                        int64_t i)
+{
+    bool cut = block_is_diagonal(head, queries, keys) && i + GRAIN < keys.padded;
+
+    return cut ? i + GRAIN : keys.padded;
+}
+
+/* Squares of 16 queries by 16 keys, turned over */
+void block_bias(const wf_attention_head *head, float *s, token_block queries, token_block keys)
+{
+    v16 scale = v16_set1(score_scale(head)), x[GRAIN];
+
+    for (int64_t i = 0; i < queries.padded; i += GRAIN)
+        for (int64_t j = 0; j < seen_end(head, queries, keys, i); j += GRAIN) {
+            const float *bias = head->bias + (queries.begin + i) * head->keys + keys.begin + j;
+
+            for (int64_t r = 0; r < GRAIN; r++)
+                x[r] = i + r < queries.count ? v16_load_n(bias + r * head->keys, keys.count - j)
+                                             : v16_zero();
+            v16_transpose(x);
+            for (int64_t c = 0; c < GRAIN; c++) {
+                float *at = s + (j + c) * BLOCK + i;
+
+                v16_store(at, v16_fma(v16_load(at), scale, x[c]));
+            }
+        }
+}
+
+void block_bias_grad(const wf_attention_head *head, const float *ds, token_block queries,
+                     token_block keys)
+{
+    v16 x[GRAIN];
+
+    for (int64_t i = 0; i < queries.padded; i += GRAIN)
+        for (int64_t j = 0; j < seen_end(head, queries, keys, i); j += GRAIN) {
+            float *dbias = head->dbias + (queries.begin + i) * head->keys + keys.begin + j;
+
+            for (int64_t c = 0; c < GRAIN; c++)
+                x[c] = v16_load(ds + (j + c) * BLOCK + i);
+            v16_transpose(x);
+            for (int64_t r = 0; r < GRAIN && i + r < queries.count; r++)
+                v16_store_n(dbias + r * head->keys, v16_add(x[r], v16_zero()), keys.count - j);
+        }
 }

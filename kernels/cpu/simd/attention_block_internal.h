@@ -29,6 +29,8 @@
 #define block_unpack          WF_ISA_NAME(wf_block_unpack)
 #define block_mask            WF_ISA_NAME(wf_block_mask)
 #define block_keep            WF_ISA_NAME(wf_block_keep)
+#define block_bias            WF_ISA_NAME(wf_block_bias)
+#define block_bias_grad       WF_ISA_NAME(wf_block_bias_grad)
 
 enum {
     BLOCK = 64, /* tokens; part of the numbers: it says when the running maximum is renewed */
@@ -117,7 +119,7 @@ static inline int64_t block_keys_begin(const wf_attention_head *head, token_bloc
 /* The keys that a block of queries sees are those before this one. */
 static inline int64_t block_keys_end(const wf_attention_head *head, token_block queries)
 {
-    return head->bidirectional ? head->seq : queries.begin + queries.count;
+    return head->bidirectional ? head->keys : queries.begin + queries.count;
 }
 
 /* Returns the factor of queries before their products, and of scores after them: bf16 numbers
@@ -130,6 +132,13 @@ static inline float query_scale(const wf_attention_head *head)
 static inline float score_scale(const wf_attention_head *head)
 {
     return head->bf16 ? head->scale : 1;
+}
+
+/* Returns the factor that scores lack when their exponentials are taken: where there is a bias,
+   block_bias has multiplied them. */
+static inline float softmax_scale(const wf_attention_head *head)
+{
+    return head->bias ? 1 : score_scale(head);
 }
 
 /* Up to 16 numbers of the caller's rows, from the one at index `at` on */
@@ -171,9 +180,9 @@ static inline size_t workspace_of(int64_t floats)
 }
 
 /* Floats of all blocks of a head, each with room for BLOCK tokens */
-static inline int64_t head_floats(int64_t seq, int64_t dim)
+static inline int64_t head_floats(int64_t keys, int64_t dim)
 {
-    return (seq + BLOCK - 1) / BLOCK * BLOCK * wf_attention_padded(dim);
+    return (keys + BLOCK - 1) / BLOCK * BLOCK * wf_attention_padded(dim);
 }
 
 /* While the block at `begin` is computed, the next one is prefetched. */
@@ -201,10 +210,15 @@ void block_unpack(const float *src, token_block t, int64_t dim, float scale, voi
                   int64_t stride, bool bf16);
 
 /* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the
-   head is causal, and in the padding behind the last key where it is not; and before the first
-   key that the query sees */
+   head is causal, and in the padding behind the last key where it is not; before the first key
+   that the query sees; and of keys that the mask takes */
 void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
                 float value);
+/* s[j][i] = fma(s[j][i], score_scale, bias[i][j]), but for what the causal mask leaves out */
+void block_bias(const wf_attention_head *head, float *s, token_block queries, token_block keys);
+/* dbias[i][j] = ds[j][i], every zero +0, but for what the causal mask leaves out */
+void block_bias_grad(const wf_attention_head *head, const float *ds, token_block queries,
+                     token_block keys);
 /* keep[j][i] = 1 / (1 - p) where dropout keeps the probability of key j for query i, else 0 */
 void block_keep(const wf_attention_head *head, token_block queries, token_block keys,
                 float *keep);

@@ -1,10 +1,10 @@
 /*
  * kernels/cpu/simd/attention_dropout.c - which probabilities attention dropout keeps.
  *
- * The probability of key j for query i belongs to word w = i * seq + j, which is
+ * The probability of key j for query i belongs to word w = i * keys + j, which is
  * philox({w / 4 mod 2^32, c1, c2, c3}, key)[w % 4] (core/numerics/random.h); it is kept where
  * word >= floor(p * 2^32). Sixteen queries go side by side, and a call of Philox gives each of
- * them four keys. Where seq is no multiple of 4 the queries differ in which of a call's words
+ * them four keys. Where keys is no multiple of 4 the queries differ in which of a call's words
  * is for their first key, their phase.
  */
 #include "kernels/cpu/simd/attention_block_internal.h"
@@ -22,7 +22,7 @@ static void keep_queries(const wf_attention_head *head, int64_t query, token_blo
     v16m is_odd, is_late;
 
     for (int l = 0; l < GRAIN; l++) {
-        uint64_t w = (uint64_t)(query + l) * (uint64_t)head->seq + (uint64_t)keys.begin;
+        uint64_t w = (uint64_t)(query + l) * (uint64_t)head->keys + (uint64_t)keys.begin;
 
         block[l] = (uint32_t)(w / 4);
         odd[l] = (uint32_t)(w & 1);

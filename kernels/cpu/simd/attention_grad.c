@@ -16,7 +16,8 @@
  * attention.c has it; factors are keep * p and scale * ds, rounded to bf16, and neither q nor
  * dq is scaled. Denormals are zeros.
  *
- * Keys before from[i] are left out, or have p = +0, as in attention.c.
+ * Keys before from[i] are left out, or have p = +0, as in attention.c. The gradient of a bias
+ * is ds.
  *
  * Queries are the outer loop. Keys and values are packed once for the head; dk and dv stay
  * packed with the caller.
@@ -24,6 +25,7 @@
 #include "kernels/cpu/simd/attention_block_internal.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/denormals_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
@@ -47,7 +49,7 @@ enum { HEAD_BLOCKS = 3, QUERY_BLOCKS = 5, SCORE_BLOCKS = 3 };
 
 static grad_state carve(const wf_attention_head *head, void *workspace)
 {
-    int64_t width = wf_attention_padded(head->dim), all = head_floats(head->seq, head->dim);
+    int64_t width = wf_attention_padded(head->dim), all = head_floats(head->keys, head->dim);
     float *at = align_line(workspace);
     grad_state f = {.head = head, .width = width};
     float **const whole[HEAD_BLOCKS] = {&f.k, &f.kt, &f.vt};
@@ -65,9 +67,9 @@ static grad_state carve(const wf_attention_head *head, void *workspace)
     return f;
 }
 
-size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t seq, int64_t dim)
+size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t keys, int64_t dim)
 {
-    int64_t all = head_floats(seq, dim), packed = BLOCK * wf_attention_padded(dim);
+    int64_t all = head_floats(keys, dim), packed = BLOCK * wf_attention_padded(dim);
 
     return workspace_of(HEAD_BLOCKS * all + QUERY_BLOCKS * packed +
                         SCORE_BLOCKS * BLOCK * BLOCK + 2 * BLOCK);
@@ -111,11 +113,12 @@ static void load_queries(grad_state *f, token_rows out, const float *lse, token_
     }
 }
 
-/* In place: from scores to keep * p, and from the gradient of keep * p to that of scores. */
+/* In place: from scores to keep * p, and from the gradient of keep * p to that of scores. Where
+   a bias's gradient is wanted, `keep` has ds afterwards, neither scaled nor rounded. */
 static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
 {
-    bool dropout = f->head->dropout > 0, bf16 = f->head->bf16;
-    v16 scale = v16_set1(score_scale(f->head));
+    bool dropout = f->head->dropout > 0, bf16 = f->head->bf16, biased = f->head->dbias;
+    v16 scale = v16_set1(score_scale(f->head)), s_scale = v16_set1(softmax_scale(f->head));
 
     for (int64_t i = 0; i < f->queries.padded; i += GRAIN) {
         int64_t end = diagonal && i + GRAIN < keys.padded ? i + GRAIN : keys.padded;
@@ -123,7 +126,7 @@ static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
 
         for (int64_t j = 0; j < end; j++) {
             int64_t at = j * BLOCK + i;
-            v16 p = v16_exp_or_zero(v16_fma(v16_load(f->s + at), scale, less)), kept = p;
+            v16 p = v16_exp_or_zero(v16_fma(v16_load(f->s + at), s_scale, less)), kept = p;
             v16 g = v16_load(f->ds + at), ds;
 
             if (dropout) {
@@ -133,6 +136,8 @@ static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
                 g = v16_mul(keep, g);
             }
             ds = v16_mul(p, v16_sub(g, delta));
+            if (biased)
+                v16_store(f->keep + at, ds);
             v16_store(f->s + at, bf16 ? v16_round_bf16(kept) : kept);
             v16_store(f->ds + at, bf16 ? v16_round_bf16(v16_mul(scale, ds)) : ds);
         }
@@ -162,11 +167,15 @@ static void make_scores(grad_state *f, token_block keys, bool diagonal)
     scores.b = f->dout_t;
     scores.c = f->ds;
     block_product_columns(&scores);
+    if (f->head->bias)
+        block_bias(f->head, f->s, f->queries, keys);
     block_mask(f->head, f->s, f->queries, keys, -INFINITY);
     block_mask(f->head, f->ds, f->queries, keys, 0);
     if (f->head->dropout > 0)
         block_keep(f->head, f->queries, keys, f->keep);
     softmax_grad(f, keys, diagonal);
+    if (f->head->dbias)
+        block_bias_grad(f->head, f->keep, f->queries, keys);
 }
 
 /* Add the block's share to dq, dk and dv. */
@@ -210,6 +219,8 @@ WF_OUT_OF_LINE static void gradients(grad_state f, token_rows out, const float *
     const wf_attention_head *head = f.head;
     int64_t packed = 0;
 
+    if (head->dbias) /* blocks that no query sees are not touched */
+        memset(head->dbias, 0, (size_t)(head->seq * head->keys) * sizeof *head->dbias);
     for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
         int64_t end;
 
@@ -217,11 +228,13 @@ WF_OUT_OF_LINE static void gradients(grad_state f, token_rows out, const float *
         end = block_keys_end(head, f.queries);
         ahead_to(&f.ahead, head, begin);
         for (; packed < end; packed += BLOCK)
-            load_keys(&f, block_at(packed, head->seq));
+            load_keys(&f, block_at(packed, head->keys));
         load_queries(&f, out, lse, dout);
         f.keys_begin = block_keys_begin(head, f.queries);
+        if (end == 0)
+            memset(f.dq, 0, (size_t)(BLOCK * f.width) * sizeof *f.dq);
         for (int64_t key = f.keys_begin; key < end; key += BLOCK) {
-            token_block keys = block_at(key, head->seq);
+            token_block keys = block_at(key, head->keys);
             bool diagonal = block_is_diagonal(head, f.queries, keys);
 
             make_scores(&f, keys, diagonal);
@@ -247,12 +260,12 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *o
     wf_denormals_end(mode);
 }
 
-void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t keys, int64_t dim, void *to,
                                       int64_t stride, bool bf16)
 {
     int64_t width = wf_attention_padded(dim);
 
-    for (int64_t t = 0; t < seq; t++)
+    for (int64_t t = 0; t < keys; t++)
         for (int64_t d = 0; d < dim; d += GRAIN)
             store_numbers(to, bf16, t * stride + d,
                           packed ? v16_load(packed + t * width + d) : v16_zero(), dim - d);

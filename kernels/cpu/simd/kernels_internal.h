@@ -64,19 +64,20 @@ void WF_ISA_NAME(wf_fill_truncated)(float *dst, int64_t n, const wf_random_run *
                                     const struct wf_truncated *truncated);
 float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n);
 float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n);
+float WF_ISA_NAME(wf_row_sum)(const float *x, int64_t n);
 void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int64_t n);
-size_t WF_ISA_NAME(wf_attention_workspace)(int64_t seq, int64_t dim);
+size_t WF_ISA_NAME(wf_attention_workspace)(int64_t keys, int64_t dim);
 void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, void *out, int64_t out_stride,
                                float *lse, void *workspace);
 size_t WF_ISA_NAME(wf_attention_row_workspace)(int64_t heads, int64_t dim);
 void WF_ISA_NAME(wf_attention_row)(const wf_attention_head *head, int64_t heads, void *out,
                                    void *workspace);
-size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t seq, int64_t dim);
+size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t keys, int64_t dim);
 void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *out,
                                     int64_t out_stride, const float *lse, const void *dout,
                                     int64_t dout_stride, void *dq, int64_t dq_stride, float *dk,
                                     float *dv, void *workspace);
-void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t keys, int64_t dim, void *to,
                                       int64_t stride, bool bf16);
 void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                            const wf_adamw_constants *c);

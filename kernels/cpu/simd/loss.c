@@ -35,6 +35,16 @@ float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n)
     return v16_sum(sum);
 }
 
+/* Sum of x in 16 lanes: one chunk. */
+float WF_ISA_NAME(wf_row_sum)(const float *x, int64_t n)
+{
+    v16 sum = v16_zero();
+
+    for (int64_t i = 0; i < n; i += V16)
+        sum = v16_add(sum, v16_load_n(x + i, n - i));
+    return v16_sum(sum);
+}
+
 /* y = exp(x - max) * s */
 void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int64_t n)
 {

@@ -41,6 +41,7 @@ const wf_simd WF_ISA_NAME(wf_simd) = {
     .fill_truncated = WF_ISA_NAME(wf_fill_truncated),
     .row_max = WF_ISA_NAME(wf_row_max),
     .sum_exp = WF_ISA_NAME(wf_sum_exp),
+    .row_sum = WF_ISA_NAME(wf_row_sum),
     .exp_scale = WF_ISA_NAME(wf_exp_scale),
     .attention_workspace = WF_ISA_NAME(wf_attention_workspace),
     .attention = WF_ISA_NAME(wf_attention),

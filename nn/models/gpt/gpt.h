@@ -8,7 +8,8 @@
  *
  * Paths: embed, position (learned ones), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm,
  * out}, norm2, mlp}, norm, head, loss; mlp is {up, down}, or with a gate {gate_up.{gate,up},
- * down}; a mixture has in its place moe.{router, gate, up, down, shared}.
+ * down}; a mixture has in its place moe.{router, gate, up, down, shared,
+ * shared_gate}.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
@@ -75,6 +76,10 @@ typedef struct wf_nn_gpt_config {
     wf_nn_router_kind router;
     bool router_normalised; /* weights are scores divided by the sum of the chosen ones */
     double router_factor;   /* multiplies weights; 0: 1 */
+    bool shared_gate;       /* the shared expert has a gate, a number a token */
+    /* balance of experts (nn/layers/moe.h): a bias that chooses with scores and its step,
+       weights of losses; 0: without */
+    double bias_step, sequence_weight, z_weight;
     /* factors of the embedding, and of branches that join the residual stream; 0: 1; the first
        may be WF_NN_SQRT_WIDTH */
     double embedding_scale, residual_scale;

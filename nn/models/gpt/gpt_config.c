@@ -120,7 +120,9 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.embedding_scale = 1;
     if (!c.experts)
         c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX,
-        c.router_normalised = false;
+        c.router_normalised = false, c.bias_step = c.sequence_weight = c.z_weight = 0;
+    if (!c.experts || !c.shared_ffn)
+        c.shared_gate = false;
     if (c.experts && !c.expert_ffn)
         c.expert_ffn = c.ffn;
     if (c.router == WF_NN_SOFTMAX_CHOSEN)
@@ -191,8 +193,8 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->out_bias == b->out_bias && a->mlp_bias == b->mlp_bias &&
            a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
            a->order == b->order && a->tied == b->tied && !a->experts == !b->experts &&
-           !a->shared_ffn == !b->shared_ffn && a->router == b->router &&
-           a->router_normalised == b->router_normalised;
+           !a->shared_ffn == !b->shared_ffn && a->shared_gate == b->shared_gate &&
+           a->router == b->router && a->router_normalised == b->router_normalised;
 }
 
 const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
@@ -224,6 +226,8 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"weights of experts (.router, .router_normalised, .router_factor)",
          a.router == b.router && a.router_normalised == b.router_normalised &&
              a.router_factor == b.router_factor},
+        {"gate of the shared expert (.shared_gate)", a.shared_gate == b.shared_gate},
+        {"bias that balances experts (.bias_step)", !(a.bias_step > 0) == !(b.bias_step > 0)},
         {"vocabulary", a.vocabulary == b.vocabulary},
         {"number of positions", a.positions == b.positions},
         {"number of layers, of heads or width",

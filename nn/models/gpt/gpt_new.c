@@ -162,11 +162,15 @@ static wf_nn_moe *make_moe(wf_context *ctx, const wf_nn_gpt_config *c)
                                   .experts = c->experts,
                                   .hidden = c->expert_ffn,
                                   .shared = c->shared_ffn,
+                                  .shared_gate = c->shared_gate,
                                   .route = {.k = c->top_k,
                                             .sigmoid = c->router == WF_NN_SIGMOID,
                                             .after = c->router == WF_NN_SOFTMAX_CHOSEN,
                                             .normalise = c->router_normalised,
-                                            .factor = (float)c->router_factor},
+                                            .factor = (float)c->router_factor,
+                                            .sequence_weight = (float)c->sequence_weight,
+                                            .z_weight = (float)c->z_weight},
+                                  .bias_step = (float)c->bias_step,
                                   .deviation = deviation,
                                   .out_deviation = residual_deviation(c)});
 }

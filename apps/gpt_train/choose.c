@@ -1,0 +1,69 @@
+/* apps/gpt_train/choose.c - chooses a run's device, threads and sums where no flag does; see
+   job.h. */
+#include "apps/gpt_train/job.h"
+#include "parallel/device.h"
+#include <sched.h>
+#include <string.h>
+
+/* Shares the host's cores out evenly among its ranks; a rank has at least one thread. A process
+   that is bound to some of them shares out those. */
+static wf_status choose_threads(app_options *o, const wf_launcher *launcher, wf_error *error)
+{
+    int64_t ranks = app_options_ranks(o) / launcher->processes;
+    int64_t local = launcher->local ? launcher->local : launcher->processes;
+    wf_topology machine;
+    cpu_set_t set;
+
+    if (o->threads_per_rank)
+        return WF_OK;
+    if (wf_topology_read(NULL, &machine, error) != WF_OK)
+        return error->code;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < machine.threads &&
+        local > 1) {
+        machine.cores = CPU_COUNT(&set);
+        local = 1;
+    }
+    o->threads_per_rank = machine.cores > ranks * local ? machine.cores / (ranks * local) : 1;
+    return WF_OK;
+}
+
+static wf_status choose_device(app_options *o, wf_error *error)
+{
+    const char *device;
+    wf_error why = {WF_OK, ""};
+
+    if (o->tf32 && strcmp(o->device, "cuda") != 0)
+        return wf_error_set(error, WF_EINVAL, "--tf32 is for GPUs; use --device cuda with it");
+    if (o->cuda_graph && strcmp(o->device, "cuda") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--cuda-graph on is for GPUs; use --device cuda with it");
+    device = wf_par_device_choose(o->device, o->plan, &why, error);
+    if (!device)
+        return error->code;
+    if (why.code != WF_OK && o->given[APP_OPTION_device] && wf_launcher_detected().process <= 0)
+        fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
+    snprintf(o->device, sizeof o->device, "%s", device);
+    return WF_OK;
+}
+
+/* Sets --accumulate and --micro-batch-size; a line for each on `out`, where it is not NULL. */
+static void choose_sums(app_job *job, FILE *out)
+{
+    app_options *o = job->options;
+    wf_plan_request *r = app_job_request(job);
+
+    wf_plan_choose_sums(r, out);
+    o->micro_batch_size = r->micro_batch_size;
+    snprintf(o->accumulate, sizeof o->accumulate, "%s", r->accumulate);
+}
+
+wf_status app_job_choose(app_job *job, const wf_launcher *launcher, bool say, wf_error *error)
+{
+    app_options *o = job->options;
+
+    if (choose_device(o, error) != WF_OK || choose_threads(o, launcher, error) != WF_OK)
+        return error->code;
+    if (!o->plan) /* a plan has its own choice for each strategy */
+        choose_sums(job, say ? stdout : NULL);
+    return WF_OK;
+}

@@ -1,0 +1,69 @@
+/* apps/gpt_train/job.h - the flags as the library's job: model, mesh, training and hooks; the
+   same for a run, and for its plan. */
+#ifndef WF_APPS_TRAIN_JOB_H
+#define WF_APPS_TRAIN_JOB_H
+
+#include "apps/gpt_train/exam.h"
+#include "apps/gpt_train/sample_text.h"
+#include "apps/options/options.h"
+#include "nn/dataset/dataset.h"
+#include "parallel/plan/request.h"
+#include "parallel/program/process.h"
+#include "parallel/simulate/paced.h"
+#include <weft/weft.h>
+
+/* A job of the flags, and what is opened for it; only read by ranks. */
+typedef struct app_job {
+    app_options *options;
+    wf_dataset *data;         /* NULL without steps, and in plans */
+    app_sample_prompt prompt; /* a sample's beginning */
+    app_exam exam;            /* questions of --eval-requests */
+    wf_replay *replay;        /* digests of the run whose steps are made again; NULL: none */
+    wf_flip flip;             /* step 0: no bit is flipped */
+    wf_sim_paced paced;       /* the machine of --paced */
+    /* The job in words, as planners see it, and what it points to. */
+    wf_plan_request request;
+    wf_plan_job made;
+    wf_par_pipeline_options pipeline;
+    wf_sim_model sizes;
+    char name[64], facts[512];
+} app_job;
+
+/* Describes the job by its options, which may have changed since; returns job->request. */
+wf_plan_request *app_job_request(app_job *job);
+
+/* Describes a run of the job in this process; data and the like are open, or the run is to
+   fail. Errors: WF_EINVAL, those of wf_sim_machine_read */
+wf_status app_job_process(app_job *job, wf_process *process, wf_error *error);
+
+/* Sets the options of mesh and micro-batches to those of a job. */
+void app_job_take_mesh(app_options *options, const wf_par_job *job);
+
+/* Sets --device, --threads-per-rank, --accumulate and --micro-batch-size where the run chooses
+   them; prints lines about that where `say`. Errors: WF_EINVAL, those of wf_topology_read */
+wf_status app_job_choose(app_job *job, const wf_launcher *launcher, bool say, wf_error *error);
+
+/* Opens data, prompt and evaluation tasks, and what drills read. Owner: the caller,
+   app_job_close, also after errors. Errors: those of wf_dataset_open, wf_tok_open, .. */
+wf_status app_job_open(app_job *job, wf_error *error);
+void app_job_close(app_job *job);
+
+/* Opens what --data and --val-data name; NULL without steps. Errors: those of wf_dataset_open,
+   wf_dataset_check_counts */
+wf_status app_data_open(const app_options *options, wf_dataset **data, wf_error *error);
+
+/* Returns how many batches an evaluation has; 0: there is none. */
+int64_t app_data_evaluations(const app_options *options, const wf_dataset *data);
+
+/* Returns true where nothing is moved, as in a plan: of several processes, one makes it. */
+bool app_job_moves_nothing(const app_options *options);
+
+/* ---- hooks.c ---- */
+
+extern const wf_run_hooks app_run_hooks;
+
+/* Hooks of the job, with it as their argument: in a plan they take what saving, evaluation
+   tasks and a sample take. */
+wf_par_hook app_hook_begin, app_hook_after, app_hook_end;
+
+#endif

@@ -1,0 +1,138 @@
+/*
+ * kernels/route_balance.c - what balances the experts of a router (kernels/moe.h), from the
+ * choices of whole sequences:
+ *
+ *     route_load      for each sequence and expert, how many more of its tokens chose the
+ *                     expert than the mean: the gradient of a bias that is stepped by its sign
+ *     route_balance   dlogits of the loss of balance of each sequence, and of the z-loss
+ *
+ * The CPU's kernels are in kernels/cpu/route_balance.c.
+ */
+#include "kernels/route_balance_internal.h"
+#include "core/numerics/math.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+wf_load_sizes wf_load_sizes_of(const wf_call *call)
+{
+    const wf_tensor *index = call->in[1];
+    int last = index->ndim - 1;
+    wf_load_sizes s = {.sequences = last > 0 ? index->local[0] : 1,
+                       .k = index->local[last],
+                       .experts = call->in[0]->local[last],
+                       .first = true};
+    int64_t whole = s.k, divisor;
+
+    s.tokens = wf_extent(index, 1, last);
+    for (int d = 1; d < last; d++) {
+        whole *= index->dim[d].size;
+        s.first = s.first && index->start[d] == 0 && index->local[d] > 0; /* one rank */
+    }
+    divisor = common_divisor(s.experts, whole);
+    s.one = s.experts / divisor;
+    s.mean = whole / divisor;
+    return s;
+}
+
+wf_status wf_route_choices_check(const wf_call *call, double (*at)(const void *data, int64_t e))
+{
+    const wf_load_sizes s = wf_load_sizes_of(call);
+
+    if (call->in[0]->ndim < 2 || s.k < 1 || s.k > s.experts)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "%s: %" PRId64 " of %" PRId64 " experts in rows of %d dims: give it the "
+                       "logits and indices of wf_route, [sequences, .., experts]",
+                       call->op->name, s.k, s.experts, call->in[0]->ndim);
+    for (int64_t i = 0; i < s.sequences * s.tokens * s.k; i++) {
+        double e = at(call->in[1]->data, i);
+
+        if (!(e >= 0 && e < (double)s.experts && e == (double)(int64_t)e))
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "%s: index %g of row %" PRId64 ", of %" PRId64
+                           " experts: give it those of wf_route",
+                           call->op->name, e, i / s.k, s.experts);
+    }
+    return WF_OK;
+}
+
+static double as_double(const void *data, int64_t e)
+{
+    return ((const double *)data)[e];
+}
+
+#include "kernels/row_exponentials_internal.h"
+
+#define T            double
+#define BALANCE_LOOP static
+#include "kernels/route_balance_rows_internal.h"
+#undef BALANCE_LOOP
+#undef T
+
+static wf_status load_reference(const wf_call *call, void *workspace)
+{
+    const wf_load_sizes s = wf_load_sizes_of(call);
+
+    (void)workspace;
+    if (wf_route_choices_check(call, as_double) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int64_t b = 0; b < s.sequences; b++)
+        load_row(&s, (const double *)call->in[1]->data + b * s.tokens * s.k,
+                 (double *)call->out[0]->data + b * s.experts);
+    return WF_OK;
+}
+
+static size_t balance_workspace(const wf_call *call)
+{
+    return (size_t)call->in[0]->local[call->in[0]->ndim - 1] * 2 * sizeof(double);
+}
+
+static wf_status balance_reference(const wf_call *call, void *workspace)
+{
+    const wf_load_sizes s = wf_load_sizes_of(call);
+    double *dscore = workspace;
+
+    if (wf_route_choices_check(call, as_double) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int64_t b = 0; b < s.sequences; b++) {
+        balance_dscore(call->attr, &s, (const double *)call->in[1]->data + b * s.tokens * s.k,
+                       dscore);
+        for (int64_t t = b * s.tokens; t < (b + 1) * s.tokens; t++)
+            balance_row(call->attr, NULL, &s, (const double *)call->in[0]->data + t * s.experts,
+                        dscore, dscore + s.experts,
+                        (double *)call->out[0]->data + t * s.experts);
+    }
+    return WF_OK;
+}
+
+static wf_status balance_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_tensor *x = call->in[0];
+    const wf_balance *o = call->attr;
+
+    (void)out;
+    if (!o || !(o->sequence >= 0) || !(o->z >= 0) || !(o->sequences >= 1))
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "route_balance: weights of losses of balance are 0 or above, and of a "
+                       "step's sequences there is at least 1");
+    *ndim = x->ndim;
+    memcpy(dims, x->dim, (size_t)x->ndim * sizeof *dims);
+    return WF_OK;
+}
+
+const wf_op wf_op_route_load = {WF_OP_ROW(route_load), .keep_fp32 = 1,
+                                .reference = {.run = load_reference}};
+const wf_op wf_op_route_balance = {
+    WF_OP_ROW(route_balance), .keep_fp32 = 1, .shape = balance_shape,
+    .reference = {.run = balance_reference, .workspace = balance_workspace}};

@@ -1,0 +1,76 @@
+/*
+ * kernels/route_balance_rows_internal.h - the arithmetic of route_load and route_balance,
+ * written once for the reference in double and the CPU: T is the type of numbers, BALANCE_LOOP
+ * how functions are declared. The includer has row_softmax and row_sigmoid, as for
+ * router_rows_internal.h.
+ */
+
+/* Counts a sequence's choices: whole numbers, exact in floats up to 2^24. */
+BALANCE_LOOP void load_row(const wf_load_sizes *s, const T *index, T *load)
+{
+    for (int64_t e = 0; e < s->experts; e++)
+        load[e] = s->first ? (T)-s->mean : 0;
+    for (int64_t i = 0; i < s->tokens * s->k; i++)
+        load[(int64_t)index[i]] += (T)s->one;
+    for (int64_t e = 0; e < s->experts; e++)
+        load[e] += 0; /* -0 becomes +0 */
+}
+
+/*
+ * A sequence's loss of balance is the sum over experts of f P, f = experts / (k tokens) times
+ * the tokens that chose the expert, P the mean of its share of a token's scores. Of a mean over
+ * sequences, its gradient by the score of a token is weight f / (tokens sequences).
+ */
+BALANCE_LOOP void balance_dscore(const wf_balance *o, const wf_load_sizes *s, const T *index,
+                                 T *dscore)
+{
+    const double tokens = (double)s->tokens;
+    const T each =
+        (T)(o->sequence * (double)s->experts / ((double)s->k * tokens * tokens * o->sequences));
+
+    for (int64_t e = 0; e < s->experts; e++)
+        dscore[e] = 0;
+    for (int64_t i = 0; i < s->tokens * s->k; i++)
+        dscore[(int64_t)index[i]] += 1;
+    for (int64_t e = 0; e < s->experts; e++)
+        dscore[e] *= each;
+}
+
+/*
+ * dlogits of a token. With such gradients c and shares p of a softmax, dlogit = p (c - sum of p
+ * c); of sigmoids s with the sum S, p = s / S and dlogit = p (1 - s) (c - sum of p c). The
+ * z-loss, the mean of z^2 over tokens with z the logarithm of the sum of exp(logit), adds 2 z p
+ * of the softmax. Scratch has n numbers.
+ */
+BALANCE_LOOP void balance_row(const wf_balance *o, const void *with, const wf_load_sizes *s,
+                              const T *logits, const T *dscore, T *scratch, T *dlogits)
+{
+    const int64_t n = s->experts;
+    T dot = 0, sum = 0, max = logits[0];
+    double z = 0;
+
+    if (o->sigmoid)
+        row_sigmoid(with, logits, scratch, n);
+    else
+        row_softmax(with, logits, scratch, n);
+    for (int64_t e = 0; e < n; e++)
+        sum += scratch[e];
+    sum = o->sigmoid ? sum : 1;
+    for (int64_t e = 0; e < n; e++)
+        dot += scratch[e] / sum * dscore[e];
+    for (int64_t e = 0; e < n; e++)
+        dlogits[e] = scratch[e] / sum * (o->sigmoid ? 1 - scratch[e] : 1) * (dscore[e] - dot);
+    if (o->z > 0) {
+        for (int64_t e = 1; e < n; e++)
+            max = logits[e] > max ? logits[e] : max;
+        for (int64_t e = 0; e < n; e++)
+            z += wf_expd((double)(logits[e] - max));
+        z = (double)max + wf_logd(z);
+        if (o->sigmoid)
+            row_softmax(with, logits, scratch, n);
+        for (int64_t e = 0; e < n; e++)
+            dlogits[e] += (T)(2 * o->z * z / ((double)s->tokens * o->sequences)) * scratch[e];
+    }
+    for (int64_t e = 0; e < n; e++)
+        dlogits[e] += 0; /* -0 becomes +0 */
+}

@@ -1,0 +1,202 @@
+/*
+ * parallel/run_axes.c - the axes of a run's mesh: those of pp, dp, ep and tp, and which of them
+ * split the batch, shard what is stored, or split experts.
+ */
+#include "parallel/parallel_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Takes the ranks that split experts out of those that shard, or hold copies where none do. */
+static wf_status split_off_ep(const wf_par_options *o, int part, int *replicate, int *shard,
+                              wf_error *error)
+{
+    int *from = *shard > 1 ? shard : replicate;
+
+    if (*from % part)
+        return wf_error_set(error, WF_EINVAL,
+                            ".ep %d with .tp %d splits experts over %d data-parallel ranks, "
+                            "which do not divide "
+                            "%s%d: use .tp times a number that does",
+                            o->ep, o->tp ? o->tp : 1, part,
+                            from == shard && *replicate > 1 ? "groups of " : ".dp ", *from);
+    *from /= part;
+    return WF_OK;
+}
+
+/* The axes of pp, dp, ep and tp. */
+static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
+{
+    int replicate, shard, n = 0, tp = o->tp ? o->tp : 1, part = o->ep ? o->ep / tp : 1;
+
+    if (wf_par_axes(o, &replicate, &shard, error) != WF_OK)
+        return 0;
+    if (o->ep < 0 || (o->ep && o->ep % tp)) {
+        wf_error_set(
+            error, WF_EINVAL,
+            ".ep %d with .tp %d: the tokens of a sequence meet on its .tp ranks, which "
+            "all split experts (there is no tensor parallelism inside of an expert): "
+            "use .tp times a number that divides .dp",
+            o->ep, tp);
+        return 0;
+    }
+    if (part > 1 && split_off_ep(o, part, &replicate, &shard, error) != WF_OK)
+        return 0;
+    axes[n++] = (wf_axis){"pp", o->pp ? o->pp : 1};
+    axes[n++] = (wf_axis){"replicate", replicate};
+    axes[n++] = (wf_axis){"shard", shard};
+    if (part > 1)
+        axes[n++] = (wf_axis){"ep", part};
+    axes[n++] = (wf_axis){"tp", tp};
+    return n;
+}
+
+int wf_par_mesh_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
+{
+    int n = 0;
+
+    if (!o->axes)
+        return usual_axes(o, axes, error);
+    for (; o->axes[n].name && n < WF_MAX_AXES; n++)
+        axes[n] = o->axes[n];
+    if (n && !o->axes[n].name)
+        return n;
+    wf_error_set(error, WF_EINVAL, "a mesh has 1 to %d axes", WF_MAX_AXES);
+    return 0;
+}
+
+static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
+{
+    int axis = wf_mesh_axis(par->mesh, name);
+
+    if (axis < 0)
+        return wf_error_set(error, WF_EINVAL, "dp_axes names %s, which is no axis of the mesh",
+                            name);
+    if (par->n_dp > 0 && axis <= par->dp_axis[par->n_dp - 1])
+        return wf_error_set(
+            error, WF_EINVAL,
+            "dp_axes names %s behind an axis that is not outside of it: name them "
+            "in the order of the mesh, each once",
+            name);
+    par->dp_axis[par->n_dp++] = axis;
+    return WF_OK;
+}
+
+/* The axis ep, where it is one that splits the batch, is the innermost of these: a micro-step's
+   sequences that meet at experts have numbers side by side. */
+static wf_status find_ep_axis(wf_par *par, wf_error *error)
+{
+    int axis = wf_mesh_axis(par->mesh, "ep");
+
+    par->ep_axis = wf_par_is_dp(par, axis) && wf_mesh_size(par->mesh, axis) > 1 ? axis : -1;
+    if (par->ep_axis >= 0 && par->dp_axis[par->n_dp - 1] != axis)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "axis ep splits experts and the batch, and axis %s splits the batch "
+            "inside of it: list ep behind the other axes of dp_axes",
+            wf_mesh_axis_name(par->mesh, par->dp_axis[par->n_dp - 1]));
+    return WF_OK;
+}
+
+wf_status wf_par_find_axes(wf_par *par, wf_error *error)
+{
+    static const char *const usual[] = {"replicate", "shard", "ep"};
+    const char *at = par->options.dp_axes;
+    char name[WF_AXIS_NAME];
+    wf_status status = WF_OK;
+
+    if (!at && wf_mesh_axis(par->mesh, "dp") >= 0)
+        at = "dp";
+    for (int i = 0; !at && i < (par->options.axes ? 2 : 3) && status == WF_OK; i++)
+        if (wf_mesh_axis(par->mesh, usual[i]) >= 0)
+            status = add_dp_axis(par, usual[i], error);
+    while (at && *at && status == WF_OK) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "/"), at);
+        status = add_dp_axis(par, name, error);
+        at += strcspn(at, "/");
+        at += *at == '/';
+    }
+    return status == WF_OK ? find_ep_axis(par, error) : status;
+}
+
+unsigned wf_par_sharding_axes(const wf_par *par, int axis)
+{
+    bool around_ep = par->ep_axis >= 0 && par->n_dp > 1 && axis == par->dp_axis[par->n_dp - 2];
+
+    return axis < 0 ? 0 : 1u << axis | (around_ep ? 1u << par->ep_axis : 0);
+}
+
+void wf_par_cut_finely(wf_par *par)
+{
+    for (int i = 0; i < par->n_dp; i++)
+        if (par->options.axes || par->policy.axes >> par->dp_axis[i] & 1)
+            wf_mesh_cut_finely(par->mesh, par->dp_axis[i]);
+}
+
+/* Returns whether a list of names, with / in between, has one. */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t n = strlen(name), length;
+
+    for (; *list; list += length + (list[length] == '/')) {
+        length = strcspn(list, "/");
+        if (length == n && strncmp(list, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool wf_par_splits_batch(const wf_par_options *o, const char *name)
+{
+    const wf_axis *a = o->axes;
+
+    if (o->dp_axes)
+        return is_listed(o->dp_axes, name);
+    while (a && a->name && strcmp(a->name, "dp") != 0)
+        a++;
+    return is_listed(a && a->name ? "dp"
+                     : o->axes    ? "replicate/shard"
+                                  : "replicate/shard/ep",
+                     name);
+}
+
+int64_t wf_par_ranks(const wf_par_options *o)
+{
+    int64_t ranks = 1;
+
+    for (const wf_axis *a = o->axes; a && a->name; a++)
+        ranks *= a->size;
+    return o->axes ? ranks
+                   : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
+}
+
+int wf_par_innermost(const wf_par *par)
+{
+    int k = par->n_dp - 1;
+
+    k -= k > 0 && par->dp_axis[k] == par->ep_axis;
+    return k < 0 ? -1 : par->dp_axis[k];
+}
+
+int wf_par_dp(const wf_par *par)
+{
+    return (int)wf_par_ranks_along(par, wf_par_dp_axes(par));
+}
+
+int wf_par_dp_rank(const wf_par *par)
+{
+    int rank = 0;
+
+    for (int i = 0; i < par->n_dp; i++)
+        rank = rank * wf_mesh_size(par->mesh, par->dp_axis[i]) +
+               wf_mesh_coordinate(par->mesh, par->dp_axis[i]);
+    return rank;
+}
+
+const wf_layout *wf_par_batch_layout(const wf_par *par)
+{
+    const wf_layout *layout = NULL;
+
+    for (int i = 0; i < par->n_dp; i++)
+        layout = wf_layout_split(par->mesh, layout, 0, par->dp_axis[i]);
+    return layout;
+}

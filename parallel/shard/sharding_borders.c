@@ -1,0 +1,112 @@
+/* parallel/shard/sharding_borders.c - the borders of styles: tensors at the points of modules,
+   brought to the layouts that plans ask for. */
+#include "parallel/shard/sharding_plan_internal.h"
+#include <string.h>
+
+/* The axis that splits experts beside the style's, where this border moves tensors on it; -1:
+   there is none, or it does not. */
+static int ep_axis_of(const wf_par_place *p, const wf_par_border *b)
+{
+    bool moves = b->state == WF_PAR_DISPATCH || b->state == WF_PAR_RESIDUAL;
+
+    return p->style->experts && moves ? p->par->ep_axis : -1;
+}
+
+/* The axes of more than one rank on which a border moves tensors, a bit each. */
+static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
+{
+    int ep = ep_axis_of(p, b);
+    unsigned own = wf_mesh_size(p->par->mesh, p->axis) > 1 ? 1u << p->axis : 0;
+
+    return b->state == WF_PAR_DISPATCH && ep < 0 ? 0 : own | (ep >= 0 ? 1u << ep : 0);
+}
+
+/* Behind a sum over experts each rank has its own sequences again. */
+static const wf_layout *batch_layout(const wf_par_place *p, const wf_par_border *b,
+                                     const wf_layout *to)
+{
+    int ep = ep_axis_of(p, b);
+
+    return ep < 0 ? to
+                  : wf_layout_split(p->par->mesh, wf_layout_whole(p->par->mesh, to, ep), 0, ep);
+}
+
+static const wf_layout *border_layout(const wf_par_place *p, const wf_par_border *b,
+                                      const wf_layout *from)
+{
+    wf_mesh *mesh = p->par->mesh;
+    bool split = b->state == WF_PAR_SPLIT ||
+                 (b->state == WF_PAR_RESIDUAL && p->par->options.sequence_parallel);
+    const wf_layout *to;
+
+    if (split && wf_layout_split_dim(from, p->axis) == b->dim)
+        return from;
+    to = batch_layout(p, b, wf_layout_whole(mesh, from, p->axis));
+    return split ? wf_layout_split(mesh, to, b->dim, p->axis) : to;
+}
+
+static void pass(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+{
+    const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
+    wf_tensor *y[WF_MAX_OUTPUTS];
+
+    for (int i = 0; i < n; i++)
+        to[i] = border_layout(p, b, x[i]->layout);
+    wf_border_over(axes_of(p, b), n, x, x, to, y);
+    for (int i = 0; i < n; i++) {
+        if (b->regather)
+            wf_keep_origin(y[i], x[i]);
+        x[i] = y[i];
+    }
+}
+
+/* Brings tokens to the ranks that split experts. What experts read of x is a border of x
+   itself: its gradient is summed over the style's axis, then over ep. */
+static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+{
+    const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
+    wf_tensor *of[WF_MAX_OUTPUTS], *y[WF_MAX_OUTPUTS];
+
+    for (int i = 1; i < n; i++) {
+        of[i] = i == 1 ? x[0] : x[i];
+        to[i] = wf_layout_whole(p->par->mesh, x[i]->layout, p->par->ep_axis);
+    }
+    wf_border_over(axes_of(p, b), n - 1, of + 1, x + 1, to + 1, y + 1);
+    for (int i = 1; i < n; i++)
+        x[i] = y[i];
+}
+
+/* Returns true for a border at that point; "?" marks one that a module may lack. */
+static bool is_at(const wf_par_border *b, const char *point)
+{
+    return strcmp(b->point + (*b->point == '?'), point) == 0;
+}
+
+void wf_par_place_at(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x)
+{
+    const wf_par_place *p = self;
+
+    (void)module;
+    for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
+        if (!is_at(b, point) || !axes_of(p, b))
+            continue;
+        if (b->state == WF_PAR_DISPATCH)
+            dispatch(p, b, n, x);
+        else if (b->state == WF_PAR_HANDLE)
+            x[1] = wf_border_handle(p->axis, x[0], x[1]);
+        else if (b->state != WF_PAR_GROUPS)
+            pass(p, b, n, x);
+        else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))
+            pass(p, b, n - 1, x + 1);
+    }
+}
+
+bool wf_par_place_acts(void *self, const char *point)
+{
+    const wf_par_place *p = self;
+    const wf_par_border *b = p->style ? p->style->borders : NULL;
+
+    while (b && b->point && !(is_at(b, point) && axes_of(p, b)))
+        b++;
+    return b && b->point;
+}

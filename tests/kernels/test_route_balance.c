@@ -1,0 +1,133 @@
+/*
+ * tests/kernels/test_route_balance.c - what balances experts: gradients of losses beside finite
+ * differences, and counts of choices in numbers that can be read.
+ */
+#include "core/tape.h"
+#include "kernels/ops.h"
+#include "kernels/route_balance_internal.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <string.h>
+
+static wf_tensor *tensor_of(wf_context *ctx, int ndim, const wf_dim *dims, const float *from)
+{
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, ndim, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    memcpy(t->data, from, (size_t)wf_tensor_count(t) * sizeof *from);
+    return t;
+}
+
+static void is(const wf_tensor *t, const float want[8])
+{
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    CU_ASSERT_EQUAL_FATAL(wf_tensor_local_count(t), 8);
+    for (int i = 0; i < 8; i++)
+        CU_ASSERT_EQUAL(((const float *)t->data)[i], want[i]);
+}
+
+#define IS(t, ...) is(t, (const float[8]){__VA_ARGS__})
+
+/* The loss of balance of sequences of 4 tokens that chose 2 of 3 experts, and the z-loss. */
+static double losses(const wf_balance *o, const double *x, const float *index)
+{
+    double loss = 0;
+
+    for (int b = 0; b < 2; b++) {
+        double count[3] = {0}, share[3] = {0};
+
+        for (int t = 4 * b; t < 4 * b + 4; t++) {
+            double score[3], sum = 0, exps = 0;
+
+            for (int e = 0; e < 3; e++) {
+                score[e] = o->sigmoid ? 1 / (1 + exp(-x[3 * t + e])) : exp(x[3 * t + e]);
+                sum += score[e];
+                exps += exp(x[3 * t + e]);
+            }
+            for (int e = 0; e < 3; e++)
+                share[e] += score[e] / sum / 4;
+            count[(int)index[2 * t]]++;
+            count[(int)index[2 * t + 1]]++;
+            loss += o->z * log(exps) * log(exps) / 4 / o->sequences;
+        }
+        for (int e = 0; e < 3; e++)
+            loss += o->sequence * count[e] * 3 / (2 * 4) * share[e] / o->sequences;
+    }
+    return loss;
+}
+
+/* Gradients are those of the losses by finite differences, choices as they are. */
+static void gradients(void)
+{
+    static const float x[24] = {1, 3, 2, 0, 1, 2, 2,  1, 3,  1, 0, 5,
+                                0, 1, 2, 3, 1, 0, -1, 1, -2, 2, 0, 1};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(4), wf_dim_width(3)};
+    wf_context *ctx = op_context_open(1);
+
+    wf_scope_open(ctx);
+    for (int kind = 0; kind < 6; kind++) {
+        const wf_balance o = {.sequence = kind % 3 == 1 ? 0 : 0.7,
+                              .z = kind % 3 == 2 ? 0 : 0.3,
+                              .sequences = 5,
+                              .sigmoid = kind >= 3};
+        wf_tensor *t = tensor_of(ctx, 3, dims, x), *weights, *index, *got;
+        double at[24];
+
+        wf_route(t, NULL, &(wf_route_options){.k = 2, .sigmoid = o.sigmoid}, &weights, &index);
+        got = wf_apply(&wf_op_route_balance, &o, sizeof o, 2, t, index);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(got);
+        for (int i = 0; i < 24; i++)
+            at[i] = (double)x[i];
+        for (int i = 0; i < 24; i++) {
+            double up, down;
+
+            at[i] += 1e-5;
+            up = losses(&o, at, index->data);
+            at[i] -= 2e-5;
+            down = losses(&o, at, index->data);
+            at[i] += 1e-5;
+            CU_ASSERT_DOUBLE_EQUAL((double)((const float *)got->data)[i], (up - down) / 2e-5,
+                                   1e-6);
+        }
+    }
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
+/* A bias takes counts for its gradient: 3 and 6 choices of 4 experts are 3/4 and 6/4 on
+   average, so these are times 4 and 2. */
+static void loads(void)
+{
+    wf_context *ctx = op_context_open(1);
+    wf_tape *tape = wf_tape_open(ctx);
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(3), wf_dim_width(4)};
+    const float x[] = {9, 1, 2, 3, 9, 1, 2, 3, 9, 5, 2, 3, 0, 1, 2, 9, 9, 1, 5, 2, 3, 0, 1, 2};
+    wf_tensor *t, *bias, *weights, *index;
+
+    wf_scope_open(ctx);
+    t = tensor_of(ctx, 3, dims, x);
+    bias = wf_leaf(
+        tensor_of(ctx, 1, (const wf_dim[]){wf_dim_width(4)}, (const float[]){0, 0, 0, 0}));
+    for (int k = 1; k <= 2; k++) {
+        wf_route(t, bias, &(wf_route_options){.k = k}, &weights, &index);
+        if (k == 1)
+            IS(wf_apply(&wf_op_route_load, NULL, 0, 2, t, index), 9, -3, -3, -3, 5, -3, -3, 1);
+        else
+            IS(wf_apply(&wf_op_route_load, NULL, 0, 2, t, index), 3, -1, -3, 1, 1, -3, 1, 1);
+    }
+    CU_ASSERT_EQUAL_FATAL(wf_backward(weights, wf_scale(weights, 1), false), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(bias->grad);
+    IS(bias->grad, 3, -1, -3, 1, 1, -3, 1, 1);
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+    wf_context_close(ctx);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"gradients of losses of balance", gradients},
+                                    {"loads of experts", loads},
+                                    {NULL, NULL}};
+
+    return wf_test_main("route_balance", tests);
+}

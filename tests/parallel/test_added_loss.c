@@ -1,0 +1,254 @@
+/*
+ * tests/parallel/test_added_loss.c - losses that modules add to the step's own: with the
+ * gradient of a loss function that adds them itself, and the same bits on every layout,
+ * recomputed, in micro-steps and in stages of a pipeline.
+ */
+#include "tests/parallel/rows.h"
+
+enum { BATCH = 8, STEPS = UNDER_SANITIZER ? 2 : 3, LAYERS = 2 };
+
+static const float weight = 0.25f; /* times 1 / (BATCH * TOKENS) it is exact */
+
+/* Returns a penalty of what an MLP sees, a number per token. */
+static wf_tensor *penalty_of(wf_tensor *x)
+{
+    return wf_mean(wf_mul(x, x), 2);
+}
+
+static wf_tensor *penalise(void *self, wf_nn_module *m, wf_tensor *x)
+{
+    (void)self;
+    wf_par_add_loss(m, "penalty", penalty_of(x), weight);
+    return x;
+}
+
+static const wf_nn_hooks added = {.pre_forward = penalise};
+
+static void add_penalties(wf_nn_gpt *model)
+{
+    for (int64_t i = 0; i < model->layers; i++)
+        wf_nn_hook_add(((wf_nn_block *)model->block[i])->mlp, &added);
+}
+
+/* ---- the same by hand: the loss function adds what hooks have kept ---- */
+
+static _Thread_local wf_tensor *kept[LAYERS];
+static _Thread_local int n_kept;
+
+static wf_tensor *keep(void *self, wf_nn_module *m, wf_tensor *x)
+{
+    (void)self;
+    (void)m;
+    if (n_kept < LAYERS)
+        kept[n_kept++] = wf_tensor_retain(penalty_of(x));
+    return x;
+}
+
+static const wf_nn_hooks keeping = {.pre_forward = keep};
+
+static void keep_penalties(wf_nn_gpt *model)
+{
+    for (int64_t i = 0; i < model->layers; i++)
+        wf_nn_hook_add(((wf_nn_block *)model->block[i])->mlp, &keeping);
+}
+
+static wf_tensor *whole_loss(wf_nn_module *model, const wf_par_batch *batch)
+{
+    wf_tensor *loss;
+
+    n_kept = 0;
+    loss = wf_par_gpt_loss(model, batch);
+    for (int i = 0; i < n_kept; i++) {
+        loss = wf_add(loss, wf_scale(kept[i], weight));
+        wf_tensor_release(kept[i]);
+    }
+    return loss;
+}
+
+static training make_training(model_kind kind)
+{
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
+
+    t.steps = STEPS;
+    t.model.layers = LAYERS;
+    t.model.dropout = 0.1f;
+    t.change = add_penalties;
+    return t;
+}
+
+static void check_added(const training *t, const training *one)
+{
+    check_same(t, one);
+    CU_ASSERT_EQUAL(t->added_by, LAYERS);
+    for (int i = 0; i < t->steps; i++)
+        CU_ASSERT(same_bits(t->added[i], one->added[i]));
+}
+
+static void by_hand(void)
+{
+    training one = make_training(LLAMA), hand = one, without = one;
+
+    hand.change = keep_penalties;
+    hand.options.loss = whole_loss;
+    without.change = NULL;
+    if (!train(&one) || !train(&hand) || !train(&without))
+        return;
+    CU_ASSERT_EQUAL(one.digest, hand.digest);
+    CU_ASSERT_NOT_EQUAL(one.digest, without.digest);
+    CU_ASSERT_EQUAL(without.added_by, 0);
+    CU_ASSERT(same_bits(one.loss[0], without.loss[0])); /* it is logged apart */
+    for (int i = 0; i < STEPS; i++)
+        CU_ASSERT_DOUBLE_EQUAL(one.loss[i] + weight * one.added[i], hand.loss[i], 1e-5);
+}
+
+static const row rows[] = {
+    {"full_shard", .tp = 2, .dp = 2, .micro = 2, .prefetch = 1, .sequence_parallel = true},
+    {"no_shard", .tp = 1, .dp = 4, .micro = 1, .recompute = "block"},
+    {"no_shard", .tp = 1, .dp = 1, .micro = 2, .recompute = "mlp"},
+    {"zero1", .tp = 4, .dp = 2, .micro = 4, .recompute = "block"},
+    {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 2, .prefetch = 1},
+    {"shard_grad_op", .tp = 2, .dp = 2, .micro = 1, .sequence_parallel = true,
+     .recompute = "block"},
+};
+
+static void on_layouts(void)
+{
+    for (int kind = GPT2; kind <= LLAMA; kind++) {
+        training one = make_training((model_kind)kind);
+
+        if (!train(&one))
+            return;
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            training t = on_row(one, &rows[i]);
+
+            if (train(&t))
+                check_added(&t, &one);
+        }
+    }
+}
+
+static void in_stages(void)
+{
+    static const struct {
+        const char *schedule, *strategy;
+        int pp, tp, dp;
+        bool recompute;
+        const char *modules;
+    } cases[] = {{"1f1b", "full_shard", 2, 1, 1, false, NULL},
+                 {"zb-v", "no_shard", 2, 2, 2, false, NULL},
+                 {"gpipe", "zero1", 4, 1, 2, false, NULL},
+                 {"1f1b", "full_shard", 2, 2, 1, true, NULL},
+                 {"zb-h1", "full_shard", 2, 1, 2, false, "block"}};
+    training one = make_training(LLAMA);
+
+    if (!train(&one))
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        training t = one;
+
+        t.layout = (wf_par_options){.pp = cases[i].pp,
+                                    .tp = cases[i].tp,
+                                    .dp = cases[i].dp,
+                                    .strategy = cases[i].strategy,
+                                    .seed = one.layout.seed};
+        t.options.micro_batch = 1;
+        t.pipeline.schedule = cases[i].schedule;
+        t.pipeline.recompute = cases[i].recompute;
+        t.recompute = cases[i].modules;
+        t.added_by = 0;
+        if (train(&t))
+            check_added(&t, &one);
+    }
+}
+
+/* ---- what is alone with its loss ---- */
+
+/* Every module is frozen but an MLP's norm, and the last block's result is not used, so that
+   the added loss alone reaches it. */
+static wf_tensor *of_embedding(wf_nn_module *model, const wf_par_batch *batch)
+{
+    wf_nn_gpt *m = (wf_nn_gpt *)model;
+    const char *outside = wf_nn_enter(model);
+    wf_tensor *x = wf_nn_call(m->embed, wf_par_batch_tensor(batch, "tokens")), *loss;
+
+    wf_nn_call(m->block[0], x);
+    loss = wf_nn_linear_cross_entropy(
+        m->head, m->loss, wf_nn_call(m->norm, x), wf_par_batch_tensor(batch, "targets"),
+        wf_par_batch_weight(batch, wf_par_batch_tensor(batch, "targets")));
+    wf_nn_leave(model, outside, 1, &loss);
+    return loss;
+}
+
+static void recomputed_alone(void)
+{
+    training one = make_training(LLAMA), again;
+
+    one.model.dropout = 0;
+    one.options.loss = of_embedding;
+    again = one;
+    again.recompute = "block";
+    if (train(&one) && train(&again))
+        check_same(&again, &one);
+    CU_ASSERT_EQUAL(again.added_by, 1);
+}
+
+/* ---- refusals ---- */
+
+static const char *bad_name = "penalty";
+static float bad_weight = 1;
+static int bad_shape;
+
+static wf_tensor *add_badly(void *self, wf_nn_module *m, wf_tensor *x)
+{
+    (void)self;
+    wf_par_add_loss(m, bad_name, bad_shape ? wf_mean(x, 0) : wf_mean(x, 2), bad_weight);
+    return x;
+}
+
+static const wf_nn_hooks badly = {.pre_forward = add_badly};
+
+static void hook_badly(wf_nn_gpt *model)
+{
+    wf_nn_hook_add(model->norm, &badly);
+}
+
+static void refused_with(const char *text)
+{
+    training t = make_training(LLAMA);
+    wf_launch_options launch = {.ranks = 1};
+    wf_error error = {WF_OK, ""};
+
+    t.change = hook_badly;
+    t.layout.tp = t.layout.dp = 1;
+    wf_launch(&launch, training_rank, &t, &error);
+    CU_ASSERT_NOT_EQUAL(error.code, WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, text));
+    if (!strstr(error.text, text))
+        printf("\n    %s\n", error.text);
+}
+
+static void refused(void)
+{
+    bad_name = "no name";
+    refused_with("letters, digits and _");
+    bad_name = "penalty";
+    bad_weight = INFINITY;
+    refused_with("a weight is finite");
+    bad_weight = 1;
+    bad_shape = 1;
+    refused_with("with the batch as its first dim");
+    bad_shape = 0;
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"the gradient of a loss that is added by hand", by_hand},
+        {"same bits on layouts", on_layouts},
+        {"same bits in stages", in_stages},
+        {"recomputed where nothing else comes back", recomputed_alone},
+        {"what is no loss is refused", refused},
+        {NULL, NULL}};
+
+    return wf_test_main("added_loss", tests);
+}

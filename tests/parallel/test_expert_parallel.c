@@ -1,0 +1,263 @@
+/*
+ * tests/parallel/test_expert_parallel.c - experts that ranks of tp and dp split: a run has the
+ * bits of one rank, of losses, norms and state, under each strategy, and every expert is
+ * counted once. What a layout cannot have is refused by name.
+ */
+#include "nn/layers/moe.h"
+#include "parallel/report/expert_load.h"
+#include "tests/parallel/rows.h"
+
+enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4, EXPERTS = 12, TOP_K = 3, FFN = 16 };
+
+static const row rows[] = {
+    {"full_shard", .tp = 1, .dp = 4, .ep = 2, .micro = 2},
+    {"full_shard", .tp = 2, .dp = 4, .ep = 8, .micro = 1, .sequence_parallel = true},
+    {"full_shard", .tp = 4, .dp = 2, .ep = 8, .recompute = "block"},
+    {"full_shard", .tp = 1, .dp = 8, .ep = 4, .micro = 1, .wrap_type = "moe", .prefetch = 2},
+    {"shard_grad_op", .tp = 1, .dp = 4, .ep = 2, .micro = 1, .accumulate = WF_PAR_LOCAL},
+    {"no_shard", .tp = 1, .dp = 4, .ep = 4, .micro = 2},
+    {"no_shard", .tp = 2, .dp = 4, .ep = 4, .micro = 1, .accumulate = WF_PAR_REDUCED},
+    {"zero1", .tp = 2, .dp = 4, .ep = 4, .micro = 1, .sequence_parallel = true},
+    {"zero1", .tp = 1, .dp = 8, .ep = 2, .micro = 1},
+    {"hybrid_shard", .tp = 1, .dp = 8, .group = 4, .ep = 2, .micro = 1},
+    {"hybrid_shard_zero2", .tp = 2, .dp = 4, .group = 2, .ep = 4, .micro = 2,
+     .accumulate = WF_PAR_LOCAL},
+    {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .micro = 2},
+    {"full_shard", .tp = 1, .dp = 16}, /* more ranks than experts: cut inside of them */
+    {"full_shard", .tp = 4, .dp = 1},
+    {"zero1", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static training mixture(wf_dtype dtype)
+{
+    training t = new_training(LLAMA, 3, BATCH);
+
+    t.model.experts = EXPERTS;
+    t.model.top_k = TOP_K;
+    t.model.expert_ffn = FFN;
+    t.model.shared_ffn = dtype == WF_F32 ? FFN : 0;
+    t.steps = STEPS;
+    t.layout.dtype = t.layout.param_dtype = dtype;
+    return t;
+}
+
+/* Norms are one rank's too, so that no expert is left out or counted more than once: the bits
+   of parameters alone would show it where gradients are clipped. */
+static void one_digest(wf_dtype dtype, int every)
+{
+    training one = mixture(dtype);
+
+    one.options.clip = 0.05f; /* below all norms */
+    if (!train(&one))
+        return;
+    CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
+    CU_ASSERT(one.grad_norm[0] > 0.05);
+    for (int i = 0; i < ROWS; i += every) {
+        training t = on_row(one, &rows[i]);
+
+        if (!train(&t))
+            continue;
+        check_same(&t, &one);
+        for (int k = 0; k < STEPS; k++)
+            CU_ASSERT_EQUAL(t.grad_norm[k], one.grad_norm[k]);
+    }
+}
+
+static void fp32(void)
+{
+    one_digest(WF_F32, 1);
+}
+
+static void bf16(void)
+{
+    one_digest(WF_BF16, 2);
+}
+
+/* A bias that is stepped by counts of a step, which recomputation does not count again, and
+   which norms leave out; and losses of balance, means over the sequences of a step. */
+static void balance(void)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        training plain = mixture(kind == 1 ? WF_BF16 : WF_F32), one = plain;
+
+        one.model.bias_step = kind < 2 ? 0.05 : 0;
+        one.model.sequence_weight = kind == 2 ? 0.1 : 0;
+        one.model.z_weight = kind == 2 ? 0.1 : 0;
+        if (!train(&plain) || !train(&one))
+            return;
+        CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
+        CU_ASSERT_EQUAL(one.loss[0], plain.loss[0]);
+        CU_ASSERT((one.grad_norm[0] == plain.grad_norm[0]) == (kind < 2));
+        check_rows(&one, rows, ROWS, 3);
+    }
+}
+
+/* Counters of each rank of a layout, and the loads of a step. */
+typedef struct counted {
+    wf_expert_load *of[16]; /* as many ranks as a row has at most */
+    uint64_t tokens[2][EXPERTS];
+} counted;
+
+static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    counted *c = t->arg;
+    wf_expert_load **load = &c->of[rank->index];
+    const wf_layer_load *layer;
+
+    if (step == 0)
+        *load = wf_expert_load_open(par, &model->base);
+    NEED(*load);
+    if (step > 0)
+        NEED(wf_expert_load_step(*load, &layer) == 2);
+    for (int i = 0; i < 2 && step > 0; i++) {
+        uint64_t sum = 0;
+
+        NEED(layer[i].experts == EXPERTS);
+        for (int e = 0; e < EXPERTS; e++)
+            sum += layer[i].tokens[e];
+        NEED(sum == (uint64_t)BATCH * TOKENS * TOP_K);
+        NEED(wf_expert_load_ratio(&layer[i]) >= 1);
+        if (rank->index == 0)
+            memcpy(c->tokens[i], layer[i].tokens, sizeof c->tokens[i]);
+    }
+    if (step == t->steps)
+        wf_expert_load_close(*load);
+    return WF_OK;
+}
+
+/* Each token is counted once, whatever ranks have it, and recomputed or not. */
+static void counts(void)
+{
+    training one = mixture(WF_F32);
+    counted reference, c;
+
+    one.watch = count_step;
+    one.arg = &reference;
+    if (!train(&one))
+        return;
+    for (int i = 0; i < ROWS; i += 2) {
+        training t = on_row(one, &rows[i]);
+
+        t.arg = &c;
+        if (train(&t))
+            CU_ASSERT_EQUAL(memcmp(c.tokens, reference.tokens, sizeof c.tokens), 0);
+    }
+}
+
+/* After a step each expert of more tokens than the mean has less of a bias, by the step. */
+static wf_status look_at_bias(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                              int step)
+{
+    const wf_nn_parameter *bias = ((const wf_nn_block *)model->block[0])->moe->bias;
+    const float *b = bias->tensor->data;
+    wf_expert_load **load = t->arg;
+    const wf_layer_load *layer;
+
+    (void)rank;
+    if (step == 0)
+        *load = wf_expert_load_open(par, &model->base);
+    NEED(*load);
+    if (step == 1)
+        NEED(wf_expert_load_step(*load, &layer) == 2);
+    for (int e = 0; e < EXPERTS && step == 1; e++) {
+        int64_t excess = (int64_t)layer->tokens[e] * EXPERTS - BATCH * TOKENS * TOP_K;
+
+        NEED(b[e] == (excess > 0 ? -0.05F : excess < 0 ? 0.05F : 0));
+    }
+    if (step == t->steps)
+        wf_expert_load_close(*load);
+    return WF_OK;
+}
+
+static void steps_of_biases(void)
+{
+    training t = mixture(WF_F32);
+    wf_expert_load *load = NULL;
+
+    t.arg = &load;
+    t.model.bias_step = 0.05;
+    t.options.schedule.lr = t.options.schedule.min_lr = 1e-9F; /* the rate is none of theirs */
+    t.watch = look_at_bias;
+    CU_ASSERT(train(&t));
+}
+
+/* Twelve experts, three for each of 4 ranks, of which a rank holds 1/shard at rest. */
+static wf_status look_at_parts(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                               int step)
+{
+    const wf_nn_moe *moe = ((const wf_nn_block *)model->block[0])->moe;
+    const wf_tensor *gate = moe->gate->tensor, *router = moe->router->tensor;
+    const wf_mesh *mesh = wf_par_mesh(par);
+    int ep = wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "ep"));
+    int tp = wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "tp"));
+
+    (void)t, (void)step;
+    NEED(wf_mesh_size(mesh, wf_mesh_axis(mesh, "shard")) == 1);
+    NEED(gate->local[0] == EXPERTS / 4);
+    NEED(gate->start[0] == (2 * ep + tp) * (EXPERTS / 4));
+    NEED(router->local[0] == EXPERTS / 2); /* dense: over both data-parallel ranks */
+    return WF_OK;
+}
+
+static void parts(void)
+{
+    training t = mixture(WF_F32);
+
+    t.layout.tp = t.layout.dp = 2;
+    t.layout.ep = 4;
+    t.watch = look_at_parts;
+    CU_ASSERT(train(&t));
+}
+
+/* Runs, and expects this text in the error. */
+static void refused(training t, const char *text)
+{
+    wf_launch_options launch = {.ranks = (int)wf_par_ranks(&t.layout)};
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_NOT_EQUAL(wf_launch(&launch, training_rank, &t, &error), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, text));
+    if (!strstr(error.text, text))
+        printf("\n    %s\n", error.text);
+}
+
+static void refusals(void)
+{
+    training t = mixture(WF_F32);
+
+    t.layout.dp = 4;
+    t.layout.ep = 3;
+    refused(t, ".ep 3 with .tp 1 splits experts over 3 data-parallel ranks, which do not "
+               "divide .dp 4");
+    t.layout.tp = 2;
+    refused(t, ".ep 3 with .tp 2: the tokens of a sequence meet on its .tp ranks");
+    t.layout.tp = 1;
+    t.layout.ep = 2;
+    t.layout.accumulate = WF_PAR_GROUP;
+    t.layout.accumulate_group = 2;
+    t.options.micro_batch = 1;
+    refused(t, "gradients of experts that data-parallel ranks split are summed over these in "
+               "each micro-step");
+    t.layout.accumulate = WF_PAR_AUTO;
+    t.layout.accumulate_group = 0;
+    t.options.global_batch = 6;
+    refused(t, "gradients of experts are sums over these ranks' sequences");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"one digest, fp32", fp32},
+        {"one digest, bf16", bf16},
+        {"a rank's experts", parts},
+        {"biases and losses of balance", balance},
+        {"a step of biases", steps_of_biases},
+        {"loads of experts", counts},
+        {"what a layout cannot have", refusals},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("expert_parallel", tests);
+}
