@@ -8,8 +8,8 @@
 #define WF_CPU_ISAS "portable", "neon", "avx2", "avx512"
 
 /*
- * wf_cpu_simd_named - "portable", "neon", "avx2", "avx512" or "amx"; NULL and the reason in *why (a
- * static string; why may be NULL) where the name is unknown or the machine lacks the
+ * wf_cpu_simd_named - "portable", "neon", "avx2", "avx512" or "amx"; NULL and the reason in
+ * *why (a static string; why may be NULL) where the name is unknown or the machine lacks the
  * instructions.
  */
 const wf_simd *wf_cpu_simd_named(const char *name, const char **why);
