@@ -1,5 +1,5 @@
 /* kernels/cpu/vec_neon_int_internal.h - vectors of integers in 128-bit registers, and
-   from and to floats; the end of vec_neon_internal.h. */
+   conversions from and to floats; the end of vec_neon_internal.h. */
 #ifndef WF_KERNELS_CPU_VEC_NEON_INT_INTERNAL_H
 #define WF_KERNELS_CPU_VEC_NEON_INT_INTERNAL_H
 
