@@ -40,8 +40,8 @@ wf_status app_job_process(app_job *job, wf_process *process, wf_error *error);
 void app_job_take_mesh(app_options *options, const wf_par_job *job);
 
 /* Chooses how ranks are started, their mesh where fewer processes are there, and what the run
-   chooses by itself: --device, --threads-per-rank, --accumulate, --micro-batch-size; prints lines
-   about these. Errors: WF_EINVAL, those of wf_process_check, wf_launcher_choose,
+   chooses by itself: --device, --threads-per-rank, --accumulate, --micro-batch-size; prints
+   lines about these. Errors: WF_EINVAL, those of wf_process_check, wf_launcher_choose,
    wf_topology_read */
 wf_status app_job_prepare(app_job *job, wf_process *process, wf_error *error);
 

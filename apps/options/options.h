@@ -82,8 +82,8 @@ typedef struct app_options {
  */
 wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error);
 
-/** app_options_parse_fed - the same for a run that gets its batches from its caller: it needs no
- * --data. */
+/** app_options_parse_fed - the same for a run that gets its batches from its caller: it needs
+ * no --data. */
 wf_status app_options_parse_fed(int argc, char **argv, app_options *options, wf_error *error);
 
 /** app_options_derive_compute - products are made as activations are stored, where --compute is

@@ -19,8 +19,8 @@ struct wf_session {
     pthread_cond_t called, ended;
     int64_t number; /* calls so far; ranks take each once */
     wf_session_kind kind;
-    const wf_par_data *data; /* of a step */
-    wf_par_hook *function;   /* of a call, with its argument */
+    const wf_par_data *data; /* the step's batch */
+    wf_par_hook *function;   /* called by a call, with `arg` */
     void *arg;
     int waiting;   /* ranks that have come to the end of the call, and wait for the next */
     bool leaving;  /* a rank has left the run */

@@ -30,8 +30,8 @@ typedef struct wf_session wf_session;
  * wf_session_open - starts the ranks of a process's job, and returns when all of them wait for
  * a call: the model is made, and a checkpoint loaded
  *
- * @param process  of one process, not elastic, with steps; it becomes embedded: no signal gets a
- *                 handler. Outlives the session. Its job's data are those of steps without
+ * @param process  of one process, not elastic, with steps; it becomes embedded: no signal gets
+ *                 a handler. Outlives the session. Its job's data are those of steps without
  *                 their own; all data of steps have `counted` where these have it, or none
  * Owner:          the caller, wf_session_close
  * Errors:         WF_EINVAL, WF_ENOMEM, those of wf_process_run; NULL then
@@ -42,8 +42,8 @@ WF_API wf_session *wf_session_open(wf_process *process, wf_error *error);
 WF_API int64_t wf_session_steps(const wf_session *session);
 
 /**
- * wf_session_step - makes the next step of the run, and waits for its end: logged, evaluated and
- * saved, as the process asks
+ * wf_session_step - makes the next step of the run, and waits for its end: logged, evaluated
+ * and saved, as the process asks
  *
  * @param data  the batch of this step, read while the call lasts; NULL: the job's
  * @param made  its record; the borrowed arrays are empty. NULL: not wanted

@@ -1,5 +1,5 @@
-/* Sessions: runs that are driven step by step from outside, on several meshes; calls of all ranks
-   between steps, failures, and what is refused. */
+/* Sessions: runs that are driven step by step from outside, on several meshes; calls of all
+   ranks between steps, failures, and what is refused. */
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/program/session.h"
@@ -36,7 +36,7 @@ static wf_status read_data(void *self, int64_t step, int64_t first, int64_t coun
     if (from < 0)
         return wf_error_set(error, WF_EDATA, "the batch is gone");
     for (int64_t i = 0; i < count * TOKENS; i++) {
-        int32_t id = (int32_t)((from + first * 3 + i) % 16);
+        int32_t id = (int32_t)((from + first * TOKENS + i) % 16);
 
         ((int32_t *)field[0])[i] = id;
         ((int32_t *)field[1])[i] = (id + 1) % 16;
@@ -46,17 +46,15 @@ static wf_status read_data(void *self, int64_t step, int64_t first, int64_t coun
 
 static void describe(wf_process *p, int tp, int dp, FILE *out)
 {
-    p->job = (wf_par_job){.mesh = {.tp = tp, .dp = dp, .seed = 1, .threads = 1},
-                          .model = make,
-                          .train = {.global_batch = BATCH,
-                                    .field = WF_PAR_GPT_FIELDS(TOKENS),
-                                    .optimizer = {WF_NN_ADAMW,
-                                                  .beta1 = 0.9f,
-                                                  .beta2 = 0.95f,
-                                                  .eps = 1e-8f},
-                                    .schedule = {.lr = 1e-2, .min_lr = 1e-2, .steps = STEPS},
-                                    .loss = wf_par_gpt_loss},
-                          .steps = STEPS};
+    p->job = (wf_par_job){
+        .mesh = {.tp = tp, .dp = dp, .seed = 1, .threads = 1},
+        .model = make,
+        .train = {.global_batch = BATCH,
+                  .field = WF_PAR_GPT_FIELDS(TOKENS),
+                  .optimizer = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f},
+                  .schedule = {.lr = 1e-2, .min_lr = 1e-2, .steps = STEPS},
+                  .loss = wf_par_gpt_loss},
+        .steps = STEPS};
     p->started = "threads";
     p->run.out = p->run.saving.out = out;
     p->run.digest = WF_RUN_DIGEST_STEPS;

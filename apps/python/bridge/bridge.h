@@ -1,9 +1,11 @@
 /*
  * apps/python/bridge/bridge.h - what the Python module weft calls: a run of gpt_train's flags
- * that is driven step by step (parallel/program/session.h), in a few calls with plain arguments.
+ * that is driven step by step (parallel/program/session.h), in a few calls with plain
+ * arguments.
  *
- * Each returns a wf_status, with the error's text in `error`, which the caller gives. Arrays are
- * the caller's, of C order. One call of a run at a time; they come from one thread or several.
+ * Each returns a wf_status, with the error's text in `error`, which the caller gives. Arrays
+ * are the caller's, of C order. One call of a run at a time; they come from one thread or
+ * several.
  */
 #ifndef WF_APPS_PYTHON_BRIDGE_H
 #define WF_APPS_PYTHON_BRIDGE_H
@@ -29,7 +31,7 @@ typedef struct weft_python_step {
     int32_t has_digest, has_val_loss, skipped;
 } weft_python_step;
 
-/* How texts are drawn: wf_gen_sampling, and what ends them. */
+/* The way in which texts are drawn (wf_gen_sampling), and what ends them. */
 typedef struct weft_python_sampling {
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k, most; /* most: tokens that are generated, at most */
@@ -89,8 +91,8 @@ WF_API int weft_python_evaluate(weft_python_run *run, int64_t batches, const int
  * @param out       [count][width] the prompt and what was generated; width is at least the
  *                  longest prompt and sampling->most
  * @param lengths   [count] ids of each text in `out`
- * @param logprobs  NULL, or [count][width]: at i the log probability of the id at i, given those
- *                  before it; 0 for prompts
+ * @param logprobs  NULL, or [count][width]: at i the log probability of the id at i, given
+ *                  those before it; 0 for prompts
  */
 WF_API int weft_python_generate(weft_python_run *run, const weft_python_sampling *sampling,
                                 int64_t count, const int32_t *ids, const int64_t *counts,

@@ -10,7 +10,7 @@ typedef struct files {
     weft_python_run *run;
     const char *folder, *dtype;
     uint64_t digest;
-    wf_error error; /* of rank 0, where all have the same */
+    wf_error error; /* rank 0's, which is that of all */
 } files;
 
 static bool is_first(const wf_par_running *rank)
