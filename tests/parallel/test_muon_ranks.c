@@ -2,6 +2,8 @@
  * tests/parallel/test_muon_ranks.c - Muon needs whole matrices, and its result is one rank's
  * whatever they are split by: layouts, strategies, storage. Matrices are dealt out, so that
  * each is orthogonalised on one rank of a group alone.
+ *
+ * ctest: builds plain
  */
 #include "nn/optim/optimizer.h"
 #include "tests/parallel/rows.h"
