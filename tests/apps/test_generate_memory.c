@@ -4,7 +4,7 @@
  * told, and nothing is left behind.
  *
  * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers WEFT_REFERENCE=tests/reference
- * ctest: links weft_allocations weft_app_texts
+ * ctest: links weft_app_texts weft_allocations
  */
 #include "apps/gpt_eval/choices.h"
 #include "apps/gpt_eval/perplexity.h"
