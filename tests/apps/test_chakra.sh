@@ -2,7 +2,7 @@
 # test_chakra.sh GPT_TRAIN CHAKRA_READ - a planned step as Chakra execution traces: read back, their bytes are those of the
 # plan of each rank, all ends meet, and all ranks come to their ends. Without protobuf-c the flag says so.
 #
-# ctest: arguments gpt_train chakra_read
+# ctest: arguments gpt_train chakra_read, builds plain
 set -uo pipefail
 
 gpt_train=$1 reader=$2 here=$(dirname "$(realpath "$0")")

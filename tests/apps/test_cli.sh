@@ -4,7 +4,7 @@
 # work prints and logs what it promises. A sanitizer's shadow memory needs more address space than
 # the limits of some cases leave: --sanitized leaves those out.
 #
-# ctest: arguments gpt_train sanitized
+# ctest: arguments gpt_train sanitized, builds plain
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}

@@ -6,7 +6,7 @@
  *
  * The trainer's wf_backward is this test's, which makes two walks of it.
  *
- * ctest: wraps wf_backward, cost 50
+ * ctest: wraps wf_backward, cost 50, builds plain
  */
 #include "tests/parallel/rows.h"
 #include <stdatomic.h>
