@@ -1,8 +1,8 @@
 # tests/headers.cmake - what a test's own header comment says of how it is run: lines "ctest: KEY WORD..., KEY WORD...".
 #
 # builds       the builds of scripts/test.sh --sanitize that run it, of plain, address and thread: see sanitizers.cmake
-# arguments    of the command. In these, and behind the = of definitions, the name of a program is its path, "build" the build's
-#              folder, a word with a slash a path below the root; "sanitized" is --sanitized in a sanitizer's build
+# arguments    of the command. In these, and behind the = of definitions, the name of a program is its path, "source" and "build" are
+#              the folders of both, a word with a slash a path below the root; "sanitized" is --sanitized in a sanitizer's build
 # defines      of its source: NAME=WORD
 # wraps        functions that it has a __wrap_ of, in front of the library's own calls
 # links        further libraries; with weft_allocations, each allocation of the library is the test's (allocations.h)
@@ -57,6 +57,8 @@ function(weft_words out)
     foreach(word IN LISTS ARGN)
         if(TARGET ${word})
             list(APPEND all $<TARGET_FILE:${word}>)
+        elseif(word STREQUAL "source")
+            list(APPEND all ${PROJECT_SOURCE_DIR})
         elseif(word MATCHES "^build(/.*)?$")
             list(APPEND all ${PROJECT_BINARY_DIR}${CMAKE_MATCH_1})
         elseif(word STREQUAL "sanitized")
