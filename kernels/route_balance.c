@@ -67,6 +67,36 @@ wf_status wf_route_choices_check(const wf_call *call, double (*at)(const void *d
     return WF_OK;
 }
 
+enum { WHOLE = 1 << 24 }; /* floats hold whole numbers up to it */
+
+/* Checks that a step's counts are whole numbers that floats hold, in whatever order they are
+   summed. */
+static wf_status load_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_tensor *logits = call->in[0], *index = call->in[1];
+    const int64_t batch = wf_context_batch_now(call->ctx);
+    const int64_t sequences = batch ? batch : index->dim[0].size;
+    const wf_load_sizes s = wf_load_sizes_of(call);
+    double tokens = 1, most;
+
+    (void)out;
+    for (int d = 1; d < index->ndim - 1; d++)
+        tokens *= (double)index->dim[d].size;
+    most = (double)s.one * tokens > (double)s.mean ? (double)s.one * tokens : (double)s.mean;
+    if (most * (double)sequences > WHOLE)
+        return wf_fail(call->ctx, WF_EUNSUPPORTED,
+                       "route: biases that balance %" PRId64 " experts count the choices of "
+                       "%" PRId64 " sequences of %.0f tokens, in steps of %" PRId64 " up to "
+                       "%.0f, and floats hold whole numbers up to %d: take fewer sequences a "
+                       "step, a number of experts that divides a sequence's choices, or a loss "
+                       "of balance (wf_route_options.sequence_weight)",
+                       s.experts, sequences, tokens, s.one, most * (double)sequences, WHOLE);
+    *ndim = 2;
+    dims[0] = logits->dim[0];
+    dims[1] = logits->dim[logits->ndim - 1];
+    return WF_OK;
+}
+
 static double as_double(const void *data, int64_t e)
 {
     return ((const double *)data)[e];
@@ -131,7 +161,7 @@ static wf_status balance_shape(const wf_call *call, int out, int *ndim, wf_dim *
     return WF_OK;
 }
 
-const wf_op wf_op_route_load = {WF_OP_ROW(route_load), .keep_fp32 = 1,
+const wf_op wf_op_route_load = {WF_OP_ROW(route_load), .keep_fp32 = 1, .shape = load_shape,
                                 .reference = {.run = load_reference}};
 const wf_op wf_op_route_balance = {
     WF_OP_ROW(route_balance), .keep_fp32 = 1, .shape = balance_shape,

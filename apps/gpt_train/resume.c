@@ -39,6 +39,7 @@ static const char *const deciding[] = {
     "moe_top_k",
     "moe_ffn",
     "moe_shared",
+    "moe_dense",
     "moe_router",
     "moe_normalise",
     "moe_scale",

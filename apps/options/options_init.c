@@ -28,7 +28,7 @@ static const char *family_of(const wf_nn_gpt_config *config)
 #undef FAMILY
     };
     const char *found = NULL;
-    int fewest = app_property_count + 1;
+    int fewest = app_property_count + 3;
 
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         wf_nn_gpt_config family = *wf_nn_gpt_family(names[n]);
@@ -40,6 +40,10 @@ static const char *family_of(const wf_nn_gpt_config *config)
             differ += *property_of(&family, i) != has;
             *property_of(&family, i) = has;
         }
+        differ += family.router != config->router;
+        differ += family.router_normalised != config->router_normalised;
+        family.router = config->router;
+        family.router_normalised = config->router_normalised;
         if (differ < fewest && wf_nn_gpt_alike(&family, config)) {
             fewest = differ;
             found = names[n];
@@ -184,18 +188,29 @@ static wf_status take_text(app_options *o, app_option_id id, const char *text, w
     return app_option_set(o, row, app_option_flag(row).text, text, error);
 }
 
-/* Takes the scaling of RoPE, and the list of blocks with a window. */
+static wf_status take_blocks(app_options *o, app_option_id id, const wf_nn_blocks *list,
+                             const char *empty, wf_error *error)
+{
+    char *text = app_blocks_print(list, empty);
+    wf_status status = text ? take_text(o, id, text, error)
+                            : wf_error_set(error, WF_ENOMEM, "no memory for flags");
+
+    free(text);
+    return status;
+}
+
+/* Takes the scaling of RoPE, and lists of blocks. */
 static wf_status take_texts(app_options *o, const wf_nn_gpt_config *c, wf_error *error)
 {
-    char scaling[WF_ROPE_SCALING_TEXT], *blocks = app_blocks_print(c);
-    wf_status status = blocks ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for flags");
+    char scaling[WF_ROPE_SCALING_TEXT];
+    wf_status status;
 
     wf_rope_scaling_print(&c->rope_scaling, &c->rope_factors, scaling);
+    status = take_text(o, APP_OPTION_rope_scaling, scaling, error);
     if (status == WF_OK)
-        status = take_text(o, APP_OPTION_rope_scaling, scaling, error);
+        status = take_blocks(o, APP_OPTION_window_blocks, &c->window_blocks, "all", error);
     if (status == WF_OK)
-        status = take_text(o, APP_OPTION_window_blocks, blocks, error);
-    free(blocks);
+        status = take_blocks(o, APP_OPTION_moe_dense, &c->dense_blocks, "none", error);
     return status;
 }
 

@@ -103,10 +103,9 @@ static char *word_of(app_options *o, const app_property *property)
     return (char *)o + app_option_rows[property->id].offset;
 }
 
-/* "all" leaves the list empty. */
-bool app_blocks_parse(const char *text, int64_t blocks, wf_nn_gpt_config *config)
+bool app_blocks_parse(const char *text, const char *empty, int64_t blocks, wf_nn_blocks *list)
 {
-    bool more = strcmp(text, "all") != 0;
+    bool more = strcmp(text, empty) != 0;
 
     while (more) {
         char *end;
@@ -123,7 +122,7 @@ bool app_blocks_parse(const char *text, int64_t blocks, wf_nn_gpt_config *config
         if (last < first || last >= blocks || last >= WF_NN_LISTED_BLOCKS)
             return false;
         for (int64_t i = first; i <= last; i++)
-            wf_nn_block_list(config, i);
+            wf_nn_block_list(list, i);
         more = *end == ',';
         text = end + more;
         if (!more && *end)
@@ -132,7 +131,7 @@ bool app_blocks_parse(const char *text, int64_t blocks, wf_nn_gpt_config *config
     return true;
 }
 
-char *app_blocks_print(const wf_nn_gpt_config *config)
+char *app_blocks_print(const wf_nn_blocks *list, const char *empty)
 {
     enum { ROOM = 8 * WF_NN_LISTED_BLOCKS };
     char *text = malloc(ROOM);
@@ -140,15 +139,15 @@ char *app_blocks_print(const wf_nn_gpt_config *config)
 
     for (int64_t i = 0, last; text && i < WF_NN_LISTED_BLOCKS; i = last + 1) {
         last = i;
-        if (!wf_nn_block_listed(config, i))
+        if (!wf_nn_block_listed(list, i))
             continue;
-        while (wf_nn_block_listed(config, last + 1))
+        while (wf_nn_block_listed(list, last + 1))
             last++;
         used += (size_t)snprintf(text + used, ROOM - used, last > i ? "%s%lld-%lld" : "%s%lld",
                                  used ? "," : "", (long long)i, (long long)last);
     }
     if (text && !used)
-        snprintf(text, ROOM, "all");
+        snprintf(text, ROOM, "%s", empty);
     return text;
 }
 
@@ -178,7 +177,7 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     c.window_skip = o->window_skip;
     c.rotary = o->rotary_percent;
     app_options_experts(o, &c);
-    app_blocks_parse(o->window_blocks, o->n_layer, &c); /* these are checked with the flags */
+    app_blocks_parse(o->window_blocks, "all", o->n_layer, &c.window_blocks); /* checked */
     wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling, &c.rope_factors);
     for (int i = 0; i < app_property_count; i++) {
         const char *word = (const char *)o + app_option_rows[app_properties[i].id].offset;
@@ -277,9 +276,9 @@ static wf_status check_scaling(app_options *o, wf_error *error)
 static wf_status check_window(app_options *o, wf_error *error)
 {
     long long first = o->window_first, skip = o->window_skip;
-    wf_nn_gpt_config c = {.layers = o->n_layer};
+    wf_nn_blocks list = {{0}};
 
-    if (!app_blocks_parse(o->window_blocks, o->n_layer, &c))
+    if (!app_blocks_parse(o->window_blocks, "all", o->n_layer, &list))
         return wf_error_set(error, WF_EINVAL,
                             "--window-blocks %.200s is neither all nor a list of blocks below "
                             "%lld, such as 0,2,5-7 (512 at most)",

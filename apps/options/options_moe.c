@@ -14,6 +14,7 @@ void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
     c->expert_ffn = o->moe_ffn ? o->moe_ffn : o->ffn;
     if (o->moe_shared || o->given[APP_OPTION_moe_shared])
         c->shared_ffn = o->moe_shared;
+    app_blocks_parse(o->moe_dense, "none", o->n_layer, &c->dense_blocks); /* checked */
     c->bias_step = strcmp(o->moe_balance, "bias") == 0 ? (double)o->moe_bias_step : 0;
     c->sequence_weight =
         strcmp(o->moe_balance, "sequence") == 0 ? (double)o->moe_sequence_weight : 0;
@@ -46,20 +47,32 @@ static wf_status check_balance(const app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Checks the list of blocks without experts. */
+static wf_status check_dense(const app_options *o, wf_error *error)
+{
+    wf_nn_blocks list = {{0}};
+
+    if (!app_blocks_parse(o->moe_dense, "none", o->n_layer, &list))
+        return wf_error_set(error, WF_EINVAL,
+                            "--moe-dense %.200s is neither none nor a list of blocks below "
+                            "%lld, such as 0,2,5-7 (512 at most)",
+                            o->moe_dense, (long long)o->n_layer);
+    if (o->n_layer > 0 && wf_nn_blocks_count(&list) == o->n_layer)
+        return wf_error_set(error, WF_EINVAL,
+                            "--moe-dense %.200s leaves no block its experts; leave out "
+                            "--n-expert, or a block",
+                            o->moe_dense);
+    return WF_OK;
+}
+
 wf_status app_options_check_experts(app_options *o, wf_error *error)
 {
-    static const app_option_id flags[] = {APP_OPTION_moe_top_k,
-                                          APP_OPTION_moe_ffn,
-                                          APP_OPTION_moe_shared,
-                                          APP_OPTION_moe_router,
-                                          APP_OPTION_moe_normalise,
-                                          APP_OPTION_moe_scale,
-                                          APP_OPTION_ep,
-                                          APP_OPTION_moe_balance,
-                                          APP_OPTION_moe_bias_step,
-                                          APP_OPTION_moe_z_weight,
-                                          APP_OPTION_moe_sequence_weight,
-                                          APP_OPTION_moe_report};
+    static const app_option_id flags[] = {
+        APP_OPTION_moe_top_k,     APP_OPTION_moe_ffn,      APP_OPTION_moe_shared,
+        APP_OPTION_moe_dense,     APP_OPTION_moe_router,   APP_OPTION_moe_normalise,
+        APP_OPTION_moe_scale,     APP_OPTION_ep,           APP_OPTION_moe_balance,
+        APP_OPTION_moe_bias_step, APP_OPTION_moe_z_weight, APP_OPTION_moe_sequence_weight,
+        APP_OPTION_moe_report};
     wf_nn_gpt_config c = app_options_model(o);
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)
@@ -76,7 +89,7 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
             "--n-expert %lld: experts are SwiGLU MLPs without biases, and those of "
             "--arch %s%s are not; use --arch llama",
             (long long)c.experts, o->arch, c.mlp_bias ? " with --mlp-bias" : "");
-    if (check_balance(o, error) != WF_OK)
+    if (check_dense(o, error) != WF_OK || check_balance(o, error) != WF_OK)
         return error->code;
     if (c.top_k > c.experts)
         return wf_error_set(

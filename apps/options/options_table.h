@@ -48,11 +48,11 @@ typedef struct app_property {
     size_t offset; /* the property's, a bool, in wf_nn_gpt_config */
 } app_property;
 
-/* The blocks of --window-blocks, "all" or a list such as 0,2,5-7, from and to a model's; false:
-   it is no such list of a model of so many blocks. The text is the caller's, free; NULL: no
-   memory. */
-bool app_blocks_parse(const char *text, int64_t blocks, wf_nn_gpt_config *config);
-char *app_blocks_print(const wf_nn_gpt_config *config);
+/* Adds the blocks of a text, the word for an empty list or numbers such as 0,2,5-7, to a list,
+   and prints one; false: it is no such text of a model of so many blocks. The text is the
+   caller's, free; NULL: no memory. */
+bool app_blocks_parse(const char *text, const char *empty, int64_t blocks, wf_nn_blocks *list);
+char *app_blocks_print(const wf_nn_blocks *list, const char *empty);
 
 extern const app_property app_properties[];
 extern const int app_property_count;

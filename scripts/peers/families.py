@@ -76,6 +76,18 @@ FAMILIES = {
     "qwen2_moe": {**COMMON, "hidden_size": 48, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 28,
                   "num_experts": 7, "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1,
                   "mlp_only_layers": [], "tie_word_embeddings": False},
+    "qwen3_moe/dense": {**COMMON, "num_hidden_layers": 4, "moe_intermediate_size": 20, "num_experts": 7,
+                        "num_experts_per_tok": 3, "norm_topk_prob": False, "decoder_sparse_step": 1,
+                        "mlp_only_layers": [0, 2], "hidden_size": 48, "tie_word_embeddings": False},
+    "qwen2_moe/step": {**COMMON, "hidden_size": 48, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 28,
+                       "num_experts": 7, "num_experts_per_tok": 3, "norm_topk_prob": False, "decoder_sparse_step": 2,
+                       "mlp_only_layers": [], "tie_word_embeddings": False},
+    "granitemoe": {**COMMON, "hidden_size": 48, "num_local_experts": 5, "num_experts_per_tok": 2,
+                   "embedding_multiplier": 3.7, "attention_multiplier": 0.21, "residual_multiplier": 0.37,
+                   "logits_scaling": 1.9, "attention_bias": True, "tie_word_embeddings": True},
+    "granitemoeshared": {**COMMON, "hidden_size": 48, "num_local_experts": 6, "num_experts_per_tok": 3,
+                         "embedding_multiplier": 3.7, "attention_multiplier": 0.21, "residual_multiplier": 0.37,
+                         "logits_scaling": 1.9, "shared_intermediate_size": 28, "tie_word_embeddings": False},
     "olmoe": {**COMMON, "hidden_size": 48, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": False,
               "tie_word_embeddings": False},
     "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 11, "tie_word_embeddings": False},
@@ -120,6 +132,10 @@ def of_file(weights, name):
     name = name.replace(".mlp.", ".block_sparse_moe.") if not any(".mlp." in k for k in weights) else name
     if name in weights:
         return weights[name]
+    for ours, theirs in (".experts.gate_up_proj", ".input_linear.weight"), (".experts.down_proj", ".output_linear.weight"), (
+            ".router.weight", ".router.layer.weight"):
+        if name.endswith(ours) and name.replace(ours, theirs) in weights:
+            return weights[name.replace(ours, theirs)]
     above, _, matrix = name.rpartition(".")
     kinds = {"gate_up_proj": (("gate_proj", "w1"), ("up_proj", "w3")), "down_proj": (("down_proj", "w2"),)}[matrix]
     count = 1 + max(int(m.group(1)) for k in weights if (m := re.match(rf"{re.escape(above)}\.(\d+)\.", k)))

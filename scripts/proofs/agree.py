@@ -52,7 +52,7 @@ CASES = {
     "init_from": ("--init-from model", "--init-from other_model"), "tie_embeddings": ("", "--tie-embeddings off"),
     "dropout": ("", "--dropout 0.1"),
     "n_expert": (MOE, "--n-expert 8"), "moe_top_k": (MOE, "--moe-top-k 1"), "moe_ffn": (MOE, "--moe-ffn 16"),
-    "moe_shared": (MOE, "--moe-shared 16"), "moe_router": (MOE, "--moe-router sigmoid"),
+    "moe_dense": (MOE, "--moe-dense 0"), "moe_shared": (MOE, "--moe-shared 16"), "moe_router": (MOE, "--moe-router sigmoid"),
     "moe_normalise": (MOE, "--moe-normalise off"), "moe_scale": (MOE, "--moe-scale 2"),
     "moe_balance": (MOE, "--moe-balance bias"), "moe_bias_step": (f"{MOE} --moe-balance bias", "--moe-bias-step 0.1"),
     "moe_sequence_weight": (f"{MOE} --moe-balance sequence", "--moe-sequence-weight 0.1"),

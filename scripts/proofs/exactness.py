@@ -110,7 +110,7 @@ MIXED |= {
     "ep": (1, 2, 4),  # data-parallel ranks that split experts
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5",
-                "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen", "--n-expert 3 --moe-top-k 1"),
+                "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen --moe-dense 1", "--n-expert 3 --moe-top-k 1"),
 }
 
 

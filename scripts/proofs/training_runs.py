@@ -28,7 +28,7 @@ def rows(table, macro):
 SHOWN = {"mistral": "--sliding-window 9", "smollm3": "--rope-skip 2", "phi3": "--norm-eps 0.001",
          "granite": "--embedding-scale 3 --residual-scale 0.6 --attention-scale 0.3 --logit-divisor 2"}
 # Their layouts are those of exactness.py --moe: they have no MLPs to wrap or to adapt.
-MIXTURES = ("mixtral", "qwen3_moe", "qwen2_moe", "olmoe")
+MIXTURES = ("mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "granitemoeshared")
 FAMILIES = ARCHS | {name: ["--arch", name, "--n-kv-head", "3", *SHOWN.get(name, "").split()]
                     for name, *_ in rows("nn/models/gpt/families.def", "FAMILY") if name not in (*ARCHS, *MIXTURES)}
 STRATEGIES = {name: groups == "1" for name, groups, *_ in rows("parallel/shard/strategies.def", "STRATEGY")}

@@ -123,10 +123,39 @@ static void loads(void)
     wf_context_close(ctx);
 }
 
+/* Counts of a step that floats could not hold are refused, before anything is counted. */
+static void too_many(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(3), wf_dim_width(4)};
+    const float x[24] = {0};
+    /* 3 and 6 choices of 4 experts: each counts 4 and 2, so 12 and 6 a sequence */
+    const int64_t most[] = {(1 << 24) / 12, (1 << 24) / 6};
+
+    for (int k = 1; k <= 2; k++)
+        for (int64_t more = 0; more < 2; more++) {
+            wf_context *ctx = op_context_open(1);
+            wf_tensor *t, *weights, *index, *load;
+
+            wf_scope_open(ctx);
+            t = tensor_of(ctx, 3, dims, x);
+            wf_route(t, NULL, &(wf_route_options){.k = k}, &weights, &index);
+            wf_context_batch(ctx, most[k - 1] + more);
+            load = wf_apply(&wf_op_route_load, NULL, 0, 2, t, index);
+            CU_ASSERT((load != NULL) == !more);
+            CU_ASSERT_EQUAL(wf_context_status(ctx), more ? WF_EUNSUPPORTED : WF_OK);
+            CU_ASSERT_EQUAL(
+                strstr(wf_context_error(ctx)->text, "whole numbers up to 16777216") != NULL,
+                more != 0);
+            wf_scope_close(ctx);
+            wf_context_close(ctx);
+        }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"gradients of losses of balance", gradients},
                                     {"loads of experts", loads},
+                                    {"more than floats count", too_many},
                                     {NULL, NULL}};
 
     return wf_test_main("route_balance", tests);

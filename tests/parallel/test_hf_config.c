@@ -243,7 +243,56 @@ static void windows_of_layers(void)
         CU_ASSERT_EQUAL(c.model.window, windows[i].window);
         CU_ASSERT_EQUAL(c.model.window_first, windows[i].first);
         CU_ASSERT_EQUAL(c.model.window_skip, windows[i].skip);
-        CU_ASSERT_EQUAL(c.model.window_blocks[0], windows[i].blocks);
+        CU_ASSERT_EQUAL(c.model.window_blocks.bits[0], windows[i].blocks);
+        CU_ASSERT_EQUAL(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error), WF_OK);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+        CU_ASSERT_EQUAL(wf_hf_config_parse(&again, "c", text, strlen(text), &error), WF_OK);
+        CU_ASSERT(wf_nn_gpt_same(&c.model, &again.model));
+        free(text);
+    }
+}
+
+/* Layers without experts: by a step, a list or both, and written as a list. */
+static void layers_without_experts(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t dense; /* a bit for each layer; of all: no experts */
+    } rows[] = {{"", 0},
+                {", \"decoder_sparse_step\": 1, \"mlp_only_layers\": []", 0},
+                {", \"decoder_sparse_step\": 2", 0x15},
+                {", \"decoder_sparse_step\": 3, \"mlp_only_layers\": [2]", 0x1f},
+                {", \"mlp_only_layers\": [0, 3, 3, 9]", 0x9},
+                {", \"mlp_only_layers\": null", 0},
+                {", \"decoder_sparse_step\": 9", 0x3f}};
+    static const char *const wrong[] = {
+        ", \"decoder_sparse_step\": 0", ", \"decoder_sparse_step\": 1.5",
+        ", \"mlp_only_layers\": [-1]", ", \"mlp_only_layers\": 3",
+        ", \"mlp_only_layers\": [\"0\"]"};
+    char config[1024], *text;
+    wf_hf_config c, again;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows + sizeof wrong / sizeof *wrong; i++) {
+        const size_t k = i - sizeof rows / sizeof *rows;
+        const bool good = i < sizeof rows / sizeof *rows;
+        wf_error error = {WF_OK, ""};
+
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 6, "
+                 "\"num_attention_heads\": 2, \"hidden_size\": 16, \"intermediate_size\": 24, "
+                 "\"max_position_embeddings\": 8, \"vocab_size\": 10%s}",
+                 good ? rows[i].text : wrong[k]);
+        CU_ASSERT_EQUAL(wf_hf_config_parse(&c, "c", config, strlen(config), &error),
+                        good ? WF_OK : WF_EUNSUPPORTED);
+        if (!good) {
+            CU_ASSERT_PTR_NOT_NULL(
+                strstr(error.text, k < 2 ? "decoder_sparse_step" : "mlp_only"));
+            continue;
+        }
+        CU_ASSERT_EQUAL(c.model.experts == 0, rows[i].dense == 0x3f);
+        CU_ASSERT_EQUAL(c.model.dense_blocks.bits[0], c.model.experts ? rows[i].dense : 0);
+        if (!c.model.experts)
+            continue; /* a Qwen 3 is written as one */
         CU_ASSERT_EQUAL(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error), WF_OK);
         CU_ASSERT_PTR_NOT_NULL_FATAL(text);
         CU_ASSERT_EQUAL(wf_hf_config_parse(&again, "c", text, strlen(text), &error), WF_OK);
@@ -327,6 +376,7 @@ static const wf_test tests[] = {
     {"unknown keys are refused", unknown_keys_are_refused},
     {"families are written as themselves", families_are_written_as_themselves},
     {"windows of layers", windows_of_layers},
+    {"layers without experts", layers_without_experts},
     {"rotations", rotations},
     {"a model of no family", a_model_of_no_family},
     {NULL, NULL}};

@@ -41,6 +41,11 @@ enum { WF_NN_SQRT_WIDTH = -1 }; /* a scale that is the root of the width */
 
 enum { WF_NN_LISTED_BLOCKS = 512 }; /* a list of blocks names some of the first so many */
 
+/** wf_nn_blocks - a list of blocks: a bit for each (wf_nn_block_list) */
+typedef struct wf_nn_blocks {
+    uint64_t bits[WF_NN_LISTED_BLOCKS / 64];
+} wf_nn_blocks;
+
 typedef struct wf_nn_gpt_config {
     int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
     int64_t head_dim; /* 0: width / heads */
@@ -59,10 +64,9 @@ typedef struct wf_nn_gpt_config {
     int64_t rope_skip; /* WF_NN_ROPE; every n-th block has no positions; 0: all have */
     /* sliding windows: tokens see the last `window` of those before them and themselves alone,
        0: all; blocks before window_first, and every window_skip-th one, have none; 0: all have.
-       Where any bit of window_blocks is set, blocks with a bit have a window and all others
-       none (wf_nn_block_list) */
+       Where any block is in window_blocks, those that are have a window and all others none */
     int64_t window, window_first, window_skip;
-    uint64_t window_blocks[WF_NN_LISTED_BLOCKS / 64];
+    wf_nn_blocks window_blocks;
     wf_nn_mlp_kind mlp;
     /* linears that have biases: of queries, keys and values, of attention's output, of the
        MLP */
@@ -73,6 +77,7 @@ typedef struct wf_nn_gpt_config {
     /* mixtures of SwiGLU experts in the place of MLPs: how many experts (0: MLPs), how many a
        token chooses, features of each (0: ffn), and of one that all tokens take (0: none) */
     int64_t experts, top_k, expert_ffn, shared_ffn;
+    wf_nn_blocks dense_blocks; /* those that have an MLP all the same */
     wf_nn_router_kind router;
     bool router_normalised; /* weights are scores divided by the sum of the chosen ones */
     double router_factor;   /* multiplies weights; 0: 1 */
@@ -123,10 +128,15 @@ WF_API const wf_nn_gpt_config *wf_nn_gpt_family(const char *name);
  * unused fields: models that compute the same have equal results. */
 WF_API wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config);
 
-/** wf_nn_block_listed - returns true where window_blocks has a block; wf_nn_block_list - adds
- * it. Numbers beyond WF_NN_LISTED_BLOCKS are never listed. */
-WF_API bool wf_nn_block_listed(const wf_nn_gpt_config *config, int64_t number);
-WF_API void wf_nn_block_list(wf_nn_gpt_config *config, int64_t number);
+/** wf_nn_block_listed - returns true where a list has a block; wf_nn_block_list - adds it;
+ * wf_nn_blocks_count - counts its blocks. Numbers beyond WF_NN_LISTED_BLOCKS are never
+ * listed. */
+WF_API bool wf_nn_block_listed(const wf_nn_blocks *list, int64_t number);
+WF_API void wf_nn_block_list(wf_nn_blocks *list, int64_t number);
+WF_API int64_t wf_nn_blocks_count(const wf_nn_blocks *list);
+
+/** wf_nn_gpt_is_mixture - returns true where block `number` of a config has experts. */
+WF_API bool wf_nn_gpt_is_mixture(const wf_nn_gpt_config *config, int64_t number);
 
 /** wf_nn_gpt_window - returns the sliding window of block `number` of a config, in tokens; 0:
  * none. */

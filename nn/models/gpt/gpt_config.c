@@ -21,31 +21,49 @@ const wf_nn_gpt_config *wf_nn_gpt_family(const char *name)
     return NULL;
 }
 
-bool wf_nn_block_listed(const wf_nn_gpt_config *c, int64_t number)
+bool wf_nn_block_listed(const wf_nn_blocks *list, int64_t number)
 {
     return number < WF_NN_LISTED_BLOCKS &&
-           c->window_blocks[number / 64] >> (uint64_t)(number % 64) & 1;
+           list->bits[number / 64] >> (uint64_t)(number % 64) & 1;
 }
 
-void wf_nn_block_list(wf_nn_gpt_config *c, int64_t number)
+void wf_nn_block_list(wf_nn_blocks *list, int64_t number)
 {
     if (number < WF_NN_LISTED_BLOCKS)
-        c->window_blocks[number / 64] |= (uint64_t)1 << number % 64;
+        list->bits[number / 64] |= (uint64_t)1 << number % 64;
+}
+
+int64_t wf_nn_blocks_count(const wf_nn_blocks *list)
+{
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < WF_NN_LISTED_BLOCKS; i++)
+        count += wf_nn_block_listed(list, i);
+    return count;
+}
+
+/* Takes blocks that a model does not have off a list. */
+static void trim(wf_nn_blocks *list, int64_t layers)
+{
+    for (int64_t i = layers > 0 ? layers : 0; i < WF_NN_LISTED_BLOCKS; i++)
+        list->bits[i / 64] &= ~((uint64_t)1 << i % 64);
+}
+
+bool wf_nn_gpt_is_mixture(const wf_nn_gpt_config *c, int64_t number)
+{
+    return c->experts > 0 && !wf_nn_block_listed(&c->dense_blocks, number);
 }
 
 static bool has_list(const wf_nn_gpt_config *c)
 {
-    for (int i = 0; i < WF_NN_LISTED_BLOCKS / 64; i++)
-        if (c->window_blocks[i])
-            return true;
-    return false;
+    return wf_nn_blocks_count(&c->window_blocks) > 0;
 }
 
 int64_t wf_nn_gpt_window(const wf_nn_gpt_config *c, int64_t number)
 {
     bool skipped = c->window_skip && (number + 1) % c->window_skip == 0;
-    bool has =
-        has_list(c) ? wf_nn_block_listed(c, number) : number >= c->window_first && !skipped;
+    bool has = has_list(c) ? wf_nn_block_listed(&c->window_blocks, number)
+                           : number >= c->window_first && !skipped;
 
     return has ? c->window : 0;
 }
@@ -54,7 +72,7 @@ int64_t wf_nn_gpt_window(const wf_nn_gpt_config *c, int64_t number)
 static bool is_pattern(const wf_nn_gpt_config *c, int64_t first, int64_t skip)
 {
     for (int64_t i = 0; i < c->layers; i++)
-        if (wf_nn_block_listed(c, i) != (i >= first && (i + 1) % skip != 0))
+        if (wf_nn_block_listed(&c->window_blocks, i) != (i >= first && (i + 1) % skip != 0))
             return false;
     return true;
 }
@@ -64,9 +82,9 @@ static bool shorten_list(wf_nn_gpt_config *c)
 {
     int64_t first = 0, next, skip = 2;
 
-    while (first < c->layers && !wf_nn_block_listed(c, first))
+    while (first < c->layers && !wf_nn_block_listed(&c->window_blocks, first))
         first++;
-    for (next = first; next < c->layers && wf_nn_block_listed(c, next);)
+    for (next = first; next < c->layers && wf_nn_block_listed(&c->window_blocks, next);)
         next++;
     c->window_first = c->window_skip = 0;
     for (; skip <= next + 1 && next < c->layers; skip++)
@@ -75,10 +93,9 @@ static bool shorten_list(wf_nn_gpt_config *c)
     if (next == c->layers || skip <= next + 1) {
         c->window_first = first;
         c->window_skip = next < c->layers ? skip : 0;
-        memset(c->window_blocks, 0, sizeof c->window_blocks);
+        c->window_blocks = (wf_nn_blocks){{0}};
     }
-    for (int64_t i = c->layers; i < WF_NN_LISTED_BLOCKS; i++)
-        c->window_blocks[i / 64] &= ~((uint64_t)1 << i % 64);
+    trim(&c->window_blocks, c->layers);
     return first < c->layers;
 }
 
@@ -91,10 +108,29 @@ static void complete_windows(wf_nn_gpt_config *c)
         c->window = 0;
     if (!c->window) {
         c->window_first = c->window_skip = 0;
-        memset(c->window_blocks, 0, sizeof c->window_blocks);
+        c->window_blocks = (wf_nn_blocks){{0}};
     }
     if (c->window_skip > c->layers)
         c->window_skip = 0;
+}
+
+static void complete_experts(wf_nn_gpt_config *c)
+{
+    trim(&c->dense_blocks, c->layers);
+    if (c->layers > 0 && wf_nn_blocks_count(&c->dense_blocks) == c->layers)
+        c->experts = 0;
+    if (!c->experts)
+        c->top_k = c->expert_ffn = c->shared_ffn = 0, c->router = WF_NN_SOFTMAX,
+        c->router_normalised = false, c->bias_step = c->sequence_weight = c->z_weight = 0,
+        c->dense_blocks = (wf_nn_blocks){{0}};
+    if (!c->experts || !c->shared_ffn)
+        c->shared_gate = false;
+    if (c->experts && !c->expert_ffn)
+        c->expert_ffn = c->ffn;
+    if (c->router == WF_NN_SOFTMAX_CHOSEN)
+        c->router_normalised = false; /* they add up to 1 as they are */
+    if (!c->experts || !(c->router_factor > 0))
+        c->router_factor = 1;
 }
 
 wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
@@ -118,17 +154,9 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.embedding_scale = sqrt((double)c.width);
     if (!(c.embedding_scale > 0))
         c.embedding_scale = 1;
-    if (!c.experts)
-        c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX,
-        c.router_normalised = false, c.bias_step = c.sequence_weight = c.z_weight = 0;
-    if (!c.experts || !c.shared_ffn)
-        c.shared_gate = false;
-    if (c.experts && !c.expert_ffn)
-        c.expert_ffn = c.ffn;
-    if (c.router == WF_NN_SOFTMAX_CHOSEN)
-        c.router_normalised = false; /* they add up to 1 as they are */
-    if (!c.experts || !(c.router_factor > 0))
-        c.router_factor = 1;
+    complete_experts(&c);
+    if ((float)c.attention_scale == (float)(1 / sqrt((double)c.head_dim)))
+        c.attention_scale = 0; /* the usual one */
     if (!(c.residual_scale > 0))
         c.residual_scale = 1;
     if (!(c.logit_divisor > 0))
@@ -180,6 +208,11 @@ static bool same_factors(const wf_rope_factors *a, const wf_rope_factors *b)
            memcmp(a->long_factor, b->long_factor, bytes) == 0;
 }
 
+static bool same_blocks(const wf_nn_blocks *a, const wf_nn_blocks *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
 static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 {
     return a->embedding_scale == b->embedding_scale && a->residual_scale == b->residual_scale &&
@@ -226,6 +259,8 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"weights of experts (.router, .router_normalised, .router_factor)",
          a.router == b.router && a.router_normalised == b.router_normalised &&
              a.router_factor == b.router_factor},
+        {"blocks without experts (.dense_blocks)",
+         same_blocks(&a.dense_blocks, &b.dense_blocks)},
         {"gate of the shared expert (.shared_gate)", a.shared_gate == b.shared_gate},
         {"bias that balances experts (.bias_step)", !(a.bias_step > 0) == !(b.bias_step > 0)},
         {"vocabulary", a.vocabulary == b.vocabulary},
@@ -238,7 +273,7 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"sliding window (.window)", a.window == b.window},
         {"blocks with a window (.window_first, .window_skip, .window_blocks)",
          a.window_first == b.window_first && a.window_skip == b.window_skip &&
-             memcmp(a.window_blocks, b.window_blocks, sizeof a.window_blocks) == 0},
+             same_blocks(&a.window_blocks, &b.window_blocks)},
         {"share of a head that turns (.rotary)", a.rotary == b.rotary},
         {"scaling of RoPE (.rope_scaling)", same_scaling(&a.rope_scaling, &b.rope_scaling) &&
                                                 same_factors(&a.rope_factors, &b.rope_factors)},

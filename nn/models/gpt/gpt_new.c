@@ -186,7 +186,7 @@ static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64
     m->norm1 = make_norm(ctx, c);
     m->attn = make_attention(ctx, c, number, site + 2);
     m->norm2 = make_norm(ctx, c);
-    if (c->experts)
+    if (wf_nn_gpt_is_mixture(c, number))
         m->moe = make_moe(ctx, c);
     else
         m->mlp = make_mlp(ctx, c);

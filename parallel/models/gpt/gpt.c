@@ -57,13 +57,17 @@ wf_nn_module *wf_par_gpt_make(wf_par *par, void *config)
 wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
+    const int64_t mixtures = c.experts ? c.layers - wf_nn_blocks_count(&c.dense_blocks) : 0;
+    const int64_t features =
+        mixtures * (c.top_k * c.expert_ffn + c.shared_ffn) + (c.layers - mixtures) * c.ffn;
 
     return (wf_sim_model){.layers = c.layers,
                           .width = c.width,
                           .heads = c.heads,
                           .kv_heads = c.kv_heads,
                           .head_dim = c.head_dim ? c.head_dim : c.width / c.heads,
-                          .ffn = c.experts ? c.top_k * c.expert_ffn + c.shared_ffn : c.ffn,
+                          .ffn =
+                              c.layers ? features / c.layers : c.ffn, /* the mean of blocks */
                           .vocabulary = c.vocabulary,
                           .seq = tokens,
                           .gated = c.mlp != WF_NN_GELU,

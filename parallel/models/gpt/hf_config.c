@@ -111,11 +111,14 @@ static wf_status take_switch(const place *p, const wf_hf_key *row, void *field)
 }
 
 /* Reads a row without a field, which sets properties of the model. */
-static wf_status take_layer_types(const place *p, const wf_hf_key *row, void *model)
+static wf_status take_layers(const place *p, const wf_hf_key *row, void *model)
 {
-    const char *wrong = p->value ? wf_hf_layer_types_read(p->value, model) : NULL;
+    const char *(*const read)(const json_t *, wf_nn_gpt_config *) =
+        row->kind == WF_HF_LAYER_TYPES   ? wf_hf_layer_types_read
+        : row->kind == WF_HF_SPARSE_STEP ? wf_hf_sparse_step_read
+                                         : wf_hf_dense_layers_read;
+    const char *wrong = p->value ? read(p->value, model) : NULL;
 
-    (void)row;
     return wrong ? wf_error_set(p->at.error, WF_EUNSUPPORTED, "%s: \"%s\": %s", p->at.name,
                                 p->key, wrong)
                  : WF_OK;
@@ -248,13 +251,20 @@ static wf_status must(const place *p, const wf_hf_key *row, const char *type)
 
 static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_config *c)
 {
-    static wf_status (*const takes[])(const place *, const wf_hf_key *, void *) = {
-        [WF_HF_INT] = take_int,        [WF_HF_COUNT] = take_int,
-        [WF_HF_WINDOW] = take_window,  [WF_HF_SWITCH] = take_switch,
-        [WF_HF_REAL] = take_real,      [WF_HF_WHOLE] = take_real,
-        [WF_HF_BOOL] = take_bool,      [WF_HF_WORD] = take_word,
-        [WF_HF_SKIP] = take_skip,      [WF_HF_LAYER_TYPES] = take_layer_types,
-        [WF_HF_FACTORS] = take_factors};
+    static wf_status (*const takes[])(const place *, const wf_hf_key *,
+                                      void *) = {[WF_HF_INT] = take_int,
+                                                 [WF_HF_COUNT] = take_int,
+                                                 [WF_HF_WINDOW] = take_window,
+                                                 [WF_HF_SWITCH] = take_switch,
+                                                 [WF_HF_REAL] = take_real,
+                                                 [WF_HF_WHOLE] = take_real,
+                                                 [WF_HF_BOOL] = take_bool,
+                                                 [WF_HF_WORD] = take_word,
+                                                 [WF_HF_SKIP] = take_skip,
+                                                 [WF_HF_LAYER_TYPES] = take_layers,
+                                                 [WF_HF_FACTORS] = take_factors,
+                                                 [WF_HF_SPARSE_STEP] = take_layers,
+                                                 [WF_HF_DENSE_LAYERS] = take_layers};
     place p;
     wf_status status;
 
@@ -277,7 +287,9 @@ static wf_status finish(const wf_json_source *s, wf_nn_gpt_config *m)
     m->window = whole.window;
     m->window_first = whole.window_first;
     m->window_skip = whole.window_skip;
-    memcpy(m->window_blocks, whole.window_blocks, sizeof m->window_blocks);
+    m->window_blocks = whole.window_blocks;
+    m->dense_blocks = whole.dense_blocks;
+    m->experts = whole.experts;
     m->rope_factors = whole.rope_factors;
     if (!m->kv_heads)
         m->kv_heads = m->heads;

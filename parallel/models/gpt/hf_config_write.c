@@ -3,6 +3,7 @@
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_identity_internal.h"
 #include "parallel/models/gpt/hf_layers_internal.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,10 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return factors(field, m->rope_factors.count);
     case WF_HF_LAYER_TYPES:
         return wf_hf_layer_types_write(m);
+    case WF_HF_SPARSE_STEP:
+        return json_integer(1); /* the list has them all */
+    case WF_HF_DENSE_LAYERS:
+        return wf_hf_dense_layers_write(m);
     case WF_HF_MUST:
         return constant(first_word(row->words, 0, word));
     default:
@@ -118,6 +123,8 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return m->rope_factors.count == 0;
     if (row->kind == WF_HF_LAYER_TYPES)
         return have_one_window(m);
+    if (row->kind == WF_HF_SPARSE_STEP || row->kind == WF_HF_DENSE_LAYERS)
+        return false;
     if (!strchr(row->key, '.') && row->kind != WF_HF_WHOLE)
         return false;
     return row->kind == WF_HF_WORD ? *(const unsigned *)field == 0 : number_of(row, field) == 0;
@@ -141,10 +148,12 @@ static bool put(json_t *object, const char *path, json_t *value)
 /* A model in the words of a family; NULL: no memory. */
 static json_t *describe(const wf_hf_family *family, const wf_nn_gpt_config *model)
 {
-    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+    wf_nn_gpt_config m = wf_nn_gpt_complete(model);
     json_t *object = json_pack("{s:s}", "model_type", family->type);
     bool good = object;
 
+    if (!(m.attention_scale > 0) && m.head_dim > 0)
+        m.attention_scale = 1 / sqrt((double)m.head_dim);
     for (const wf_hf_key *row = NULL; good && (row = wf_hf_key_next(family, row));)
         if (!is_silent(row, &m))
             good = put(object, row->key, value_of(row, &m));

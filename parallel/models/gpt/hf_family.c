@@ -21,8 +21,8 @@ static const wf_hf_key keys[] = {
     {ROW(of, INT, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
 #define COUNT(of, key, others, field, high, normal) \
     {ROW(of, COUNT, key, others), FIELD(field), .least = 0, .most = high, .standard = normal},
-#define WINDOW(of, key, others, field, high, normal) \
-    {ROW(of, WINDOW, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
+#define WINDOW(of, key, others, field, low, high, normal) \
+    {ROW(of, WINDOW, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
 #define SWITCH(of, key, others, field, normal) {ROW(of, SWITCH, key, others), FIELD(field), .standard = normal},
 #define REAL(of, key, others, field, low, high, normal) \
     {ROW(of, REAL, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
@@ -34,6 +34,8 @@ static const wf_hf_key keys[] = {
 #define SKIP(of, key, others, field) {ROW(of, SKIP, key, others), FIELD(field)},
 #define FACTORS(of, key, others, field) {ROW(of, FACTORS, key, others), FIELD(field)},
 #define LAYER_TYPES(of, key) {ROW(of, LAYER_TYPES, key, "")},
+#define SPARSE_STEP(of, key) {ROW(of, SPARSE_STEP, key, "")},
+#define DENSE_LAYERS(of, key) {ROW(of, DENSE_LAYERS, key, "")},
 #define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
 #define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},
 #define IGNORE(of, key, reason) {ROW(of, IGNORE, key, "")},

@@ -75,10 +75,10 @@ const char *wf_hf_layer_types_read(const json_t *array, wf_nn_gpt_config *m)
 
     if (wrong)
         return wrong;
-    memset(m->window_blocks, 0, sizeof m->window_blocks);
+    m->window_blocks = (wf_nn_blocks){{0}};
     for (int64_t i = 0; i < m->layers; i++)
         if (slides(array, i)) {
-            wf_nn_block_list(m, i);
+            wf_nn_block_list(&m->window_blocks, i);
             any = true;
         }
     if (any && !m->window)
@@ -94,5 +94,46 @@ json_t *wf_hf_layer_types_write(const wf_nn_gpt_config *m)
 
     for (int64_t i = 0; i < m->layers; i++)
         json_array_append_new(array, json_string(wf_nn_gpt_window(m, i) ? sliding : full));
+    return array;
+}
+
+const char *wf_hf_sparse_step_read(const json_t *value, wf_nn_gpt_config *m)
+{
+    const json_int_t step = json_integer_value(value);
+
+    if (!json_is_integer(value) || step < 1)
+        return "it must be a whole number of at least 1";
+    if (step > 1 && m->layers > WF_NN_LISTED_BLOCKS)
+        return "Weft knows lists of up to 512 layers";
+    for (int64_t i = 0; i < m->layers; i++)
+        if ((i + 1) % step != 0)
+            wf_nn_block_list(&m->dense_blocks, i);
+    return NULL;
+}
+
+const char *wf_hf_dense_layers_read(const json_t *array, wf_nn_gpt_config *m)
+{
+    if (!json_is_array(array))
+        return "it must be an array of numbers of layers";
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const json_t *one = json_array_get(array, i);
+        const json_int_t layer = json_integer_value(one);
+
+        if (!json_is_integer(one) || layer < 0)
+            return "it must be an array of numbers of layers";
+        if (layer < m->layers && layer >= WF_NN_LISTED_BLOCKS)
+            return "Weft knows lists of up to 512 layers";
+        wf_nn_block_list(&m->dense_blocks, layer);
+    }
+    return NULL;
+}
+
+json_t *wf_hf_dense_layers_write(const wf_nn_gpt_config *m)
+{
+    json_t *array = json_array();
+
+    for (int64_t i = 0; i < m->layers; i++)
+        if (wf_nn_block_listed(&m->dense_blocks, i))
+            json_array_append_new(array, json_integer(i));
     return array;
 }

@@ -22,4 +22,10 @@ bool wf_hf_factors_read(const json_t *array, float list[WF_ROPE_PAIRS], int64_t 
 const char *wf_hf_layer_types_read(const json_t *array, wf_nn_gpt_config *model);
 json_t *wf_hf_layer_types_write(const wf_nn_gpt_config *model);
 
+/* Layers with an MLP among those with experts, from two keys: n, where each n-th one has
+   experts, and a list of those that have none; to a list. What is wrong, or NULL. */
+const char *wf_hf_sparse_step_read(const json_t *value, wf_nn_gpt_config *model);
+const char *wf_hf_dense_layers_read(const json_t *array, wf_nn_gpt_config *model);
+json_t *wf_hf_dense_layers_write(const wf_nn_gpt_config *model);
+
 #endif

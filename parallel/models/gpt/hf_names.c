@@ -4,19 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The dims of a tensor of theirs: ours, turned, or ours with experts in front. */
+typedef enum how { PLAIN, TRANSPOSED, STACKED } how;
+
 /* Parts of one tensor that lie one behind the other. */
 typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
 
 /* Ours, with N for the number of a block, and theirs. */
 typedef struct name_row {
     const char *family, *ours, *theirs;
-    bool transposed;
+    how how;
     member part;
 } name_row;
 
 static const name_row names[] = {
-#define PLAIN                                  false
-#define TRANSPOSED                             true
 #define NAME(family, ours, theirs, how, which) {#family, ours, theirs, how, which},
 #include "parallel/models/gpt/hf_names.def"
 };
@@ -69,13 +70,13 @@ static const name_row *find(const wf_hf_family *family, const char *path, int64_
     return found;
 }
 
-/* Returns the rows of a part in its tensor: heads of queries, of keys and values, the MLP's
-   features. */
-static int64_t rows_of(member p, const wf_nn_gpt_config *model)
+/* Returns the rows of a part in its tensor, of which a parameter has `mine`: heads of queries,
+   of keys and values; a gate has as many features as what it multiplies. */
+static int64_t rows_of(member p, const wf_nn_gpt_config *model, int64_t mine)
 {
     const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
 
-    return p == Q ? m.heads * m.head_dim : p == K || p == V ? m.kv_heads * m.head_dim : m.ffn;
+    return p == Q ? m.heads * m.head_dim : p == K || p == V ? m.kv_heads * m.head_dim : mine;
 }
 
 bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
@@ -84,18 +85,19 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
     const wf_tensor *t = parameter->tensor;
     int64_t block = 0;
     const name_row *row = find(family, parameter->path, &block);
-    int wide; /* the dim of theirs that has our dim 0 in it */
+    int ours, wide; /* the dim that parts divide: the parameter's, and that of theirs */
 
     if (!row)
         return false;
     memset(place, 0, sizeof *place);
     wf_hf_write_name(place->name, row->theirs, block);
     place->base = family->base;
-    place->transposed = row->transposed;
+    place->transposed = row->how == TRANSPOSED;
     place->ndim = t->ndim;
     for (int d = 0; d < t->ndim; d++)
-        place->shape[d] = t->dim[row->transposed ? t->ndim - 1 - d : d].size;
-    wide = row->transposed ? t->ndim - 1 : 0;
+        place->shape[d] = t->dim[place->transposed ? t->ndim - 1 - d : d].size;
+    place->divided = ours = row->how == STACKED;
+    wide = place->transposed ? t->ndim - 1 : ours;
     if (row->part == EACH) {
         place->pieces = t->dim[0].size;
     } else if (row->part != WHOLE) {
@@ -103,8 +105,10 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
 
         place->shape[wide] = 0;
         for (member p = first; p <= last; p++) {
-            place->offset += p < row->part ? rows_of(p, model) : 0;
-            place->shape[wide] += rows_of(p, model);
+            const int64_t rows = rows_of(p, model, t->dim[ours].size);
+
+            place->offset += p < row->part ? rows : 0;
+            place->shape[wide] += rows;
         }
     }
     return true;
@@ -142,7 +146,7 @@ wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter)
     for (int d = 0; d < part.ndim; d++) {
         int ours = place->transposed ? part.ndim - 1 - d : d;
 
-        part.start[d] = parameter->start[ours] + (ours == 0 ? place->offset : 0);
+        part.start[d] = parameter->start[ours] + (ours == place->divided ? place->offset : 0);
         part.local[d] = parameter->local[ours];
     }
     return part;

@@ -13,13 +13,15 @@
 
 enum { WF_HF_NAME = 256 };
 
-/* Element (o, i) of the parameter is theirs[offset + o, i], or theirs[i, offset + o]. */
+/* Element (o, i) of the parameter is theirs[offset + o, i], or theirs[i, offset + o]; (e, o, i)
+   where its dim 1 is divided, theirs[e, offset + o, i]. */
 typedef struct wf_hf_place {
     char name[WF_HF_NAME]; /* as LMHeadModel or ForCausalLM save it */
     const char
         *base; /* the beginning of name that a model saved without its head leaves away */
     bool transposed;
     int64_t offset;
+    int divided; /* the parameter's dim that the offset is of */
     /* 0, or one tensor for each index of dim 0, whose number is E in the name: they lie one
        behind the other where Weft writes them */
     int64_t pieces;
