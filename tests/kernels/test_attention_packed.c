@@ -150,7 +150,7 @@ static int check_packing(wf_context *ctx, const packing *p)
 
 static void packed_as_alone(void)
 {
-    static const char *const isas[] = {"portable", "avx2", "avx512", "amx"};
+    static const char *const isas[] = {WF_CPU_ISAS, "amx"};
     static const wf_dtype dtypes[] = {WF_F32, WF_BF16};
 
     for (size_t i = 0; i < sizeof isas / sizeof *isas * 2; i++) {
