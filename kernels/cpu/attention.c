@@ -7,11 +7,16 @@
  * and is left out: adding it could only turn -0 into +0, and all zeros become +0 at the end. So
  * a group of one head needs no sum, and no group has more than 5 open buffers.
  *
+ * A sequence goes part by part, cut where no token sees one before the cut: a document is a
+ * part, with the blocks and the bits that it has alone. Where `first` is no document's, blocks
+ * count from the last cut.
+ *
  * In a context that computes in bf16, operands that are all stored so come as they are, and
  * products are bf16 products (kernels/cpu/simd/attention_product.c). The sums over heads are of
  * floats either way.
  */
 #include "kernels/attention_internal.h"
+#include "kernels/cpu/attention_parts_internal.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include <math.h>
@@ -30,6 +35,7 @@ typedef struct job {
     int buffers;                              /* they hold dk and dv, packed, dv after dk */
     int chunks;
     int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
+    size_t parts;                     /* offset of a worker's list of a sequence's parts */
     char *workspace;
 } job;
 
@@ -55,6 +61,8 @@ static job plan(const wf_call *call, bool backward, void *workspace)
              .packed = wf_attention_padded(k->local[1]) * wf_attention_padded(q->local[3]),
              .workspace = workspace};
 
+    if (wf_attention_first(call)) /* the last part's padding lies behind the last key */
+        j.packed += WF_ATTENTION_GRAIN * wf_attention_padded(j.dim);
     j.block = lines(backward ? simd->attention_grad_workspace(j.keys, j.dim)
                              : simd->attention_workspace(j.keys, j.dim));
     j.bytes = j.block + lines((size_t)j.tokens * sizeof(float));
@@ -63,6 +71,9 @@ static job plan(const wf_call *call, bool backward, void *workspace)
         j.bytes += (size_t)j.buffers * lines((size_t)(2 * j.packed) * sizeof(float));
         j.chunks = wf_chunk_cuts(q, 2, j.chunk);
     }
+    j.parts = j.bytes;
+    if (wf_attention_first(call))
+        j.bytes += lines((size_t)(j.tokens + 1) * sizeof(int32_t));
     return j;
 }
 
@@ -129,6 +140,7 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
         .k_stride = j->groups * j->dim,
         .v_stride = j->groups * j->dim,
         .scale = 1.0f / sqrtf((float)j->dim),
+        .sequence_keys = j->keys,
         .dropout_key = a->key,
         .dropout = a->dropout,
         .bidirectional = a->bidirectional,
@@ -138,8 +150,7 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
     add_general(j, b, head, &h);
     if (first)
         h.from = (const int32_t *)first->data + b * j->tokens;
-    if (a->window < j->tokens) /* a longer one holds all of the sequence */
-        h.window = a->window;
+    h.window = a->window;
     wf_attention_counter(a, global, q->start[0] + b, h.dropout_counter);
     return h;
 }
@@ -176,6 +187,30 @@ static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool mor
     return r;
 }
 
+/* Returns where the parts of a sequence begin, and its end. */
+static const int32_t *parts_of(const job *j, int64_t b, int worker)
+{
+    const wf_tensor *first = wf_attention_first(j->call);
+    int32_t *room = (int32_t *)(j->workspace + (size_t)worker * j->bytes + j->parts);
+
+    return wf_attention_parts((const int32_t *)first->data + b * j->tokens, j->tokens, room);
+}
+
+/* Attends part by part. */
+static void head_forward(const job *j, const wf_attention_head *whole, void *out, float *lse,
+                         int64_t b, int worker)
+{
+    const int32_t one[] = {0, (int32_t)j->tokens};
+    const int32_t *part = whole->from ? parts_of(j, b, worker) : one;
+
+    for (; *part < j->tokens; part++) {
+        wf_attention_head h = wf_attention_part_of(whole, part[0], part[1]);
+
+        j->simd->attention(&h, (void *)wf_attention_token_at(&h, out, h.start, h.q_stride),
+                           h.q_stride, lse + h.start, j->workspace + (size_t)worker * j->bytes);
+    }
+}
+
 static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
@@ -187,8 +222,8 @@ static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
         float *lse = (float *)j->call->out[1]->data + lse_at(j, b, head);
 
         h.rows = rows_of(j, b, head, i + 1 < end);
-        j->simd->attention(&h, number_at(j->call->out[0], head_at(j, b, head)), h.q_stride,
-                           scratch, j->workspace + (size_t)worker * j->bytes);
+        head_forward(j, &h, number_at(j->call->out[0], head_at(j, b, head)), scratch, b,
+                     worker);
         for (int64_t t = 0; t < j->tokens; t++)
             lse[t * j->heads] = scratch[t];
     }
@@ -225,25 +260,42 @@ typedef struct group_sum {
     int n_spare;
 } group_sum;
 
+/* Writes dk and dv of a part of a head, whose numbers begin at `head_first`, and dq. Parts come
+   in ascending order: the padding of one lies where the next begins. */
+static void part_grad(const group_sum *s, const wf_attention_head *h, int64_t head_first,
+                      float *dkv)
+{
+    const job *j = s->j;
+    const wf_call *call = j->call;
+    int64_t at = head_first + h->start * h->q_stride;
+    float *dk = dkv + h->start * wf_attention_padded(j->dim);
+
+    j->simd->attention_grad(h, number_at(call->in[3], at), h->q_stride,
+                            lse_of(j, s->worker) + h->start, number_at(call->in[5], at),
+                            h->q_stride, number_at(call->out[0], at), h->q_stride, dk,
+                            dk + j->packed, j->workspace + (size_t)s->worker * j->bytes);
+}
+
 /* dk and dv of one head, into a buffer; dq goes where it belongs. */
 static void head_grad(const group_sum *s, int64_t head, float *dkv)
 {
     const job *j = s->j;
-    const wf_call *call = j->call;
-    wf_attention_head h = describe(j, s->b, head);
-    const float *lse = (const float *)call->in[4]->data + lse_at(j, s->b, head);
-    int64_t at = head_at(j, s->b, head);
+    wf_attention_head whole = describe(j, s->b, head);
+    const float *lse = (const float *)j->call->in[4]->data + lse_at(j, s->b, head);
+    const int32_t one[] = {0, (int32_t)j->tokens};
+    const int32_t *part = whole.from ? parts_of(j, s->b, s->worker) : one;
     float *scratch = lse_of(j, s->worker);
 
     if (j->tokens == 0) /* no block of queries writes them */
         memset(dkv, 0, (size_t)(2 * j->packed) * sizeof *dkv);
     for (int64_t t = 0; t < j->tokens; t++)
         scratch[t] = lse[t * j->heads];
-    h.rows = rows_of(j, s->b, head, s->more || head + 1 < wf_least(s->end, j->heads));
-    j->simd->attention_grad(&h, number_at(call->in[3], at), h.q_stride, scratch,
-                            number_at(call->in[5], at), h.q_stride, number_at(call->out[0], at),
-                            h.q_stride, dkv, dkv + j->packed,
-                            j->workspace + (size_t)s->worker * j->bytes);
+    whole.rows = rows_of(j, s->b, head, s->more || head + 1 < wf_least(s->end, j->heads));
+    for (; *part < j->tokens; part++) {
+        wf_attention_head h = wf_attention_part_of(&whole, part[0], part[1]);
+
+        part_grad(s, &h, head_at(j, s->b, head), dkv);
+    }
 }
 
 /* a + b, in a; either may be NULL, an empty sum. */

@@ -107,19 +107,23 @@ typedef struct wf_attention_head {
     void (*product)(const struct block_product *g, int64_t a_row);
     const void *q, *k, *v; /* q [seq, dim], others [keys, dim] */
     int64_t q_stride, k_stride, v_stride;
-    float scale;                 /* 1/sqrt(dim) */
-    uint64_t dropout_key;        /* Philox key of attention dropout */
-    uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * keys + j) / 4 */
-    float dropout;               /* probability, 0 for none; see the dropout kernel */
-    bool bidirectional;          /* every query sees all keys, not those up to its own alone */
+    float scale;          /* 1/sqrt(dim) */
+    uint64_t dropout_key; /* Philox key of attention dropout */
+    /* counter words 1..3; word 0 is w / 4, w = (start + i) * sequence_keys + start + j */
+    uint32_t dropout_counter[3];
+    float dropout;      /* probability, 0 for none; see the dropout kernel */
+    bool bidirectional; /* every query sees all keys, not those up to its own alone */
     /* Bounds of keys where the head is not bidirectional: query i sees keys from[i] .. i alone,
        from[i] in [0, i] (NULL: from 0 on), and no more than the last `window` of them (0: all);
-       see wf_attention_from. */
-    const int32_t *from; /* [seq] */
+       see wf_attention_from. Where the head is a part of a sequence, from[start + i] counts
+       from the sequence's first token. */
+    const int32_t *from; /* [start + seq] */
     int64_t window;
-    const float *mask; /* [keys], or NULL: keys whose number is 0 are seen by no query */
-    const float *bias; /* [seq][keys], or NULL: added to scores behind their scale */
-    float *dbias;      /* its gradient, or NULL where it is not wanted */
+    int64_t start;         /* the head's first token in its sequence */
+    int64_t sequence_keys; /* keys of the sequence */
+    const float *mask;     /* [keys], or NULL: keys whose number is 0 are seen by no query */
+    const float *bias;     /* [seq][keys], or NULL: added to scores behind their scale */
+    float *dbias;          /* its gradient, or NULL where it is not wanted */
     /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
     int64_t first;
     wf_attention_rows rows; /* n may be 0 */

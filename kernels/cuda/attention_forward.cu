@@ -10,6 +10,9 @@
  *
  * and in the end y / l and lse = m + log l. A row's sum over a tile: each thread's columns in
  * order, then 8, 4, 2, 1 threads apart.
+ *
+ * Tiles of keys count from where a query's document begins, so a document has the bits that it
+ * has alone: the documents of a tile of queries come one after the other.
  */
 #include "kernels/cuda/attention_tile_internal.h"
 #include <cfloat>
@@ -46,20 +49,23 @@ __device__ __forceinline__ float lowest(const wf_cuda_heads &a)
    scaled to the new greatest. */
 template <int M, int Q>
 __device__ __forceinline__ void update(softmax_rows<M> &state, float s[M][M], float4 y[M][Q],
-                                       int64_t i, int64_t j, const wf_cuda_heads &a)
+                                       int64_t i, int64_t j, int64_t origin,
+                                       const wf_cuda_heads &a)
 {
     int tx = (int)threadIdx.x % SIDE;
 
 #pragma unroll
     for (int r = 0; r < M; r++) {
         float greatest = state.greatest[r], sum = 0.0f, before;
+        bool takes_part = origin_of(a, i + r) == origin;
 
 #pragma unroll
         for (int c = 0; c < M; c++) {
             int64_t column = j + tx + SIDE * c;
 
-            s[r][c] =
-                sees(a, i + r, column) && column < a.tokens ? s[r][c] * a.scale : -INFINITY;
+            s[r][c] = takes_part && sees(a, i + r, column) && column < a.tokens
+                          ? s[r][c] * a.scale
+                          : -INFINITY;
             greatest = fmaxf(greatest, s[r][c]);
         }
         greatest = half_warp_greatest(greatest);
@@ -141,19 +147,21 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
     clear<M, Q>(y);
     load_tile<TILE>(queries, a.q, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
                     a);
-    for (int64_t j = keys_begin<TILE>(a, first); j < keys_end<TILE>(a, first); j += TILE) {
-        load_tile<TILE>(keys, a.k, at, stride, j, a);
-        load_tile<TILE>(values, a.v, at, stride, j, a);
-        __syncthreads();
-        multiply_rows<M>(s, queries, keys, ld);
-        update<M, Q>(state, s, y, row, j, a);
-        if (a.threshold)
-            drop<M>(s, row, j, a);
-        put_scores<M>(scores, s);
-        __syncthreads();
-        add_product<M, Q>(y, scores, values, ld);
-        __syncthreads();
-    }
+    for (key_range r = range_behind<TILE>(a, first, -1); r.end > 0;
+         r = range_behind<TILE>(a, first, r.origin))
+        for (int64_t j = r.begin; j < r.end; j += TILE) {
+            load_tile<TILE>(keys, a.k, at, stride, j, a);
+            load_tile<TILE>(values, a.v, at, stride, j, a);
+            __syncthreads();
+            multiply_rows<M>(s, queries, keys, ld);
+            update<M, Q>(state, s, y, row, j, r.origin, a);
+            if (a.threshold)
+                drop<M>(s, row, j, a);
+            put_scores<M>(scores, s);
+            __syncthreads();
+            add_product<M, Q>(y, scores, values, ld);
+            __syncthreads();
+        }
     finish<M, Q>(state, y, first, a);
 }
 

@@ -69,6 +69,46 @@ static __device__ __forceinline__ int64_t keys_end(const wf_cuda_heads &a, int64
     return a.bidirectional ? a.tokens : first + 1;
 }
 
+/* Returns the token from which key tiles of a query count: the first of its document, 0 where
+   the first token that it sees begins none. */
+static __device__ __forceinline__ int64_t origin_of(const wf_cuda_heads &a, int64_t query)
+{
+    const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * a.tokens : NULL;
+    int64_t first = from && query < a.tokens ? wf_attention_from(from, 0, query) : 0;
+
+    return first > 0 && wf_attention_from(from, 0, first) == first ? first : 0;
+}
+
+/* Keys that queries of one origin see: tiles begin at `begin`, and before `end`. */
+struct key_range {
+    int64_t origin, begin, end;
+};
+
+/* Returns the keys of those queries of the tile from `first` on whose origin is the least one
+   behind `origin`; end 0: there are none. The block asks as one. */
+template <int TILE>
+static __device__ __forceinline__ key_range range_behind(const wf_cuda_heads &a, int64_t first,
+                                                         int64_t origin)
+{
+    int64_t last = first + TILE < a.tokens ? first + TILE : a.tokens;
+    key_range r = {a.tokens, a.tokens, 0};
+
+    if (!is_bounded(a))
+        return {0, 0, origin >= 0 ? 0 : a.bidirectional ? a.tokens : last};
+    for (int64_t i = first; i < last; i++) {
+        int64_t own = origin_of(a, i);
+
+        if (own <= origin || own > r.origin)
+            continue;
+        if (own < r.origin)
+            r = {own, a.tokens, 0};
+        r.begin = from_of(a, i) < r.begin ? from_of(a, i) : r.begin;
+        r.end = i + 1;
+    }
+    r.begin = r.origin + (r.begin - r.origin) / TILE * TILE;
+    return r;
+}
+
 template <int TILE, class T>
 static __device__ __forceinline__ void load_rows(float *tile, const T *head, int64_t stride,
                                                  int64_t first, const wf_cuda_heads &a)

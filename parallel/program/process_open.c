@@ -134,7 +134,8 @@ static wf_status find_numerics(wf_process *p, wf_error *error)
 {
     uint64_t identity;
 
-    if (computes(p) && wf_par_numerics(&p->job.mesh, &identity, error) == WF_OK)
+    if (computes(p) &&
+        wf_par_numerics(&p->job.mesh, p->job.train.field, &identity, error) == WF_OK)
         snprintf(p->numerics, sizeof p->numerics, "%016" PRIx64, identity);
     return error->code;
 }

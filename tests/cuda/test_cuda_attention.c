@@ -141,6 +141,82 @@ static void attention_from_a_first_token(void)
     from_first((int64_t[]){4, 4, 70, 64}, 40, 0, WF_BF16, &batch, &batch_grad);
 }
 
+/* Tokens [begin, begin + n) of sequence b of operand or output t, in memory of their own */
+static numbers tokens_of(const numbers *t, int64_t b, int64_t begin, int64_t n)
+{
+    wf_dim dims[WF_MAX_DIMS];
+    numbers part;
+    size_t row = bytes_of(&t->t) / (size_t)(t->t.dim[0].size * t->t.dim[1].size);
+
+    memcpy(dims, t->t.dim, sizeof dims);
+    dims[0].size = 1;
+    dims[1].size = n;
+    part = numbers_of(t->t.ndim, dims, t->t.dtype);
+    memcpy(part.host, (char *)t->host + row * (size_t)(b * t->t.dim[1].size + begin),
+           row * (size_t)n);
+    return part;
+}
+
+/* Returns true where results of the document at `begin` are those that it has alone; in: q, k,
+   v. */
+static bool is_alone(const wf_call *like, const numbers *in, const numbers *whole, int64_t b,
+                     int64_t begin, int64_t n)
+{
+    wf_call call = *like;
+    numbers part[3], out[2], want[2];
+    bool same = true;
+
+    call.op = &wf_op_attention;
+    call.n_in = 3;
+    for (int i = 0; i < 3; i++)
+        part[i] = tokens_of(&in[i], b, begin, n);
+    for (int o = 0; o < 2; o++) {
+        want[o] = tokens_of(&whole[o], b, begin, n);
+        out[o] = tokens_of(&whole[o], b, begin, n);
+        memset(out[o].host, 0xff, bytes_of(&out[o].t));
+    }
+    run_on_device(&call, part, out, false);
+    for (int o = 0; o < 2; o++) {
+        same = same && memcmp(out[o].host, want[o].host, bytes_of(&out[o].t)) == 0;
+        free(out[o].host);
+        free(want[o].host);
+    }
+    for (int i = 0; i < 3; i++)
+        free(part[i].host);
+    return same;
+}
+
+/* Tiles of keys count from where a document begins, so it has the bits that it has alone. */
+static void a_document_is_alone(void)
+{
+    const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(150), d = wf_dim_width(10);
+    const wf_dim q_dims[] = {b, t, {3, 1, WF_CHUNKS_8}, d};
+    const wf_attention_attr attr = {.window = 40};
+    const wf_call call = {.op = &wf_op_attention_from, .n_in = 4, .n_out = 2, .attr = &attr};
+    numbers in[4], out[2];
+
+    open_context(false);
+    for (int i = 0; i < 3; i++)
+        in[i] = random_numbers(4, q_dims, WF_F32);
+    in[3] = firsts(q_dims);
+    for (int i = 0; i < 150; i++) /* in place of the window of the second sequence */
+        ((int32_t *)in[3].host)[150 + i] = i < 3 ? 0 : i < 81 ? 3 : 81;
+    out[0] = numbers_of(4, q_dims, WF_F32);
+    out[1] = numbers_of(3, q_dims, WF_F32);
+    run_on_device(&call, in, out, false);
+    CU_ASSERT(is_alone(&call, in, out, 0, 0, 5));
+    CU_ASSERT(is_alone(&call, in, out, 0, 5, 1));
+    CU_ASSERT(is_alone(&call, in, out, 0, 6, 69));
+    CU_ASSERT(is_alone(&call, in, out, 0, 75, 75));
+    CU_ASSERT(is_alone(&call, in, out, 1, 3, 78));
+    CU_ASSERT(is_alone(&call, in, out, 1, 81, 69));
+    for (int i = 0; i < 4; i++)
+        free(in[i].host);
+    for (int o = 0; o < 2; o++)
+        free(out[o].host);
+    close_context();
+}
+
 static void attention_to_all(void)
 {
     attention_parts((int64_t[]){5, 1, 70, 10}, 0, WF_F32, false, true, &over_heads,
@@ -269,6 +345,7 @@ int main(void)
         {"attention over heads, groups and sequences", attention_heads},
         {"attention to all tokens", attention_to_all},
         {"attention from a first token on", attention_from_a_first_token},
+        {"a document is alone", a_document_is_alone},
         {"attention with dropout", attention_with_dropout},
         {"attention, gradients underflow", attention_of_zeros},
         {"attention of bf16", attention_of_bf16},

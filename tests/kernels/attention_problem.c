@@ -44,6 +44,7 @@ problem problem_open(shape s)
     }
     p.head = (wf_attention_head){.seq = s.seq,
                                  .keys = s.seq,
+                                 .sequence_keys = s.seq,
                                  .dim = s.dim,
                                  .q = p.q.x,
                                  .k = p.k.x,

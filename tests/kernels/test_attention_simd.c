@@ -169,9 +169,10 @@ static bool is_within(const result *whole, const result *part, int64_t first, in
            rows_within(&whole->dv, &part->dv, first, seq);
 }
 
-/* A document that begins with a block has the bits that it has alone, forward and back; what is
-   before and behind it is nothing to it. Elsewhere it has others: a block is where the running
-   maximum is renewed. */
+/* In one head a document that begins with a block has the bits that it has alone, forward and
+   back; what is before and behind it is nothing to it. Elsewhere it has others, as a block is
+   where the running maximum is renewed: so documents are heads of their own
+   (test_attention_packed.c). */
 static void a_document_is_alone(void)
 {
     const wf_simd *simd = wf_cpu_simd_named("portable", NULL);

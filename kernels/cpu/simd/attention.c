@@ -22,7 +22,8 @@
  * the first key that one of its 64 neighbours sees are left out, and in the others p = +0
  * before from[i]. There m is the least float, not minus infinity: a block of which a query sees
  * nothing then leaves m as it is, and l and out at +0, as if it were left out. So the bits are
- * a function of the rows from[i] .. i and of their places in blocks of 64.
+ * a function of the rows from[i] .. i and of their places in blocks of 64. Documents are heads
+ * of their own (kernels/cpu/attention.c), so their blocks count from where they begin.
  *
  * A bias is added to s, and a key that the mask takes has s = -infinity. A query that sees no
  * key has l = 0: its out and lse are 0.

@@ -69,7 +69,7 @@ static int64_t unseen_of(const wf_attention_head *head, token_block queries, tok
     int64_t n = 0;
 
     if (i < queries.count) /* padding sees all: it is not read */
-        n = wf_attention_from(head->from, head->window, queries.begin + i) - keys.begin;
+        n = block_first_key(head, queries.begin + i) - keys.begin;
     return n < keys.padded ? n : keys.padded;
 }
 

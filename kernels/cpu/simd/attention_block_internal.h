@@ -102,6 +102,14 @@ static inline bool block_is_diagonal(const wf_attention_head *head, token_block 
     return !head->bidirectional && keys.begin == queries.begin;
 }
 
+/* Returns the first key that query i sees. */
+static inline int64_t block_first_key(const wf_attention_head *head, int64_t i)
+{
+    int64_t from = wf_attention_from(head->from, head->window, head->start + i) - head->start;
+
+    return from > 0 ? from : 0;
+}
+
 /* The first block of keys that a block of queries sees anything of */
 static inline int64_t block_keys_begin(const wf_attention_head *head, token_block queries)
 {
@@ -109,7 +117,7 @@ static inline int64_t block_keys_begin(const wf_attention_head *head, token_bloc
     int64_t begin = bounded ? queries.begin : 0;
 
     for (int64_t i = queries.begin; bounded && i < queries.begin + queries.count; i++) {
-        int64_t from = wf_attention_from(head->from, head->window, i);
+        int64_t from = block_first_key(head, i);
 
         begin = from < begin ? from : begin;
     }

@@ -1,7 +1,8 @@
 /*
  * kernels/cpu/simd/attention_dropout.c - which probabilities attention dropout keeps.
  *
- * The probability of key j for query i belongs to word w = i * keys + j, which is
+ * The probability of key j for query i belongs to word w = i * keys + j, both of the whole
+ * sequence (wf_attention_head.start), which is
  * philox({w / 4 mod 2^32, c1, c2, c3}, key)[w % 4] (core/numerics/random.h); it is kept where
  * word >= floor(p * 2^32). Sixteen queries go side by side, and a call of Philox gives each of
  * them four keys. Where keys is no multiple of 4 the queries differ in which of a call's words
@@ -22,7 +23,8 @@ static void keep_queries(const wf_attention_head *head, int64_t query, token_blo
     v16m is_odd, is_late;
 
     for (int l = 0; l < GRAIN; l++) {
-        uint64_t w = (uint64_t)(query + l) * (uint64_t)head->keys + (uint64_t)keys.begin;
+        uint64_t w = (uint64_t)(head->start + query + l) * (uint64_t)head->sequence_keys +
+                     (uint64_t)(head->start + keys.begin);
 
         block[l] = (uint32_t)(w / 4);
         odd[l] = (uint32_t)(w & 1);

@@ -4,6 +4,7 @@
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/parallel_internal.h"
 #include "parallel/shard/materialize.h"
+#include <string.h>
 
 /* More tokens than attention takes keys at once, and sizes that no chunk, vector or tile
    divides. */
@@ -31,38 +32,55 @@ static const program programs[] = {
     {{SIZES, .heads = 3, .kv_heads = 1, .ffn = 75, .qk_norm = true}, TRAINING(WF_NN_MUON)},
 };
 
+/* Documents of a sequence begin at 0 and at these tokens, none of which begins a block. */
+static const int starts[] = {7, 8, 30, TOKENS};
+
 static wf_status read_tokens(void *self, int64_t step, int64_t first, int64_t count,
                              void *const *field, wf_error *error)
 {
     int32_t *tokens = field[0], *targets = field[1];
+    const bool *documents = self;
 
-    (void)self, (void)error;
+    (void)error;
     for (int64_t i = 0; i < count * TOKENS; i++) {
         tokens[i] =
             (int32_t)((37 * step + 11 * (first + i / TOKENS) + i % TOKENS * i) % VOCABULARY);
         targets[i] = (tokens[i] + 1) % VOCABULARY;
+    }
+    for (int64_t i = 0; *documents && i < count * TOKENS; i++) {
+        int32_t *begins = field[2], *positions = field[3], token = (int32_t)(i % TOKENS);
+
+        begins[i] = 0;
+        for (int d = 0; starts[d] <= token; d++)
+            begins[i] = starts[d];
+        positions[i] = token - begins[i];
     }
     return WF_OK;
 }
 
 typedef struct measurement {
     const wf_par_options *options;
+    bool documents;
     uint64_t identity;
 } measurement;
 
-static wf_status train(wf_par *par, const program *p, uint64_t *identity)
+static wf_status train(wf_par *par, const program *p, bool documents, uint64_t *identity)
 {
-    const wf_par_data data = {.read = read_tokens};
+    static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(TOKENS);
+    const wf_par_data data = {.read = read_tokens, .self = &documents};
+    wf_par_train_options training = p->training;
     wf_context *ctx = wf_par_context(par);
     wf_nn_module *model = (wf_nn_module *)wf_nn_gpt_new(ctx, &p->model);
     wf_par_trainer *trainer;
     wf_par_step result;
     uint64_t digest = 0;
 
+    if (documents)
+        memcpy(training.field, fields, sizeof fields);
     par->reported_inexact = true; /* by rules that the run itself reports */
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
-    trainer = wf_par_trainer_open(par, model, &p->training);
+    trainer = wf_par_trainer_open(par, model, &training);
     for (int step = 1; step <= STEPS && wf_context_status(ctx) == WF_OK; step++)
         wf_par_train_step(trainer, step, &data, &result);
     wf_par_trainer_digest(trainer, &digest);
@@ -78,7 +96,7 @@ static wf_status measure(wf_rank *rank, void *arg)
     wf_par *par = wf_par_open(rank, m->options, &rank->error);
 
     for (size_t i = 0; par && i < sizeof programs / sizeof *programs; i++)
-        if (train(par, &programs[i], &m->identity) != WF_OK) {
+        if (train(par, &programs[i], m->documents, &m->identity) != WF_OK) {
             rank->error = *wf_context_error(wf_par_context(par));
             break;
         }
@@ -86,7 +104,8 @@ static wf_status measure(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-wf_status wf_par_numerics(const wf_par_options *options, uint64_t *identity, wf_error *error)
+wf_status wf_par_numerics(const wf_par_options *options, const wf_par_field *field,
+                          uint64_t *identity, wf_error *error)
 {
     const wf_par_options one = {.device = options->device,
                                 .tf32 = options->tf32,
@@ -98,9 +117,12 @@ wf_status wf_par_numerics(const wf_par_options *options, uint64_t *identity, wf_
                                 .exact_off = options->exact_off};
     /* one rank exchanges nothing, whatever launcher has started this process and others */
     const wf_launch_options launch = {.ranks = 1, .transport = "fake"};
-    measurement m = {&one, 0};
-    wf_status status = wf_launch(&launch, measure, &m, error);
+    measurement m = {.options = &one};
+    wf_status status;
 
+    for (int i = 0; field && i < WF_PAR_FIELDS && field[i].name; i++)
+        m.documents = m.documents || strcmp(field[i].name, "first") == 0;
+    status = wf_launch(&launch, measure, &m, error);
     if (status == WF_OK)
         *identity = m.identity;
     return status;

@@ -12,6 +12,7 @@
 #define WF_PARALLEL_MODELS_GPT_NUMERICS_H
 
 #include "parallel/run.h"
+#include "parallel/train/batch.h"
 
 WF_BEGIN_DECLS
 
@@ -19,18 +20,20 @@ WF_BEGIN_DECLS
  * wf_par_numerics - computes the numerics identity of a run with these options, in some
  * milliseconds
  *
- * A GPT-2 and a Llama train for two steps on one rank of their own in this process. Layouts do
+ * A GPT-2 and a Llama train for two steps on one rank of their own in this process; where
+ * sequences of the run hold documents, so do theirs, and only then. Layouts do
  * not change a bit, so they do not change the identity; an equal one promises, up to a hash,
  * equal bits of equal runs.
  *
  * @param options   of the run; read are device, tf32, dtype, param_dtype, reduce_dtype,
  *                  exact_off
+ * @param field     of the run's batches, WF_PAR_FIELDS of them; NULL: no documents
  * @param identity  set on success
  * Collective:      no, and not from within a rank
  * Errors:          those of wf_par_open and of a training step
  */
-WF_API wf_status wf_par_numerics(const wf_par_options *options, uint64_t *identity,
-                                 wf_error *error);
+WF_API wf_status wf_par_numerics(const wf_par_options *options, const wf_par_field *field,
+                                 uint64_t *identity, wf_error *error);
 
 WF_END_DECLS
 

@@ -1,0 +1,69 @@
+/*
+ * kernels/cpu/attention_parts_internal.h - the parts of a sequence that attention takes one by
+ * one: a document is one, with the blocks of keys and the bits that it has alone.
+ */
+#ifndef WF_KERNELS_CPU_ATTENTION_PARTS_INTERNAL_H
+#define WF_KERNELS_CPU_ATTENTION_PARTS_INTERNAL_H
+
+#include "kernels/attention_internal.h"
+#include "kernels/cpu/simd_internal.h"
+
+/* Cuts a sequence where no token sees one before the cut, as documents do where they begin:
+   `room`, of tokens + 1 numbers, ends with the first tokens of the parts and the number of
+   tokens. Returns the first of these numbers. */
+static inline const int32_t *wf_attention_parts(const int32_t *first, int64_t tokens,
+                                                int32_t *room)
+{
+    int32_t *part = room + tokens;
+    int64_t least = tokens;
+
+    *part = (int32_t)tokens;
+    for (int64_t i = tokens - 1; i >= 0; i--) {
+        int64_t from = wf_attention_from(first, 0, i);
+
+        least = from < least ? from : least;
+        if (least == i)
+            *--part = (int32_t)i;
+    }
+    return part;
+}
+
+/* From token `begin` of a head on, of whose tensors the types are alike */
+static inline const void *wf_attention_token_at(const wf_attention_head *h, const void *x,
+                                                int64_t begin, int64_t stride)
+{
+    return (const char *)x + (size_t)(begin * stride) * (h->bf16 ? 2 : sizeof(float));
+}
+
+/* Narrows a head to the tokens [begin, end) of its sequence, which see none before them. */
+static inline wf_attention_head wf_attention_part_of(const wf_attention_head *whole,
+                                                     int64_t begin, int64_t end)
+{
+    wf_attention_head h = *whole;
+    bool document = true;
+
+    for (int64_t i = begin; h.from && i < end; i++)
+        document = document && wf_attention_from(h.from, 0, i) == begin;
+    if (document)
+        h.from = NULL;
+    h.start = begin;
+    h.seq = end - begin;
+    if (whole->window >= h.seq) /* a longer one holds all of them */
+        h.window = 0;
+    if (!whole->from)
+        return h;
+    h.keys = h.seq;
+    h.q = wf_attention_token_at(whole, whole->q, begin, h.q_stride);
+    h.k = wf_attention_token_at(whole, whole->k, begin, h.k_stride);
+    h.v = wf_attention_token_at(whole, whole->v, begin, h.v_stride);
+    for (int r = 0; r < h.rows.n; r++) {
+        const char *row = whole->rows.at[r];
+
+        h.rows.at[r] = row + begin * h.rows.stride[r];
+        if (end < whole->seq)
+            h.rows.next[r] = row + end * h.rows.stride[r];
+    }
+    return h;
+}
+
+#endif

@@ -1,0 +1,187 @@
+/*
+ * tests/kernels/test_attention_packed.c - documents that share a sequence have the bits that
+ * each has alone, forward and backward, wherever they begin: random packings, on every
+ * instruction set, in fp32 and bf16. By hand: test_attention_packed PACKINGS [SEED].
+ */
+#include "core/context.h"
+#include "core/numerics/bf16.h"
+#include "core/numerics/random.h"
+#include "core/tape.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/isa_internal.h"
+#include "kernels/devices.h"
+#include "kernels/ops.h"
+#include "tests/harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPERANDS = 4, RESULTS = 4, BATCH = 2, MOST_TOKENS = 320 };
+
+static int packings = 12;
+static uint64_t seed = 1;
+
+/* A packing of two sequences; of each token the first one of its document. */
+typedef struct packing {
+    int64_t tokens, heads, groups, dim, window;
+    wf_dtype dtype;
+    int32_t first[BATCH * MOST_TOKENS];
+} packing;
+
+static int64_t draw(int64_t below)
+{
+    seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407U;
+    return (int64_t)((seed >> 33) % (uint64_t)below);
+}
+
+static packing draw_packing(wf_dtype dtype)
+{
+    packing p = {.tokens = 1 + draw(MOST_TOKENS), .dim = 1 + draw(40), .dtype = dtype};
+
+    p.groups = 1 + draw(2);
+    p.heads = p.groups * (1 + draw(3));
+    p.window = draw(3) == 0 ? 1 + draw(150) : 0;
+    for (int64_t b = 0; b < BATCH; b++) {
+        int64_t longest = 1 + draw(p.tokens);
+
+        for (int64_t begin = 0, n; begin < p.tokens; begin += n) {
+            n = 1 + draw(longest);
+            n = n < p.tokens - begin ? n : p.tokens - begin;
+            for (int64_t i = 0; i < n; i++)
+                p.first[b * p.tokens + begin + i] = (int32_t)begin;
+        }
+    }
+    return p;
+}
+
+static int64_t heads_of(const packing *p, int operand)
+{
+    return operand == 0 || operand == 3 ? p->heads : p->groups;
+}
+
+/* Random numbers of an operand: of all its tokens, or of some of one sequence. */
+static wf_tensor *operand(wf_context *ctx, const packing *p, int which, int64_t b,
+                          int64_t begin, int64_t n)
+{
+    int64_t row = heads_of(p, which) * p->dim, batch = n < p->tokens ? 1 : BATCH;
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(n),
+                           wf_dim_chunked(heads_of(p, which)), wf_dim_width(p->dim)};
+    wf_tensor *t = wf_tensor_new(ctx, p->dtype, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+    int64_t count = batch * n * row, first = (b * p->tokens + begin) * row;
+    float *x = malloc((size_t)count * sizeof *x);
+
+    CU_ASSERT_FATAL(t && x);
+    wf_random_fill_normal(x, count, 5, (uint64_t)which, (uint64_t)first);
+    for (int64_t i = 0; i < count; i++) {
+        if (p->dtype == WF_BF16)
+            ((uint16_t *)t->data)[i] = wf_bf16_of(x[i]);
+        else
+            ((float *)t->data)[i] = x[i];
+    }
+    free(x);
+    return t;
+}
+
+/* Attends to the tokens [begin, begin + n) of a sequence, or to those of all of them. */
+static void attend(wf_context *ctx, const packing *p, int64_t b, int64_t begin, int64_t n,
+                   wf_tensor *result[RESULTS])
+{
+    bool whole = n == p->tokens;
+    const wf_dim tokens[] = {wf_dim_batch(BATCH), wf_dim_chunked(n)};
+    wf_attention_options how = {.causal = true, .window = p->window};
+    wf_tensor *in[OPERANDS];
+
+    for (int i = 0; i < OPERANDS; i++)
+        in[i] = operand(ctx, p, i, b, begin, n);
+    for (int i = 0; i < 3; i++)
+        in[i] = wf_leaf(in[i]);
+    if (whole) {
+        how.first = wf_tensor_new(ctx, WF_I32, 2, tokens, NULL, WF_MEMORY_ACTIVATION);
+        CU_ASSERT_FATAL(how.first != NULL);
+        memcpy(how.first->data, p->first, (size_t)(BATCH * n) * sizeof *p->first);
+    }
+    result[0] = wf_attention(in[0], in[1], in[2], &how);
+    wf_backward(result[0], in[3], false);
+    for (int i = 0; i < 3; i++)
+        result[1 + i] = in[i]->grad;
+}
+
+/* Returns true where the document that begins at a token has the numbers that it has alone. */
+static bool is_alone(wf_context *ctx, const packing *p, int64_t b, int64_t begin, int64_t n,
+                     wf_tensor *const whole[RESULTS])
+{
+    wf_tensor *alone[RESULTS];
+    bool same = true;
+
+    attend(ctx, p, b, begin, n, alone);
+    for (int r = 0; r < RESULTS; r++) {
+        size_t bytes = wf_tensor_bytes(alone[r]), row = bytes / (size_t)n;
+        const char *part = (const char *)whole[r]->data;
+
+        part += row * (size_t)(b * p->tokens + begin);
+        same = same && memcmp(part, alone[r]->data, bytes) == 0;
+    }
+    return same;
+}
+
+/* Returns the number of documents whose bits differ from those alone. */
+static int check_packing(wf_context *ctx, const packing *p)
+{
+    wf_tensor *whole[RESULTS];
+    wf_tape *tape = wf_tape_open(ctx);
+    int differ = 0;
+
+    wf_scope_open(ctx);
+    attend(ctx, p, 0, 0, p->tokens, whole);
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t begin = 0, end; begin < p->tokens; begin = end) {
+            const int32_t *first = p->first + b * p->tokens;
+
+            for (end = begin; end < p->tokens && first[end] == begin; end++)
+                ;
+            if (end - begin < p->tokens)
+                differ += !is_alone(ctx, p, b, begin, end - begin, whole);
+        }
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+    return differ;
+}
+
+static void packed_as_alone(void)
+{
+    static const char *const isas[] = {WF_CPU_ISAS, "amx"};
+    static const wf_dtype dtypes[] = {WF_F32, WF_BF16};
+
+    for (size_t i = 0; i < sizeof isas / sizeof *isas * 2; i++) {
+        const wf_simd *simd = wf_cpu_simd_named(isas[i / 2], NULL);
+        wf_error error = {WF_OK, ""};
+        wf_device *device = wf_cpu_device(1 + (int)i % 2, &error);
+        const wf_context_options options = {.seed = 7};
+        wf_context *ctx = device ? wf_context_open(device, &options, &error) : NULL;
+        int differ = 0;
+
+        CU_ASSERT_FATAL(ctx != NULL);
+        if (simd)
+            ((wf_cpu *)device->self)->simd = simd;
+        for (int n = 0; simd && n < packings; n++) {
+            packing p = draw_packing(dtypes[i % 2]);
+
+            differ += check_packing(ctx, &p);
+        }
+        CU_ASSERT_EQUAL(differ, 0);
+        if (packings > 1000 && simd)
+            printf("\n    %s, %s: %d packings, %d documents differ", isas[i / 2],
+                   i % 2 ? "bf16" : "fp32", packings, differ);
+        wf_context_close(ctx);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const wf_test tests[] = {{"packed as alone", packed_as_alone}, {NULL, NULL}};
+
+    packings = argc > 1 ? atoi(argv[1]) : packings;
+    seed = argc > 2 ? strtoull(argv[2], NULL, 10) : seed;
+    return wf_test_main("packed documents", tests);
+}
