@@ -131,11 +131,13 @@ bool app_options_asks(const app_options *options)
     return options->help || options->version || *options->completion;
 }
 
-wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error)
+static wf_status parse(int argc, char **argv, bool is_fed, app_options *options,
+                       wf_error *error)
 {
     wf_status status;
 
     memset(options, 0, sizeof *options);
+    options->is_fed = is_fed;
     status = app_options_defaults(options, error);
     if (status == WF_OK)
         status = read_command_line(argc, argv, options, error);
@@ -148,6 +150,16 @@ wf_status app_options_parse(int argc, char **argv, app_options *options, wf_erro
     if (status != WF_OK)
         app_options_free(options);
     return status;
+}
+
+wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error)
+{
+    return parse(argc, argv, false, options, error);
+}
+
+wf_status app_options_parse_fed(int argc, char **argv, app_options *options, wf_error *error)
+{
+    return parse(argc, argv, true, options, error);
 }
 
 void app_options_free(app_options *options)
