@@ -312,12 +312,10 @@ REAL(wf_status, wf_nn_chain_run, wf_nn_module *model, int64_t first, int64_t end
     return __real_wf_nn_chain_run(model, first, end, n, x);
 }
 
-REAL(wf_status, wf_backward_many, int n, wf_tensor *const *root, wf_tensor *const *seed,
-     bool defer)
+REAL(wf_status, wf_backward_many, int n, wf_tensor *const *y, wf_tensor *const *dy, bool defer)
 {
-    if (n > 0)
-        spoil(seed[0]);
-    return __real_wf_backward_many(n, root, seed, defer);
+    spoil(n > 0 ? dy[0] : NULL);
+    return __real_wf_backward_many(n, y, dy, defer);
 }
 
 REAL(wf_status, wf_dataset_read, const wf_dataset *data, wf_dataset_part part, int64_t step,
