@@ -12,8 +12,6 @@ BALANCE_LOOP void load_row(const wf_load_sizes *s, const T *index, T *load)
         load[e] = s->first ? (T)-s->mean : 0;
     for (int64_t i = 0; i < s->tokens * s->k; i++)
         load[(int64_t)index[i]] += (T)s->one;
-    for (int64_t e = 0; e < s->experts; e++)
-        load[e] += 0; /* -0 becomes +0 */
 }
 
 /*

@@ -79,6 +79,12 @@ for n in w:
     if len(w[n].shape) > 1 and n in t:
         for i, v in enumerate(w[n].numbers): t[n].numbers[i] += 0.1 * v'
 
+fault "small and wrong" unknown 'no multiple' '
+for x in some("0.mlp.up"): x.numbers = array.array("f", (1e-3 * v * (1 + 0.05 * (-1) ** i) for i, v in enumerate(x.numbers)))'
+changed fault.safetensors "$dump" 'some("0.mlp.up")[0].scale(2); some("1.mlp.up")[0].scale(3)'
+check "two factors" 1 fault.safetensors
+says out 'is 2 times Weft' 'is 3 times Weft'
+
 # Faults of a batch, by gradients that Weft itself has written of another one.
 changed half.safetensors "$batch" 'x = t["labels"]; x.numbers = array.array("i", [-100] * 40) + x.numbers[40:]'
 changed other.safetensors "$batch" 'x = t["labels"]; x.numbers = x.numbers[:40] + array.array("i", [-100] * 40)'
@@ -92,6 +98,14 @@ o = read("other.gradients"); del t["loss"], t["token_losses"]
 for n in t: t[n].numbers = array.array("f", ((a + b) / 2 for a, b in zip(t[n].numbers, o[n].numbers)))'
 check "a mean of means" 1 means.safetensors
 says out 'a mean of 2 means'
+changed part.safetensors "$batch" 'x = t["labels"]; x.numbers = array.array("i", [-100] * 15) + x.numbers[15:]'
+tool "gradients of a part" 0 "$model" --batch part.safetensors --write part.gradients --threads 1
+changed mean.safetensors part.gradients '
+l, c = t["token_losses"].numbers, [x != -100 for x in read("part.safetensors")["labels"].numbers]
+rows = [(sum(l[i:i + 40]), sum(c[i:i + 40])) for i in (0, 40)]
+t["loss"].numbers[0] = sum(a / b for a, b in rows) / 2'
+tool "a loss that is a mean of means" 1 "$model" --batch part.safetensors --gradients mean.safetensors --threads 1
+says out 'it is a mean of 2 means over the tokens'
 changed all.safetensors "$batch" 'del t["labels"]'
 tool "gradients without a mask" 0 "$model" --batch all.safetensors --write all.gradients --threads 1
 check "the mask is ignored" 1 all.gradients
@@ -116,6 +130,16 @@ says out 'weight decay is applied where none belongs' 'where: .*norm'
 changed updated.safetensors "$dump" "EPS, DECAY, ALL = 1e-5, 0.1, False$update"
 check "another epsilon" 1 "$dump" --updated updated.safetensors --lr 1e-3 --weight-decay 0.1
 says out 'epsilon is 1e-05|epsilon is 1e-5'
+changed updated.safetensors "$dump" "EPS, DECAY, ALL = 1e-6, 0.1, False$update"
+check "an epsilon of another framework" 1 "$dump" --updated updated.safetensors --lr 1e-3 --weight-decay 0.1
+says out 'epsilon is 1e-0?6'
+changed updated.safetensors "$dump" "EPS, DECAY, ALL = 1e-8, 0, False${update/'g = t[n].numbers[i]'/'g = t[n].numbers[i] + (0.1 * v if len(t[n].shape) > 1 else 0)'}"
+check "decay through the moments" 1 "$dump" --updated updated.safetensors --lr 1e-3 --weight-decay 0.1
+says out 'weight decay goes through the moments'
+changed updated.safetensors "$dump" "${update%%    for i, v*}    t[n].numbers = w[n].numbers"
+check "no update" 1 "$dump" --updated updated.safetensors --lr 1e-3 --weight-decay 0.1
+says out 'the weights have not changed'
+changed updated.safetensors "$dump" "EPS, DECAY, ALL = 1e-5, 0.1, False$update"
 check "another rate" 1 "$dump" --updated updated.safetensors --lr 2e-3 --weight-decay 0.1 --eps 1e-5
 says out 'the update is 0.5 times'
 

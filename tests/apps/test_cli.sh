@@ -307,6 +307,13 @@ import json
 a, b, c = ([json.loads(line) for line in open(name)][1:] for name in ("skips.jsonl", "skips_mesh.jsonl", "skips_none.jsonl"))
 if not a or not all(row.get("skipped") for row in a + b) or any("skipped" in row for row in c): print("skipped is wrong")
 if [r["digest"] for r in a] != [r["digest"] for r in b] or len({r["digest"] for r in a}) != 1: print("digests", a, b)'
+bound=$(python3 -c 'import json, struct
+row = [json.loads(line) for line in open("skips_none.jsonl")][1]
+print(repr(struct.unpack(">f", bytes.fromhex(row["loss_bits"]))[0]))')
+run "a loss at the bound" "${tiny[@]}" --eval-interval 0 --digest --skip-steps "loss>$bound" --log-jsonl skips_at.jsonl
+python "is not above it" '
+import json
+if "skipped" in [json.loads(line) for line in open("skips_at.jsonl")][1]: print("the first step is skipped")'
 refuse "steps that are no steps" 2 "nonfinite, loss>X with X above 0" "${tiny[@]}" --skip-steps "loss>-1"
 
 finish

@@ -312,10 +312,10 @@ REAL(wf_status, wf_nn_chain_run, wf_nn_module *model, int64_t first, int64_t end
     return __real_wf_nn_chain_run(model, first, end, n, x);
 }
 
-REAL(wf_status, wf_backward, wf_tensor *root, wf_tensor *seed, bool defer)
+REAL(wf_status, wf_backward_many, int n, wf_tensor *const *y, wf_tensor *const *dy, bool defer)
 {
-    spoil(seed);
-    return __real_wf_backward(root, seed, defer);
+    spoil(n > 0 ? dy[0] : NULL);
+    return __real_wf_backward_many(n, y, dy, defer);
 }
 
 REAL(wf_status, wf_dataset_read, const wf_dataset *data, wf_dataset_part part, int64_t step,

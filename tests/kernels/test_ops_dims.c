@@ -292,7 +292,7 @@ static void refusals(void)
     const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(5), wf_dim_heads(3, 4)};
     const wf_dim odd[] = {wf_dim_width(3), wf_dim_width(6), wf_dim_width(1)};
     wf_context *ctx = op_context_open(1);
-    wf_tensor *x, *uneven;
+    wf_tensor *x, *uneven, *patches;
 
     wf_scope_open(ctx);
     x = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
@@ -324,6 +324,8 @@ static void refusals(void)
                             &(wf_conv_options){.padding = {1}}),
             "dim 3 of operand 1 has size 1");
     refused(ctx, wf_conv(x, uneven, &(wf_conv_options){.groups = 2}), "groups divide both");
+    patches = wf_patches(wf_permute(x, (const int[]){0, 2, 1}), (const int[]){3}, NULL);
+    CU_ASSERT(patches && patches->dim[1].size == 10 && patches->dim[1].grain == 1);
     CU_ASSERT_PTR_NULL(wf_conv(NULL, NULL, NULL));
     CU_ASSERT_PTR_NULL(wf_reshape(NULL, 0, NULL));
     CU_ASSERT_PTR_NULL(wf_add(NULL, NULL));

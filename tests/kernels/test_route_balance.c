@@ -151,11 +151,32 @@ static void too_many(void)
         }
 }
 
+/* An index of no expert is refused. */
+static void no_expert(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(3), wf_dim_width(4)};
+    const wf_dim chosen[] = {wf_dim_batch(2), wf_dim_chunked(3), wf_dim_width(1)};
+    const float x[24] = {0}, wrong[][6] = {{0, 1, 2, 3, 4, 0}, {0, -1}, {0.5f}};
+
+    for (int i = 0; i < 3; i++) {
+        wf_context *ctx = op_context_open(1);
+
+        wf_scope_open(ctx);
+        CU_ASSERT_PTR_NULL(wf_apply(&wf_op_route_load, NULL, 0, 2, tensor_of(ctx, 3, dims, x),
+                                    tensor_of(ctx, 3, chosen, wrong[i])));
+        CU_ASSERT_PTR_NOT_NULL(
+            strstr(wf_context_error(ctx)->text, "of 4 experts: give it those of wf_route"));
+        wf_scope_close(ctx);
+        wf_context_close(ctx);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"gradients of losses of balance", gradients},
                                     {"loads of experts", loads},
                                     {"more than floats count", too_many},
+                                    {"indices of no expert", no_expert},
                                     {NULL, NULL}};
 
     return wf_test_main("route_balance", tests);

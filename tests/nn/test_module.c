@@ -6,6 +6,7 @@
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/checkpointing.h"
+#include "nn/layers/moe.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/nn/repeat_module.h"
 
@@ -264,6 +265,29 @@ static void rounded_gradients(void)
     close_lone(ctx, WF_OK);
 }
 
+/* A mixture of experts that cannot be is refused; its last linear may start apart. */
+static void mixtures(void)
+{
+    const wf_nn_moe_options usual = {.width = 8, .hidden = 16, .experts = 100, .route.k = 2};
+    wf_nn_moe_options bad[5] = {usual, usual, usual, usual, usual};
+    static const char *const why[] = {"chooses 0 of 100", "chooses 101 of 100", "at most",
+                                      "has no sigmoids", "none is below 0"};
+
+    bad[0].route.k = 0;
+    bad[1].route.k = 101;
+    bad[2].route.k = WF_ROUTE_MOST + 1;
+    bad[3].route.sigmoid = bad[3].route.after = true;
+    bad[4].bias_step = -1;
+    for (int i = 0; i < 5; i++) {
+        wf_context *ctx = lone_context(1);
+
+        CU_ASSERT_PTR_NULL(wf_nn_moe_new(ctx, &bad[i]));
+        CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, why[i]));
+        wf_context_close(ctx);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -273,6 +297,7 @@ int main(void)
         {"models in one tree", models_in_one_tree},
         {"a field for each module and parameter", owners},
         {"gradients of what is recomputed, as bf16", rounded_gradients},
+        {"mixtures of experts that cannot be", mixtures},
         {NULL, NULL}};
 
     return wf_test_main("module", tests);

@@ -277,15 +277,35 @@ static wf_status evaluated_steps(trial *t, part *p, wf_par_trainer *trainer)
     return WF_OK;
 }
 
+/* Steps that all ranks skip, in which no norm is taken. */
+static wf_status skipped_steps(trial *t, part *p, wf_par_trainer *trainer)
+{
+    const wf_par_data usual = {.read = count_up};
+
+    for (int step = 1; step <= STEPS; step++) {
+        wf_par_step_begin(trainer, step);
+        wf_par_forward_backward(trainer, is_odd(t, p) ? t->data : &usual);
+        wf_par_reduce(trainer, NULL);
+        GOOD(wf_par_skip_step(trainer, "the test says so"));
+        t->made[p->rank->index]++;
+    }
+    return WF_OK;
+}
+
 static void data_of_their_own(void)
 {
     static const wf_par_data other = {.read = misread}, other_first = {.read = misread_first};
     trial tp = new_trial(2, 2, 3), first = new_trial(4, 1, 1), all = new_trial(4, 1, 1),
-          dp = new_trial(1, 4, 3), evaluates = new_trial(2, 2, 3), swaps = new_trial(4, 1, 1);
+          dp = new_trial(1, 4, 3), evaluates = new_trial(2, 2, 3), swaps = new_trial(4, 1, 1),
+          skips = new_trial(2, 2, 3);
 
     tp.data = all.data = dp.data = &other;
     refused(&tp, 3, 1, "rank 2 (", "have to read the same sequences and read different ones");
     refused(&all, 1, 1, "rank 0 (", "have to read the same sequences and read different ones");
+    skips.data = &other;
+    skips.steps = skipped_steps;
+    refused(&skips, 3, 1, "rank 2 (",
+            "have to read the same sequences and read different ones");
     first.data = &other_first;
     first.t.options.micro_batch = 2;
     refused(&first, 1, 1, "rank 0 (",

@@ -38,6 +38,7 @@ static training mixture(wf_dtype dtype)
     t.model.top_k = TOP_K;
     t.model.expert_ffn = FFN;
     t.model.shared_ffn = dtype == WF_F32 ? FFN : 0;
+    t.model.shared_gate = dtype == WF_F32;
     t.steps = STEPS;
     t.layout.dtype = t.layout.param_dtype = dtype;
     return t;

@@ -348,6 +348,23 @@ static void numbers_that_are_not_finite(void)
     misused(not_finite);
 }
 
+/* The steps of a batch that grows take sequences one after another, and none twice. */
+static void growing_batches(void)
+{
+    const wf_par_train_options o = {.global_batch = 16, .rampup = {4, 4, 36}};
+    int64_t next = 0, last = 4;
+
+    for (int64_t step = 1; step <= 12; step++) {
+        int64_t before = -1, batch = wf_par_step_batch(&o, step, &before);
+
+        CU_ASSERT(batch >= last && batch <= 16);
+        CU_ASSERT_EQUAL(before, next);
+        next = before + batch;
+        last = batch;
+    }
+    CU_ASSERT_EQUAL(last, 16);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -357,6 +374,7 @@ int main(void)
         {"parts out of order", parts_out_of_order},
         {"losses that are none", losses_that_are_none},
         {"numbers that are not finite", numbers_that_are_not_finite},
+        {"batches that grow", growing_batches},
         {NULL, NULL},
     };
 

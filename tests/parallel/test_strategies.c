@@ -128,24 +128,52 @@ static void strategies_see_all(void)
 static const wf_par_strategy own = {
     .name = "own_zero2", .split_gradients = true, .split_optimizer = true, .reduce_each = true};
 
+static bool splits_none(const wf_nn_parameter *p)
+{
+    return !p;
+}
+
 /* Rows that no run could be of, and names that are taken; the same row may come again. */
 static void registered(void)
 {
     static const wf_par_strategy taken = {.name = "zero1"}, unnamed = {.name = "a b"},
                                  torn = {.name = "torn", .split_parameters = true},
-                                 kept = {.name = "kept", .keep_gathered = true};
-    const wf_par_strategy *const bad[] = {&taken, &unnamed, &torn, &kept, NULL};
-    static const char *const why[] = {"there is a strategy zero1", "letters, digits and _",
+                                 kept = {.name = "kept", .keep_gathered = true},
+                                 loose = {.name = "loose", .split_gradients = true},
+                                 picky = {.name = "picky", .splits = splits_none};
+    const wf_par_strategy *const bad[] = {&taken, &unnamed, &torn, &kept, NULL, &loose, &picky};
+    static const char *const why[] = {"there is a strategy zero1",
+                                      "letters, digits and _",
                                       "who splits parameters splits gradients",
-                                      "keeps parameters gathered splits them", "is NULL"};
+                                      "keeps parameters gathered splits them",
+                                      "is NULL",
+                                      "gradients splits the optimizer's state",
+                                      "says which parameters it splits, and splits nothing"};
     wf_error error;
 
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         CU_ASSERT_EQUAL(wf_par_strategy_register(bad[i], &error), WF_EINVAL);
         CU_ASSERT_PTR_NOT_NULL(strstr(error.text, why[i]));
     }
     CU_ASSERT_EQUAL(wf_par_strategy_register(&own, &error), WF_OK);
     CU_ASSERT_EQUAL(wf_par_strategy_register(&own, &error), WF_OK);
+}
+
+/* As many rows as there is room for, but the one that is there. */
+static void more_than_fit(void)
+{
+    static char name[WF_PAR_MOST_STRATEGIES][16];
+    static wf_par_strategy more[WF_PAR_MOST_STRATEGIES];
+    wf_error error;
+
+    for (int i = 0; i < WF_PAR_MOST_STRATEGIES; i++) {
+        bool fits = i < WF_PAR_MOST_STRATEGIES - 1;
+
+        snprintf(name[i], sizeof name[i], "more_%d", i);
+        more[i].name = name[i];
+        CU_ASSERT_EQUAL(wf_par_strategy_register(&more[i], &error), fits ? WF_OK : WF_EINVAL);
+        CU_ASSERT_EQUAL(strstr(error.text, "no more fit") != NULL, !fits);
+    }
 }
 
 /* A registered row has the bits of one rank, over the axes of the others. */
@@ -171,6 +199,7 @@ int main(void)
         {"what was frozen, clipped or dropped shows in the bits", strategies_see_all},
         {"rows that are registered", registered},
         {"a strategy from outside", own_strategy},
+        {"more strategies than fit", more_than_fit},
         {NULL, NULL},
     };
 
