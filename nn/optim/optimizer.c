@@ -37,13 +37,14 @@ void wf_nn_optimizer_free(wf_nn_optimizer *o)
 
 enum { LEAST_COLUMNS = 16 }; /* in shorter rows scales would take what codes save */
 
-/* Returns the type that a state is stored as: of matrices 8 bits may do. */
+/* Returns the type that a state is stored as: of rows of matrices 8 bits may do. */
 static wf_dtype dtype_of(const wf_nn_optimizer *o, const wf_tensor *t, int k)
 {
     const bool narrow = k < WF_NN_STATES && wf_dtype_is_dynamic8(o->row->state[k]);
 
-    return narrow && t->ndim == 2 && t->dim[1].size >= LEAST_COLUMNS ? o->row->state[k]
-                                                                     : t->dtype;
+    return narrow && t->ndim >= 2 && t->dim[t->ndim - 1].size >= LEAST_COLUMNS
+               ? o->row->state[k]
+               : t->dtype;
 }
 
 /* Sets zeros, of any type of storage. */
@@ -85,7 +86,7 @@ bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *o, int64_t i)
 {
     const wf_nn_parameter *p = o->parameter[i];
 
-    return o->row->matrix && p->matrix && p->tensor->ndim == 2;
+    return o->row->matrix && p->matrix;
 }
 
 static bool keeps(const wf_nn_optimizer *o, int64_t i, int k)
@@ -236,7 +237,20 @@ wf_status wf_nn_optimizer_direction(wf_nn_optimizer *o, int64_t i, wf_tensor *gr
 
 wf_status wf_nn_optimizer_whole(const wf_nn_optimizer *o, wf_tensor *direction)
 {
-    return o->row->matrix->whole(direction);
+    wf_dim dims[2];
+
+    if (!direction || direction->ndim == 2)
+        return direction ? o->row->matrix->whole(direction) : wf_context_status(o->ctx);
+    dims[0] = direction->dim[1];
+    dims[1] = direction->dim[2];
+    for (int64_t k = 0; k < direction->local[0]; k++) {
+        wf_tensor *row = wf_tensor_rows(direction, k, 1);
+        wf_tensor *matrix = row ? wf_tensor_view(row, 2, dims, NULL) : NULL;
+
+        if (!matrix || o->row->matrix->whole(matrix) != WF_OK)
+            break;
+    }
+    return wf_context_status(o->ctx);
 }
 
 wf_status wf_nn_optimizer_apply(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
