@@ -44,7 +44,7 @@ static wf_status check_dim(wf_context *ctx, int i, const wf_dim *dim)
     return WF_OK;
 }
 
-/* Returns true for a type whose rows, of all dims but the last, are made of codes and scales. */
+/* Returns true for a type whose rows, of all dims but the last, are codes with scales. */
 static bool is_coded(const wf_tensor *t)
 {
     return t->dtype == WF_NF4 || wf_dtype_is_dynamic8(t->dtype);

@@ -3,7 +3,7 @@
  * again; with c = dy down_e in floats,
  *
  *     dw = sum of c h in 16 lanes    dh = w c    dgate, dup = swiglu_grad(gate, up, dh)
- *     dx = tree over experts of dgate gate_e + dup up_e, a chain through both for each chunk of f
+ *     dx = tree over experts of dgate gate_e + dup up_e, a chain through both for each chunk
  *     ddown_e, dgate_e, dup_e: a chain for each sequence through its rows of (w dy) and h, of
  *     dgate or dup and x
  *

@@ -2,6 +2,7 @@
  * tests/nn/test_upcycled.c - mixtures made of dense models: with one expert for each token they
  * have the logits of the dense model, bit for bit, on any layout; with more nearly these.
  */
+#include "core/host_data.h"
 #include "parallel/models/gpt/pretrained.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>
