@@ -51,6 +51,16 @@ static bool runs_avx512(void)
 #endif
 #endif
 
+#if defined(WEFT_HAVE_NEON)
+extern const wf_simd wf_simd_neon;
+
+/* Every AArch64 processor has it. */
+static bool runs_neon(void)
+{
+    return true;
+}
+#endif
+
 #if defined(WEFT_HAVE_AMX)
 extern const wf_simd wf_simd_tiles_avx512, wf_simd_attention_tiles_avx512;
 
@@ -107,6 +117,9 @@ static const isa isas[] = {
      "WEFT_CPU_ISA=avx2, but this machine lacks AVX2, FMA or F16C: use portable, or leave it "
      "unset"},
 #endif
+#if defined(WEFT_HAVE_NEON)
+    {"neon", &wf_simd_neon, runs_neon, ""},
+#endif
     {"portable", &wf_simd_portable, runs_portable, ""},
 };
 
@@ -119,7 +132,7 @@ static const char *reason = "";
 const wf_simd *wf_cpu_simd_named(const char *name, const char **why)
 {
     const char *text =
-        "WEFT_CPU_ISA is none of portable, avx2, avx512 and amx, or is not built for "
+        "WEFT_CPU_ISA is none of portable, neon, avx2, avx512 and amx, or is not built for "
         "this processor: leave it unset to get the best";
 
     for (int i = 0; i < ISAS; i++) {

@@ -4,9 +4,12 @@
 
 #include "kernels/cpu/simd_internal.h"
 
+/* The names of the sets whose kernels are the files of kernels/cpu/simd/. */
+#define WF_CPU_ISAS "portable", "neon", "avx2", "avx512"
+
 /*
- * wf_cpu_simd_named - "portable", "avx2", "avx512" or "amx"; NULL and the reason in *why (a
- * static string; why may be NULL) where the name is unknown or the machine lacks the
+ * wf_cpu_simd_named - "portable", "neon", "avx2", "avx512" or "amx"; NULL and the reason in
+ * *why (a static string; why may be NULL) where the name is unknown or the machine lacks the
  * instructions.
  */
 const wf_simd *wf_cpu_simd_named(const char *name, const char **why);

@@ -10,6 +10,9 @@
  *                                             denormals
  *   v16_narrow_bf16(a)                        the same for any a: denormals become zeros of
  *                                             their sign
+ *   v16_of_high_bf16(bits)                    the upper halves of words, of which the lower are
+ *                                             0, as floats: denormals become zeros of their
+ *                                             sign
  *   v16_store_bf16_n(p, a, n)                 the upper halves of the first n lanes: of what is
  *                                             rounded
  *   v16_narrow_two(a, b)                      32 narrowed numbers, those of a first, as sixteen
@@ -58,6 +61,14 @@ static inline v16 v16_load_bf16(const uint16_t *p)
     return (v16){_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)),
                  _mm256_castsi256_ps(_mm256_slli_epi32(high, 16))};
 }
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_neon
+static inline v16 v16_load_bf16(const uint16_t *p)
+{
+    uint16x8_t low = vld1q_u16(p), high = vld1q_u16(p + 8);
+
+    return v16_of((v16u){vshll_n_u16(vget_low_u16(low), 16), vshll_high_n_u16(low, 16),
+                         vshll_n_u16(vget_low_u16(high), 16), vshll_high_n_u16(high, 16)});
+}
 #else
 static inline v16 v16_load_bf16(const uint16_t *p)
 {
@@ -79,6 +90,18 @@ static inline v16 v16_load_bf16_n(const uint16_t *p, int64_t n)
     return v16_load_bf16(half);
 }
 
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_neon
+static inline void v16_store_bf16_n(uint16_t *p, v16 a, int64_t n)
+{
+    v16u bits = v16u_of(a);
+    uint16_t some[V16], *to = n < V16 ? some : p;
+
+    vst1q_u16(to, vshrn_high_n_u32(vshrn_n_u32(bits.a, 16), bits.b, 16));
+    vst1q_u16(to + 8, vshrn_high_n_u32(vshrn_n_u32(bits.c, 16), bits.d, 16));
+    if (n < V16)
+        memcpy(p, some, (size_t)(n > 0 ? n : 0) * sizeof *p);
+}
+#else
 static inline void v16_store_bf16_n(uint16_t *p, v16 a, int64_t n)
 {
     uint32_t word[V16];
@@ -88,6 +111,15 @@ static inline void v16_store_bf16_n(uint16_t *p, v16 a, int64_t n)
         p[i] = (uint16_t)(word[i] >> 16);
 }
 #endif
+#endif
+
+static inline v16 v16_of_high_bf16(v16u bits)
+{
+    v16u size = v16u_and(bits, v16u_set1(0x7fffffff));
+    v16m normal = v16u_ge(size, v16u_set1(0x00800000));
+
+    return v16_select(normal, v16_of(bits), v16_of(v16u_and(bits, v16u_set1(0x80000000u))));
+}
 
 static inline v16 v16_round_bf16(v16 a)
 {

@@ -1,12 +1,12 @@
 /*
  * kernels/cpu/vec_internal.h - sixteen floats, the vector in which the files of
- * kernels/cpu/simd/ are written: one 512-bit register, two of 256 bits, or an array in portable
- * C, by WF_ISA.
+ * kernels/cpu/simd/ are written: one 512-bit register, two of 256 bits, four of
+ * 128 bits, or an array in portable C, by WF_ISA.
  *
  *     v16   sixteen floats     v16m  sixteen booleans
  *     v16u  sixteen uint32_t   v8d   eight doubles
  *
- * Every function gives the same bits on the three (the payload and sign of a NaN aside),
+ * Every function gives the same bits on all of them (the payload and sign of a NaN aside),
  * because each lane is IEEE arithmetic in a stated order: v16_fma rounds once, everything else
  * is one operation, and sums over lanes have the fixed shape of v16_sum. The functions of one
  * lane are in the file of the instruction set; what is built from them is here, and exp is in
@@ -65,6 +65,8 @@
 #include "kernels/cpu/vec_avx512_internal.h"
 #elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
 #include "kernels/cpu/vec_avx2_internal.h"
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_neon
+#include "kernels/cpu/vec_neon_internal.h"
 #else
 #include "kernels/cpu/vec_portable_internal.h"
 #endif

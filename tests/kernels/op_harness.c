@@ -102,11 +102,11 @@ wf_context *op_context_open(int threads)
 /* Contexts of every instruction set (the one asked for, if one is) with 1 and 3 threads. */
 static int open_backends(wf_context *backend[MAX_BACKENDS], const char *label[MAX_BACKENDS])
 {
-    static const char *const isas[] = {"portable", "avx2", "avx512"};
+    static const char *const isas[] = {WF_CPU_ISAS};
     const char *asked = getenv("WEFT_CPU_ISA");
     int n = 0;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (int)(sizeof isas / sizeof isas[0]); i++) {
         const wf_simd *simd = wf_cpu_simd_named(isas[i], NULL);
 
         if (!simd || (asked && *asked && strcmp(asked, isas[i]) != 0))

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512", "amx"};
+static const char *const isa_names[] = {WF_CPU_ISAS, "amx"};
 enum { ISAS = sizeof isa_names / sizeof isa_names[0] };
 
 static const char *const kinds[] = {"ordinary", "tiny", "cancelling", "large", "infinite"};

@@ -31,7 +31,7 @@ static const int64_t pieces[] = {1000, 1, 4, 5, 7, 64, 100};
 
 enum { PIECES = sizeof pieces / sizeof *pieces };
 
-static const char *const isas[] = {"portable", "avx2", "avx512", "amx"};
+static const char *const isas[] = {WF_CPU_ISAS, "amx"};
 
 static wf_context *ctx;
 static wf_dtype stored; /* queries, keys, values, caches and outputs */
@@ -164,7 +164,7 @@ static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_
 
 static void bits_of_the_whole_as(wf_dtype dtype)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (int)(sizeof isas / sizeof isas[0]); i++) {
         const wf_simd *simd = wf_cpu_simd_named(isas[i], NULL);
 
         for (size_t w = 0; simd && w < sizeof windows / sizeof *windows; w++)

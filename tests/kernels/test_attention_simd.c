@@ -19,7 +19,7 @@ static const shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512"};
+static const char *const isa_names[] = {WF_CPU_ISAS};
 enum { ISAS = sizeof isa_names / sizeof isa_names[0] };
 
 /* |got - want| <= 1e-5 max(|want|, floor), in norm: `floor` is for what cancels (dq and dk of

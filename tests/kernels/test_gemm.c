@@ -112,7 +112,7 @@ static int same(const wf_gemm *g, const float *c, const float *want, const float
 /* One product on every instruction set that the machine has, by thread pools of 1 to 3. */
 static void check(wf_gemm *g)
 {
-    static const char *const names[] = {"portable", "avx2", "avx512"};
+    static const char *const names[] = {WF_CPU_ISAS};
     int64_t floats = 2 * GUARD + g->m * g->c_row, chunks = 0;
     float *want = malloc((size_t)(g->m * g->n) * sizeof *want + 1);
     float *poison = values(floats), *c = malloc((size_t)floats * sizeof *c);
@@ -126,7 +126,7 @@ static void check(wf_gemm *g)
         if (g->add)
             want[i] = older + want[i];
     }
-    for (int isa = 0; isa < 3; isa++) {
+    for (int isa = 0; isa < (int)(sizeof names / sizeof names[0]); isa++) {
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
         for (int pool = 1; simd && pool <= POOLS; pool++) {

@@ -81,7 +81,7 @@ static void check_on(const wf_simd *simd, wf_gemm *g, const float *want, const v
 /* One product on every instruction set that the machine has, by thread pools of 1 to 4. */
 static void check(wf_gemm *g)
 {
-    static const char *const names[] = {"portable", "avx2", "avx512", "amx"};
+    static const char *const names[] = {WF_CPU_ISAS, "amx"};
     int64_t count = 2 * GUARD + g->m * g->c_row, chunks = 0;
     float *want = malloc((size_t)(g->m * g->n) * sizeof *want + 1);
     uint16_t *poison = bf16_values(2 * count, ORDINARY);
@@ -96,7 +96,7 @@ static void check(wf_gemm *g)
         if (g->add)
             want[i] = older + want[i];
     }
-    for (size_t isa = 0; isa < sizeof names / sizeof names[0]; isa++) {
+    for (int isa = 0; isa < (int)(sizeof names / sizeof names[0]); isa++) {
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
         if (simd)
@@ -294,12 +294,12 @@ static void run_alone(void *arg, int64_t begin, int64_t end, int worker)
 
 static void modes_stay(void)
 {
-    static const char *const names[] = {"portable", "avx2", "avx512", "amx"};
+    static const char *const names[] = {WF_CPU_ISAS, "amx"};
     uint16_t *a = bf16_values(9 * 50, ANY_BITS);
     wf_gemm_part parts[2] = {{a, 50, 1, a, 1, 50, 30, true}, {a, 50, 1, a, 1, 50, 50, true}};
     wf_gemm g = {.m = 9, .n = 9, .c_row = 9, .bf16 = true, .parts = parts, .n_parts = 2};
 
-    for (int isa = 0; isa < 4; isa++) {
+    for (int isa = 0; isa < (int)(sizeof names / sizeof names[0]); isa++) {
         modes_job job = {.simd = wf_cpu_simd_named(names[isa], NULL), .g = &g};
 
         for (unsigned modes = 0; job.simd && modes < 2; modes++) {

@@ -230,13 +230,13 @@ static void define(problem *p, const uint16_t *x)
 
 static void check_both(int64_t m, int64_t n, int64_t k, int64_t chunks)
 {
-    static const char *const names[] = {"portable", "avx2", "avx512", "amx"};
+    static const char *const names[] = {WF_CPU_ISAS, "amx"};
     uint16_t *x = bf16_values(m * k, below(2) ? ORDINARY : TINY);
     problem p;
 
     make(&p, m, n, k, chunks);
     define(&p, x);
-    for (int isa = 0; isa < 4; isa++) {
+    for (int isa = 0; isa < (int)(sizeof names / sizeof names[0]); isa++) {
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
         for (int y_bf16 = 0; simd && y_bf16 < 2; y_bf16++)
@@ -266,11 +266,11 @@ static void both_bf16(void)
 
 static void check(int64_t m, int64_t n, int64_t k, int64_t chunks)
 {
-    static const char *const names[] = {"portable", "avx2", "avx512"};
+    static const char *const names[] = {WF_CPU_ISAS};
     problem p;
 
     make(&p, m, n, k, chunks);
-    for (int isa = 0; isa < 3; isa++) {
+    for (int isa = 0; isa < (int)(sizeof names / sizeof names[0]); isa++) {
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
         for (int bf16 = 0; simd && bf16 < 2; bf16++)

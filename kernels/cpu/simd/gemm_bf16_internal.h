@@ -9,12 +9,14 @@
 
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/simd/gemm_internal.h"
+#include "kernels/cpu/vec_bf16_internal.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 enum { GEMM_PAIRS = WF_GEMM_TERMS / 2 };
 
-/* Even and odd terms as floats. The processor takes denormals for zeros, but in portable C. */
+/* Even and odd terms as floats. x86 takes denormals for zeros; elsewhere they become zeros
+   here. */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_portable
 INLINE v16 gemm_even(v16u pairs)
 {
@@ -28,6 +30,16 @@ INLINE v16 gemm_even(v16u pairs)
 INLINE v16 gemm_odd(v16u pairs)
 {
     return gemm_even(v16u_right(pairs, 16));
+}
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_neon
+INLINE v16 gemm_even(v16u pairs)
+{
+    return v16_of_high_bf16(v16u_left(pairs, 16));
+}
+
+INLINE v16 gemm_odd(v16u pairs)
+{
+    return v16_of_high_bf16(v16u_and(pairs, v16u_set1(0xffff0000u)));
 }
 #else
 INLINE v16 gemm_even(v16u pairs)

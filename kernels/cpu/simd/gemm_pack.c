@@ -21,6 +21,14 @@ INLINE void turn(float *to, int width, const float *from, int64_t across)
     _mm_storeu_ps(to + width, _mm_movehl_ps(low23, low01));
     _mm_storeu_ps(to + 2 * width, _mm_movelh_ps(high01, high23));
     _mm_storeu_ps(to + 3 * width, _mm_movehl_ps(high23, high01));
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_neon
+    uint32x4_t row[4];
+
+    for (int i = 0; i < 4; i++)
+        row[i] = vreinterpretq_u32_f32(vld1q_f32(from + i * across));
+    transpose4_quad(&row[0], &row[1], &row[2], &row[3]);
+    for (int p = 0; p < 4; p++)
+        vst1q_f32(to + p * width, vreinterpretq_f32_u32(row[p]));
 #else
     for (int p = 0; p < 4; p++) {
         for (int i = 0; i < 4; i++)

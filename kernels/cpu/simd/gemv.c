@@ -20,7 +20,7 @@ enum {
     QUAD = 16, /* bytes of a row that are turned at once: four floats, or eight bf16 */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
     MOST_ROWS = 8 /* so many sums are held in registers */
-#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
+#elif WF_ISA_LEVEL != WF_ISA_LEVEL_portable
     MOST_ROWS = 4
 #else
     MOST_ROWS = 1
@@ -263,7 +263,7 @@ INLINE void tile(const int rows, const bool bf16, const wf_gemv *s, int64_t row,
         tile(rows, true, s, row, col, from, ahead);                                            \
     }
 TILE(1)
-#if WF_ISA_LEVEL >= WF_ISA_LEVEL_avx2
+#if WF_ISA_LEVEL != WF_ISA_LEVEL_portable
 TILE(2)
 TILE(4)
 #endif
@@ -295,7 +295,7 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
         {f32_1, f32_2, f32_4, f32_8},
         {bf16_1, bf16_2, bf16_4, bf16_8}
-#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
+#elif WF_ISA_LEVEL != WF_ISA_LEVEL_portable
         {f32_1, f32_2, f32_4},
         {bf16_1, bf16_2, bf16_4}
 #else

@@ -6,7 +6,7 @@
 #define WF_KERNELS_CPU_SIMD_GEMV_INTERNAL_H
 
 #include "core/numerics/bf16.h"
-#include "kernels/cpu/vec_internal.h"
+#include "kernels/cpu/vec_bf16_internal.h"
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
@@ -194,6 +194,38 @@ INLINE v16 high_half(v16 pair)
 
     return (v16){widen(_mm256_and_si256(_mm256_castps_si256(pair.lo), high)),
                  widen(_mm256_and_si256(_mm256_castps_si256(pair.hi), high))};
+}
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_neon
+/* Four words of each of four rows: out[p] has word p of each. */
+INLINE void transpose_four(uint32x4_t out[4], const char *at, int64_t row)
+{
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        out[i] = vreinterpretq_u32_f32(vld1q_f32((const float *)(at + i * row)));
+    transpose4_quad(&out[0], &out[1], &out[2], &out[3]);
+}
+
+INLINE void turn(v16 out[4], const char *at, int64_t row)
+{
+    uint32x4_t a[4], b[4], c[4], d[4];
+
+    transpose_four(a, at, row);
+    transpose_four(b, at + 4 * row, row);
+    transpose_four(c, at + 8 * row, row);
+    transpose_four(d, at + 12 * row, row);
+    UNROLL
+    for (int p = 0; p < 4; p++)
+        out[p] = v16_of((v16u){a[p], b[p], c[p], d[p]});
+}
+
+INLINE v16 low_half(v16 pair)
+{
+    return v16_of_high_bf16(v16u_left(v16u_of(pair), 16));
+}
+
+INLINE v16 high_half(v16 pair)
+{
+    return v16_of_high_bf16(v16u_and(v16u_of(pair), v16u_set1(0xffff0000u)));
 }
 #else
 INLINE void turn(v16 out[4], const char *at, int64_t row)

@@ -6,7 +6,7 @@
 
 const wf_simd WF_ISA_NAME(wf_simd) = {
     .name = WF_ISA_TEXT,
-    .lanes = WF_ISA_LEVEL,
+    .lanes = WF_ISA_LEVEL > WF_ISA_LEVEL_neon ? WF_ISA_LEVEL - WF_ISA_LEVEL_neon : 0,
     .gemm_workspace = WF_ISA_NAME(wf_gemm_workspace),
     .gemm = WF_ISA_NAME(wf_gemm),
     .gemv = WF_ISA_NAME(wf_gemv_run),
