@@ -75,7 +75,7 @@ static void widen_nf4(const wf_tensor *t, const uint8_t *bytes, float *values)
     const float *scales = wf_data_read(t->scales, &view);
 
     if (scales)
-        wf_nf4_values(t, bytes, scales, 0, t->local[0], values);
+        wf_nf4_values(t, bytes, scales, 0, wf_nf4_part_of(t).rows, values);
     wf_data_close(&view);
 }
 
@@ -83,7 +83,7 @@ static void widen_dynamic8(const wf_tensor *t, const uint8_t *bytes, float *valu
 {
     const wf_dynamic8_row row = wf_dynamic8_row_of_tensor(t);
 
-    wf_dynamic8_widen(&row, wf_dynamic8_levels(t->dtype), bytes, t->local[0], values);
+    wf_dynamic8_widen(&row, wf_dynamic8_levels(t->dtype), bytes, wf_dynamic8_rows(t), values);
 }
 
 /* Returns true where numbers are stored in another form than floats. */
@@ -137,7 +137,7 @@ static void store_values(wf_host_data *view)
     if (wf_dtype_is_dynamic8(t->dtype)) {
         const wf_dynamic8_row row = wf_dynamic8_row_of_tensor(t);
 
-        wf_dynamic8_pack(&row, wf_dynamic8_levels(t->dtype), values, t->local[0],
+        wf_dynamic8_pack(&row, wf_dynamic8_levels(t->dtype), values, wf_dynamic8_rows(t),
                          (uint8_t *)bits);
     }
     for (int64_t i = 0; i < count; i++)

@@ -6,30 +6,58 @@
 #include <stdlib.h>
 #include <string.h>
 
+wf_nf4_part wf_nf4_part_at(int ndim, const wf_dim *dims, const int64_t *start,
+                           const int64_t *local)
+{
+    const int last = ndim - 1;
+    wf_nf4_part part = {.height = 1,
+                        .width = dims[last].size,
+                        .rows = 1,
+                        .first_column = start[last],
+                        .columns = local[last]};
+
+    for (int d = 0; d < last; d++) {
+        part.height *= dims[d].size;
+        part.rows *= local[d];
+        part.first_row = part.first_row * dims[d].size + start[d];
+    }
+    return part;
+}
+
 wf_nf4_part wf_nf4_part_of(const wf_tensor *t)
 {
-    return (wf_nf4_part){t->dim[0].size, t->dim[1].size, t->start[0],
-                         t->local[0],    t->start[1],    t->local[1]};
+    return wf_nf4_part_at(t->ndim, t->dim, t->start, t->local);
 }
 
-static int64_t block_count(const wf_dim *dims)
+static int64_t block_count(int ndim, const wf_dim *dims)
 {
-    return wf_nf4_blocks(dims[0].size * dims[1].size);
+    int64_t numbers = 1;
+
+    for (int d = 0; d < ndim; d++)
+        numbers *= dims[d].size;
+    return wf_nf4_blocks(numbers);
 }
 
-int64_t wf_nf4_scale_count(const wf_dim *dims)
+int64_t wf_nf4_scale_count(int ndim, const wf_dim *dims)
 {
-    return 1 + wf_nf4_nested(block_count(dims));
+    return 1 + wf_nf4_nested(block_count(ndim, dims));
 }
 
 wf_tensor *wf_nf4_new(wf_context *ctx, int ndim, const wf_dim *dims, const wf_layout *layout,
                       wf_memory_kind kind, wf_dtype as)
 {
     wf_tensor *t = wf_tensor_new(ctx, WF_NF4, ndim, dims, layout, kind);
-    wf_dim n = wf_dim_width(t ? wf_nf4_scale_count(dims) : 0);
+    wf_dim n = wf_dim_width(t ? wf_nf4_scale_count(ndim, dims) : 0);
 
     if (!t)
         return NULL;
+    for (int d = 1; d < ndim - 1; d++) /* a rank's rows are one run of all */
+        if (t->local[d] != dims[d].size) {
+            wf_fail(ctx, WF_ELAYOUT,
+                    "nf4: dim %d of %d is split, and rows of such are split in dim 0 alone", d,
+                    ndim);
+            return NULL;
+        }
     t->rounds_to = as;
     t->scales = wf_tensor_retain(wf_tensor_new(ctx, WF_F32, 1, &n, NULL, kind));
     return t->scales ? t : NULL;
@@ -49,7 +77,7 @@ wf_tensor *wf_nf4_absent(wf_tensor *t, const wf_layout *layout)
 wf_status wf_nf4_store(wf_tensor *t, const float *values, const float *absmax)
 {
     const wf_nf4_part part = wf_nf4_part_of(t);
-    int64_t blocks = block_count(t->dim);
+    int64_t blocks = block_count(t->ndim, t->dim);
     uint8_t *code = malloc((size_t)blocks + 1), *bytes;
     wf_host_data view[2];
     float *scales;

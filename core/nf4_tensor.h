@@ -14,7 +14,8 @@ WF_BEGIN_DECLS
  * @param as  WF_F32 or WF_BF16: the type of the numbers that it represents: level times scale,
  *            rounded to this. Ops take them as they would take a tensor of that type
  * Owner:     the innermost open scope
- * Errors:    as wf_tensor_new
+ * Errors:    as wf_tensor_new; WF_ELAYOUT: of more than two dims, one between the first and the
+ *            last is split
  */
 WF_API wf_tensor *wf_nf4_new(wf_context *ctx, int ndim, const wf_dim *dims,
                              const wf_layout *layout, wf_memory_kind kind, wf_dtype as);
@@ -23,12 +24,16 @@ WF_API wf_tensor *wf_nf4_new(wf_context *ctx, int ndim, const wf_dim *dims,
  * another layout of the same rows; it shares t's scales. Owner: the innermost open scope. */
 WF_API wf_tensor *wf_nf4_absent(wf_tensor *t, const wf_layout *layout);
 
-/** wf_nf4_part_of - returns the part of its matrix that this rank holds. */
+/** wf_nf4_part_of - returns the part of its matrix that this rank holds: rows are those of all
+ * dims but the last, one behind the other; wf_nf4_part_at - the part of a tensor that is not
+ * made yet. */
 WF_API wf_nf4_part wf_nf4_part_of(const wf_tensor *t);
+WF_API wf_nf4_part wf_nf4_part_at(int ndim, const wf_dim *dims, const int64_t *start,
+                                  const int64_t *local);
 
 /** wf_nf4_scale_count - returns the number of scales of a matrix: one for all of it, and one
  * for each 16,384 of its elements. */
-WF_API int64_t wf_nf4_scale_count(const wf_dim *dims);
+WF_API int64_t wf_nf4_scale_count(int ndim, const wf_dim *dims);
 
 /**
  * wf_nf4_store - quantizes values into this rank's part

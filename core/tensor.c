@@ -44,8 +44,7 @@ static wf_status check_dim(wf_context *ctx, int i, const wf_dim *dim)
     return WF_OK;
 }
 
-/* Returns true for a type whose rows are made of codes and scales, whose blocks are those of
-   the matrix. */
+/* Returns true for a type whose rows, of all dims but the last, are codes with scales. */
 static bool is_coded(const wf_tensor *t)
 {
     return t->dtype == WF_NF4 || wf_dtype_is_dynamic8(t->dtype);
@@ -59,7 +58,7 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
     if (ndim < 0 || ndim > WF_MAX_DIMS)
         return wf_fail(t->ctx, WF_ESHAPE, "a tensor has 0 to %d dims, not %d", WF_MAX_DIMS,
                        ndim);
-    if (is_coded(t) && ndim != 2)
+    if (is_coded(t) && ndim < 2)
         return wf_fail(t->ctx, WF_ESHAPE, "a tensor of %d dims cannot be %s: matrices are",
                        ndim, wf_dtype_name(t->dtype));
     if (layout && !distribution)

@@ -3,7 +3,7 @@
 #include "core/context_internal.h"
 #include "core/dtype.h"
 #include "core/numerics/dynamic8.h"
-#include "core/numerics/nf4.h"
+#include "core/nf4_tensor.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,16 +95,19 @@ size_t wf_local_bytes(wf_dtype dtype, int ndim, const wf_dim *dims, const int64_
     size_t bytes = wf_dtype_size(dtype);
 
     if (dtype == WF_NF4) {
-        const wf_nf4_part part = {dims[0].size, dims[1].size, start[0],
-                                  local[0],     start[1],     local[1]};
+        const wf_nf4_part part = wf_nf4_part_at(ndim, dims, start, local);
 
-        return (size_t)local[0] * wf_nf4_row_bytes(&part);
+        return (size_t)part.rows * wf_nf4_row_bytes(&part);
     }
     if (wf_dtype_is_dynamic8(dtype)) {
+        const int last = ndim - 1;
         const wf_dynamic8_row row =
-            wf_dynamic8_row_of(dims[1].size, dims[1].grain, start[1], local[1]);
+            wf_dynamic8_row_of(dims[last].size, dims[last].grain, start[last], local[last]);
 
-        return (size_t)local[0] * wf_dynamic8_row_bytes(&row);
+        bytes = wf_dynamic8_row_bytes(&row);
+        for (int i = 0; i < last; i++)
+            bytes *= (size_t)local[i];
+        return bytes;
     }
     for (int i = 0; i < ndim; i++)
         bytes *= (size_t)local[i];

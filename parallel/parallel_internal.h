@@ -148,6 +148,11 @@ unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy);
 /* Ranks along all of these axes, a bit each. */
 int64_t wf_par_ranks_along(const wf_par *par, unsigned axes);
 
+/* Returns a layout with dim d cut by those of some data-parallel axes that do not split it yet,
+   the innermost first. */
+const wf_layout *wf_par_cut_further(const wf_par *par, const wf_layout *use, int d,
+                                    unsigned axes);
+
 /* `layout`, but whole over all of these axes. */
 const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, unsigned axes);
 

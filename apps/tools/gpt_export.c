@@ -6,6 +6,7 @@
 #include "apps/options/options.h"
 #include "apps/program.h"
 #include "apps/tools/export_folder.h"
+#include "apps/tools/export_help.h"
 #include "apps/tools/gguf_export.h"
 #include "apps/tools/gguf_import.h"
 #include "parallel/program/unknown_flag.h"
@@ -17,6 +18,8 @@
 #include <sys/stat.h>
 #include <weft/weft.h>
 
+enum { MOST_EXPERTS = 65536, USUAL_TOP_K = 2 };
+
 typedef struct job {
     const char *from, *to, *dtype; /* to NULL: no folder is written; dtype NULL: f32 */
     app_gguf_export gguf;
@@ -24,90 +27,9 @@ typedef struct job {
     bool average;   /* the moving average of a checkpoint's weights */
     bool overwrite; /* replace a model that is there already */
     int ranks;
+    int experts, top_k; /* a dense model becomes a mixture; experts 0: it does not */
     wf_gen_model source;
 } job;
-
-typedef struct list {
-    char text[128];
-} list;
-
-/* The types that weights are written as in a folder, with something in between, a blank
-   first. */
-static list written(const char *between)
-{
-    list l = {""};
-    size_t used = 0;
-    const char *type;
-
-    for (int i = 0; (type = wf_par_pretrained_dtype_at(i)) && used < sizeof l.text; i++)
-        used += (size_t)snprintf(l.text + used, sizeof l.text - used, "%s%s", i ? between : " ",
-                                 type);
-    return l;
-}
-
-static bool is_written(const char *dtype)
-{
-    int i = 0;
-
-    while (wf_par_pretrained_dtype_at(i) && strcmp(wf_par_pretrained_dtype_at(i), dtype) != 0)
-        i++;
-    return wf_par_pretrained_dtype_at(i) || strcmp(dtype, "nf4") == 0;
-}
-
-static void help(void)
-{
-    printf("gpt_export - write a model as transformers or llama.cpp load it\n\n"
-           "Usage: gpt_export FROM TO [--dtype%s|nf4] [--ema] [--merge] [--base DIR] [--ranks "
-           "N] [--overwrite]\n",
-           written("|").text);
-    fputs(
-        "       gpt_export FROM [TO] --gguf FILE [--gguf-type f32|f16|q8_0] [--tokenizer "
-        "PATH] [--overwrite]\n\n"
-        "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
-        "         taken; a folder with config.json and model.safetensors, or several files\n"
-        "         and their index; or a GGUF file, whose numbers in blocks become floats\n"
-        "  TO     a folder, made where it is missing: config.json and one model.safetensors;\n"
-        "         and, where FROM is a folder, a GGUF file or a run that began with one\n"
-        "         (--init-from), its tokenizer, generation_config.json, chat template and\n"
-        "         first and last token\n"
-        "         a run of adapters (--lora-rank) becomes a folder that PEFT loads, with\n"
-        "         adapter_config.json and adapter_model.safetensors, unless --merge is given\n"
-        "  --ema         write the moving average of the weights, which a run with --ema "
-        "keeps, "
-        "in\n"
-        "                their place: gpt_export out out_ema --ema\n"
-        "  --merge       write the model with its adapters in its weights: W + scale B A, "
-        "where\n"
-        "                a base of 4 bits (--base-dtype nf4) has the numbers that it stands "
-        "for\n"
-        "  --base DIR    the model that adapters are for (default: the --init-from of the "
-        "run)\n"
-        "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
-        "a\n"
-        "                tie. nf4: linears in 4 bits, as bitsandbytes stores them, and all "
-        "else\n"
-        "                as f32; of a folder or a GGUF file\n"
-        "  --gguf FILE   one file with weights, tokenizer and chat template, as llama.cpp and\n"
-        "                ollama load it\n"
-        "  --gguf-type NAME  type of its matrices: f32, f16 or q8_0, of 8.5 bits a number\n"
-        "                (default: as they are stored in FROM); vectors are f32\n"
-        "  --tokenizer PATH  the tokenizer for it, a folder or a file (default: what lies "
-        "beside\n"
-        "                the model); none: the file, or the folder that is made of a GGUF "
-        "file,\n"
-        "                gets none\n"
-        "  --overwrite   a model in TO, or a GGUF file of the name of FILE, is replaced, once "
-        "the\n"
-        "                new one is whole; without the flag it is refused. Other files in TO\n"
-        "                stay, and checkpoints and what is no GGUF file are refused in any "
-        "case\n"
-        "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
-        "                each process, or more (default: as many as processes, else 1)\n"
-        "  --help, --version\n\n"
-        "Exit status: 0 done; 1 out of memory; 2 flags; 3 a file that cannot be read or\n"
-        "written, or is damaged\n",
-        stdout);
-}
 
 /* Files of weights: one process goes through them, a tensor at a time. What a GGUF file says
    beside weights lies in the folder before they do. */
@@ -115,8 +37,13 @@ static wf_status convert(wf_context *ctx, const job *j, const char *part, wf_err
 {
     const wf_gen_model *source = &j->source;
     bool none = j->gguf.tokenizer && strcmp(j->gguf.tokenizer, "none") == 0;
-    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &source->config);
+    wf_nn_gpt_config config = source->config;
+    wf_nn_gpt *model;
 
+    if (j->experts && wf_par_pretrained_upcycled(&source->config, j->experts, j->top_k, &config,
+                                                 error) != WF_OK)
+        return error->code;
+    model = wf_nn_gpt_new(ctx, &config);
     if (!model)
         return wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
     if (!source->is_gguf ||
@@ -187,12 +114,20 @@ static wf_status export_rank(wf_rank *rank, void *arg)
     return status;
 }
 
-static int count_of(const char *text)
+static int count_of(const char *text, long most)
 {
     char *end;
     long n = strtol(text, &end, 10);
 
-    return end == text || *end || n < 1 || n > WF_MAX_RANKS ? 0 : (int)n;
+    return end == text || *end || n < 1 || n > most ? 0 : (int)n;
+}
+
+/* Returns a number of experts, -1 where the text is none. */
+static int expert_count(const char *text)
+{
+    int n = count_of(text, MOST_EXPERTS);
+
+    return n ? n : -1;
 }
 
 /* The exit status, 2, of flags that cannot be. */
@@ -235,8 +170,8 @@ static int check(const job *j)
         return refuse("the name of folder %s is empty", *j->from ? "TO" : "FROM");
     if (j->dtype && !j->to)
         return refuse("--dtype is of folder TO, and there is none: --gguf-type is of the file");
-    if (j->dtype && !is_written(j->dtype))
-        return refuse("--dtype %s is none of%s and nf4", j->dtype, written(", ").text);
+    if (j->dtype && !app_export_has_type(j->dtype))
+        return refuse("--dtype %s is none of%s and nf4", j->dtype, app_export_types(", ").text);
     return 0;
 }
 
@@ -251,6 +186,8 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {"merge", no_argument, NULL, 'm'},
                                           {"ema", no_argument, NULL, 'e'},
                                           {"base", required_argument, NULL, 'b'},
+                                          {"experts", required_argument, NULL, 'x'},
+                                          {"top-k", required_argument, NULL, 'k'},
                                           {"overwrite", no_argument, NULL, 'o'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
@@ -260,7 +197,7 @@ static int read_command_line(int argc, char **argv, job *j)
     opterr = 0;
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (c == 'h') {
-            help();
+            app_export_help();
             return 0;
         }
         if (c == 'd')
@@ -279,12 +216,16 @@ static int read_command_line(int argc, char **argv, job *j)
             j->source.base = optarg;
         else if (c == 'o')
             j->overwrite = j->gguf.overwrite = true;
+        else if (c == 'x' || c == 'k')
+            *(c == 'x' ? &j->experts : &j->top_k) = expert_count(optarg);
         else if (c != 'r') {
             wf_flag_refused("gpt_export", argc, argv, flags, &error);
             return refuse("%s", error.text);
-        } else if (!(j->ranks = count_of(optarg)))
+        } else if (!(j->ranks = count_of(optarg, WF_MAX_RANKS)))
             return refuse("--ranks %s is no number from 1 to %d", optarg, WF_MAX_RANKS);
     }
+    if (j->experts < 0 || j->top_k < 0)
+        return refuse("--experts and --top-k are numbers from 1 to %d", MOST_EXPERTS);
     if (argc - optind > 2)
         return refuse("%s: it takes a model, FROM, and a folder, TO; see gpt_export --help",
                       argv[optind + 2]);
@@ -351,6 +292,11 @@ static wf_status check_adapters(const job *j, wf_error *error)
             "%s has adapters alone, and a GGUF file has a whole model: export it "
             "with --merge to a folder, and that with --gguf",
             j->from);
+    if (j->experts && (j->source.checkpoint || j->gguf.file))
+        return wf_error_set(error, WF_EINVAL,
+                            "--experts is of a folder or a GGUF file that becomes a folder: %s",
+                            j->gguf.file ? "drop --gguf, and export that folder with it"
+                                         : "export the checkpoint to one first");
     if (j->source.checkpoint && j->dtype && strcmp(j->dtype, "nf4") == 0)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "--dtype nf4 is of folders: export %s to one, and that to another",
@@ -366,6 +312,8 @@ static wf_status run(job *j, wf_error *error)
     const char *base = j->source.base;
     wf_status status = wf_gen_model_open(j->from, app_options_saved_model, &j->source, error);
 
+    if (j->experts && !j->top_k)
+        j->top_k = j->experts < USUAL_TOP_K ? j->experts : USUAL_TOP_K;
     j->source.base = base;
     j->source.average = j->average;
     if (status == WF_OK)

@@ -18,31 +18,47 @@ static void *take(arena *r, int64_t count, size_t size)
     return at;
 }
 
+/* Sets up the parts of a product: of each chunk of k a chain through one pair of operands, or
+   through two. Returns their number. */
+static int lay_parts(const wf_moe_job *j, const wf_moe_product *p, wf_gemm_part *parts)
+{
+    const int64_t size = j->bytes, one[] = {0, p->k}, *at = p->features ? j->cut : one;
+    const int cuts = p->features ? j->cuts : 1, pairs = p->a2 ? 2 : 1;
+
+    for (int l = 0; l < cuts; l++)
+        for (int i = 0; i < pairs; i++)
+            parts[l * pairs + i] =
+                (wf_gemm_part){.a = (const char *)(i ? p->a2 : p->a) + at[l] * size,
+                               .a_row = p->k,
+                               .a_k = 1,
+                               .b = (const char *)(i ? p->b2 : p->b) + at[l] * p->b_k * size,
+                               .b_k = p->b_k,
+                               .b_col = p->b_col,
+                               .k = at[l + 1] - at[l],
+                               .chunk = i == 0};
+    return cuts * pairs;
+}
+
 /* Returns the most that a product with these columns needs, for any number of rows: that of
-   all tokens, or of one block of rows. `pairs`: of operands, in one chain; b_col: 1, or k. */
-static size_t rows_bytes(const wf_moe_job *j, int64_t n, int64_t k, int pairs, int64_t b_col)
+   all tokens, or of one block of rows. */
+static size_t rows_bytes(const wf_moe_job *j, wf_moe_product p, bool two)
 {
     enum { BLOCK = 512 };
+    static const char any[1]; /* never read */
+    wf_gemm_part parts[2 * WF_MAX_CHUNKS];
     size_t most = 0;
 
+    p.a = p.b = any;
+    p.a2 = p.b2 = two ? any : NULL;
     for (int all = 0; all < 2; all++) {
-        wf_gemm_part part[2] = {{.a_row = k,
-                                 .a_k = 1,
-                                 .b_k = b_col == 1 ? n : 1,
-                                 .b_col = b_col,
-                                 .k = k,
-                                 .chunk = true}};
         wf_gemm g = {.m = all ? j->s.tokens : wf_least(BLOCK, j->s.tokens),
-                     .n = n,
+                     .n = p.n,
                      .bf16 = j->bf16,
-                     .c_row = n,
-                     .parts = part,
-                     .n_parts = pairs};
-        size_t bytes;
+                     .c_row = p.n,
+                     .parts = parts,
+                     .n_parts = lay_parts(j, &p, parts)};
+        size_t bytes = j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
 
-        part[1] = part[0];
-        part[1].chunk = false;
-        bytes = j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -70,11 +86,15 @@ static size_t weights_bytes(const wf_moe_job *j, int64_t m, int64_t n)
 static size_t gemm_bytes(const wf_moe_job *j, bool gradient)
 {
     const int64_t d = j->s.d, f = j->s.f;
-    size_t bytes[6] = {rows_bytes(j, f, d, 1, d), rows_bytes(j, d, f, 1, f)}, most = 0;
+    size_t bytes[6] = {0}, most = 0;
 
+    bytes[0] = rows_bytes(j, (wf_moe_product){.n = f, .k = d, .b_k = 1, .b_col = d}, false);
+    bytes[1] = rows_bytes(
+        j, (wf_moe_product){.n = d, .k = f, .b_k = 1, .b_col = f, .features = true}, false);
     if (gradient) {
-        bytes[2] = rows_bytes(j, f, d, 1, 1);
-        bytes[3] = rows_bytes(j, d, f, 2, 1);
+        bytes[2] = rows_bytes(j, (wf_moe_product){.n = f, .k = d, .b_k = f, .b_col = 1}, false);
+        bytes[3] = rows_bytes(
+            j, (wf_moe_product){.n = d, .k = f, .b_k = d, .b_col = 1, .features = true}, true);
         bytes[4] = weights_bytes(j, f, d);
         bytes[5] = weights_bytes(j, d, f);
     }
@@ -100,7 +120,9 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     j.token = take(&r, rows, sizeof *j.token);
     j.choice = take(&r, rows, sizeof *j.choice);
     j.row = take(&r, rows, sizeof *j.row);
-    j.parts = take(&r, j.s.chunks > 2 ? j.s.chunks : 2, sizeof *j.parts);
+    j.cuts = wf_chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
+    j.parts = take(&r, j.s.chunks > 2 * WF_MAX_CHUNKS ? j.s.chunks : 2 * WF_MAX_CHUNKS,
+                   sizeof *j.parts);
     j.x = take(&r, j.s.tokens * d, size);
     j.gate = take(&r, j.s.tokens * f, size);
     j.up = take(&r, j.s.tokens * f, size);
@@ -162,20 +184,8 @@ void wf_moe_multiply(wf_moe_job *j, const wf_moe_product *p)
                  .bf16 = j->bf16,
                  .c_bf16 = j->bf16 && !p->floats,
                  .parts = j->parts,
-                 .n_parts = p->a2 ? 2 : 1};
+                 .n_parts = lay_parts(j, p, j->parts)};
 
-    j->parts[0] = (wf_gemm_part){.a = p->a,
-                                 .a_row = p->k,
-                                 .a_k = 1,
-                                 .b = p->b,
-                                 .b_k = p->b_k,
-                                 .b_col = p->b_col,
-                                 .k = p->k,
-                                 .chunk = true};
-    j->parts[1] = j->parts[0];
-    j->parts[1].a = p->a2;
-    j->parts[1].b = p->b2;
-    j->parts[1].chunk = false;
     wf_moe_gemm(j, &g);
 }
 
@@ -325,6 +335,7 @@ static wf_status forward(const wf_call *call, void *workspace)
                                   .b = wf_moe_matrix(&j, WF_MOE_DOWN),
                                   .b_k = 1,
                                   .b_col = j.s.f,
+                                  .features = true,
                                   .c = wf_moe_row(&j, j.rows, j.begin[j.expert], j.s.d)});
     }
     wf_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);

@@ -3,7 +3,7 @@
  * again; with c = dy down_e in floats,
  *
  *     dw = sum of c h in 16 lanes    dh = w c    dgate, dup = swiglu_grad(gate, up, dh)
- *     dx = tree over experts of dgate gate_e + dup up_e, one chain through both
+ *     dx = tree over experts of dgate gate_e + dup up_e, a chain through both for each chunk
  *     ddown_e, dgate_e, dup_e: a chain for each sequence through its rows of (w dy) and h, of
  *     dgate or dup and x
  *
@@ -129,6 +129,7 @@ static void backward(wf_moe_job *j)
                                          .b_col = 1,
                                          .a2 = j->dup,
                                          .b2 = wf_moe_matrix(j, WF_MOE_UP),
+                                         .features = true,
                                          .c = wf_moe_row(j, j->rows, j->begin[j->expert], d)});
     if (call->n_out == 2)
         return;

@@ -23,7 +23,9 @@ typedef struct wf_moe_job {
     int32_t *token;      /* [tokens k]: of each row; sequences ascend in an expert's rows */
     int32_t *choice;     /* [tokens k]: of each row, among the choices of all tokens */
     int32_t *row;        /* [tokens k]: of each choice; -1: its expert is another rank's */
-    wf_gemm_part *parts; /* [chunks], at least 2 */
+    wf_gemm_part *parts; /* [chunks], at least 2 WF_MAX_CHUNKS */
+    int cuts;            /* chunks of features, of which sums over these are trees, and where */
+    int64_t cut[WF_MAX_CHUNKS + 1];
     void *x, *gate, *up, *h; /* rows of an expert: [tokens, d] and [tokens, f] */
     void *rows;              /* [tokens k, d]: what experts give, by row */
     float *scratch;          /* a worker's: of scratch_size floats */
@@ -59,9 +61,10 @@ typedef struct wf_moe_product {
     int64_t m, n, k;
     const void *a, *b;
     int64_t b_k, b_col;
-    const void *a2, *b2; /* NULL, or a second pair, in the same chain */
+    const void *a2, *b2; /* NULL, or a second pair, in the same chains */
     void *c;
     bool floats;
+    bool features; /* k are features, which have chunks; else the sum is one chain */
 } wf_moe_product;
 
 void wf_moe_multiply(wf_moe_job *j, const wf_moe_product *p);

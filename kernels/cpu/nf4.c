@@ -27,7 +27,8 @@ static void widen_rows(void *arg, int64_t begin, int64_t end, int worker)
 void wf_cpu_widen_nf4(const wf_device *device, const wf_tensor *t, wf_dtype as, void *to)
 {
     const wf_cpu *cpu = device->self;
+    const wf_nf4_part part = wf_nf4_part_of(t);
     job j = {t, as, to};
 
-    wf_thread_pool_run(cpu->pool, t->local[0], wf_task_rows(t->local[1]), widen_rows, &j);
+    wf_thread_pool_run(cpu->pool, part.rows, wf_task_rows(part.columns), widen_rows, &j);
 }

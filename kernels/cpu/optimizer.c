@@ -54,7 +54,7 @@ static void adamw8_task(void *arg, int64_t begin, int64_t end, int worker)
     const wf_dynamic8_map *map = wf_cpu_of(call)->dynamic8;
     size_t first = (size_t)begin * wf_dynamic8_row_bytes(&row);
     uint8_t *m = (uint8_t *)in[2]->data + first, *v = (uint8_t *)in[3]->data + first;
-    int64_t i = begin * in[0]->local[1];
+    int64_t i = begin * in[0]->local[in[0]->ndim - 1];
 
     (void)worker;
     for (int64_t r = begin; r < end; r++)
@@ -66,12 +66,19 @@ static void adamw8_task(void *arg, int64_t begin, int64_t end, int worker)
         }
 }
 
+static void run_rows(const wf_call *call, void (*task)(void *, int64_t, int64_t, int))
+{
+    const wf_tensor *t = call->in[0];
+
+    wf_thread_pool_run(wf_cpu_of(call)->pool, wf_dynamic8_rows(t),
+                       wf_task_rows(t->local[t->ndim - 1]), task, (void *)call);
+}
+
 static wf_status adamw(const wf_call *call, void *workspace)
 {
     (void)workspace;
     if (wf_dtype_is_dynamic8(call->in[2]->dtype)) {
-        wf_thread_pool_run(wf_cpu_of(call)->pool, call->in[0]->local[0],
-                           wf_task_rows(call->in[0]->local[1]), adamw8_task, (void *)call);
+        run_rows(call, adamw8_task);
         return WF_OK;
     }
     wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(call->in[0]),
@@ -128,7 +135,7 @@ static void update8_task(void *arg, int64_t begin, int64_t end, int worker)
     const wf_dynamic8_row row = wf_dynamic8_row_of_tensor(call->in[0]);
     const size_t first = (size_t)begin * wf_dynamic8_row_bytes(&row);
     uint8_t *bytes[WF_UPDATE_STATES];
-    int64_t i = begin * call->in[0]->local[1];
+    int64_t i = begin * call->in[0]->local[call->in[0]->ndim - 1];
 
     (void)worker;
     for (int k = 0; k < WF_UPDATE_STATES; k++)
@@ -151,8 +158,7 @@ static wf_status update_elements(const wf_call *call, void *workspace)
     for (int k = 0; k < attr->states; k++)
         narrow = narrow || wf_dtype_is_dynamic8(call->in[2 + k]->dtype);
     if (narrow)
-        wf_thread_pool_run(wf_cpu_of(call)->pool, call->in[0]->local[0],
-                           wf_task_rows(call->in[0]->local[1]), update8_task, (void *)call);
+        run_rows(call, update8_task);
     else
         wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(call->in[0]),
                            WF_TASK_ELEMENTS, update_task, (void *)call);

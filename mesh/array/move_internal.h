@@ -42,7 +42,10 @@ static inline int64_t wf_inner_count(const wf_tensor *t, int dim)
     if (t->dtype == WF_NF4) {
         const wf_nf4_part part = wf_nf4_part_of(t);
 
-        return (int64_t)wf_nf4_row_bytes(&part);
+        n = (int64_t)wf_nf4_row_bytes(&part);
+        for (int i = dim + 1; i < t->ndim - 1; i++)
+            n *= t->local[i];
+        return n;
     }
     for (int i = dim + 1; i < t->ndim; i++)
         n *= t->local[i];

@@ -86,14 +86,16 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
     return wf_context_status(ctx);
 }
 
-/* A parameter [experts, a, b] that starts from normal numbers. */
-static wf_nn_parameter *matrices(wf_context *ctx, const wf_nn_moe_options *o, int64_t a,
-                                 int64_t b, float deviation)
+/* A parameter [experts, a, b], a matrix for each, that starts from normal numbers. */
+static wf_nn_parameter *matrices(wf_context *ctx, const wf_nn_moe_options *o, wf_dim a,
+                                 wf_dim b, float deviation)
 {
-    const wf_dim dims[] = {wf_dim_experts(o->experts), wf_dim_width(a), wf_dim_width(b)};
+    const wf_dim dims[] = {wf_dim_experts(o->experts), a, b};
     wf_nn_parameter *p = wf_nn_parameter_new(ctx, 3, dims, true);
 
     wf_nn_init_normal(p, 0, deviation);
+    if (p)
+        p->matrix = true;
     return p;
 }
 
@@ -103,6 +105,7 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
     float out = o->out_deviation > 0 ? o->out_deviation : deviation;
     const wf_dim router[] = {wf_dim_width(o->experts), wf_dim_width(o->width)};
     const wf_dim gate[] = {wf_dim_width(1), wf_dim_width(o->width)};
+    const wf_dim width = wf_dim_width(o->width), hidden = wf_dim_chunked(o->hidden);
     wf_nn_moe *m = check(ctx, o) == WF_OK ? wf_nn_new(ctx, &moe_type) : NULL;
 
     if (!m)
@@ -115,9 +118,9 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
         if (m->bias)
             m->bias->sign_step = o->bias_step;
     }
-    m->gate = matrices(ctx, o, o->hidden, o->width, deviation);
-    m->up = matrices(ctx, o, o->hidden, o->width, deviation);
-    m->down = matrices(ctx, o, o->width, o->hidden, out);
+    m->gate = matrices(ctx, o, hidden, width, deviation);
+    m->up = matrices(ctx, o, hidden, width, deviation);
+    m->down = matrices(ctx, o, width, hidden, out);
     if (o->shared && o->shared_gate) {
         m->shared_gate = wf_nn_parameter_new(ctx, 2, gate, true);
         wf_nn_init_normal(m->shared_gate, 0, deviation);

@@ -78,7 +78,7 @@ static wf_status direct(const wf_update *u, wf_tensor *grad, wf_tensor *const *s
 /* p = p - lr (0.2 sqrt(max(rows, columns)) direction + weight_decay p) */
 static wf_status apply(const wf_update *u, wf_tensor *t, wf_tensor *direction)
 {
-    int64_t rows = t->dim[0].size, columns = t->dim[1].size;
+    int64_t rows = t->dim[t->ndim - 2].size, columns = t->dim[t->ndim - 1].size;
     wf_update change = {.lr = u->lr, .weight_decay = u->weight_decay};
 
     change.grad_scale = (float)(0.2 * sqrt((double)(rows > columns ? rows : columns)));

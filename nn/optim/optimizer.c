@@ -140,7 +140,20 @@ wf_status wf_nn_optimizer_direction(wf_nn_optimizer *o, int64_t i, wf_tensor *gr
 
 wf_status wf_nn_optimizer_whole(const wf_nn_optimizer *o, wf_tensor *direction)
 {
-    return o->row->matrix->whole(direction);
+    wf_dim dims[2];
+
+    if (!direction || direction->ndim == 2)
+        return direction ? o->row->matrix->whole(direction) : wf_context_status(o->ctx);
+    dims[0] = direction->dim[1];
+    dims[1] = direction->dim[2];
+    for (int64_t k = 0; k < direction->local[0]; k++) {
+        wf_tensor *row = wf_tensor_rows(direction, k, 1);
+        wf_tensor *matrix = row ? wf_tensor_view(row, 2, dims, NULL) : NULL;
+
+        if (!matrix || o->row->matrix->whole(matrix) != WF_OK)
+            break;
+    }
+    return wf_context_status(o->ctx);
 }
 
 wf_status wf_nn_optimizer_apply(wf_nn_optimizer *o, int64_t i, wf_tensor *t,

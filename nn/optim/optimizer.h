@@ -95,8 +95,8 @@ WF_API wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *optimizer, int64_t
  */
 WF_API wf_status wf_nn_optimizer_average(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t);
 
-/** wf_nn_optimizer_is_matrix - returns true where parameter i is updated as a whole matrix
- * (wf_nn_matrix_update): Muon orthogonalises its updates. */
+/** wf_nn_optimizer_is_matrix - returns true where parameter i is updated as a whole matrix, or
+ * as one for each expert (wf_nn_matrix_update): Muon orthogonalises its updates. */
 WF_API bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *optimizer, int64_t i);
 
 /** wf_nn_optimizer_is_alone - returns true where any part of parameter i is updated without the
@@ -113,7 +113,8 @@ WF_API bool wf_nn_optimizer_is_alone(const wf_nn_optimizer *optimizer, int64_t i
  *
  * The factor gives updates the size that AdamW's have (Liu et al. 2025): one lr serves both.
  *
- * @param direction  of the part's layout, f32: filled; then whole
+ * @param direction  of the part's layout, f32: filled; then whole, or [experts, rows, columns]
+ *                   of whole matrices, which are taken one by one
  */
 WF_API wf_status wf_nn_optimizer_direction(wf_nn_optimizer *optimizer, int64_t i,
                                            wf_tensor *grad, wf_tensor *direction);

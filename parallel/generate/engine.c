@@ -9,9 +9,16 @@ enum { CHUNK = 512 };
 
 wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *options)
 {
+    const wf_mesh *mesh = wf_par_mesh(options->par);
+    const int ep = wf_mesh_axis(mesh, "ep");
+
     *e = (wf_gen_engine){.o = *options,
                          .ctx = wf_par_context(options->par),
                          .vocabulary = options->model->config.vocabulary};
+    if (ep >= 0 && wf_mesh_size(mesh, ep) > 1)
+        return wf_fail(e->ctx, WF_EUNSUPPORTED,
+                       "texts are generated with experts split over .tp alone, since copies "
+                       "along .dp have texts of their own: set .ep to .tp");
     if (e->o.chunk == 0)
         e->o.chunk = CHUNK;
     e->is_long = calloc((size_t)e->o.slots, sizeof *e->is_long);

@@ -5,7 +5,7 @@
  * them. Moved to be split by matrices, the stack is an all-to-all away from every rank having
  * whole ones; it works on those, and the way back is another all-to-all. A stack is as high
  * as there are ranks, so that each has one matrix at a time. Ranks along other data-parallel
- * axes do the same.
+ * axes do the same. Experts of a mixture are such a stack already.
  */
 #include "parallel/shard/muon_internal.h"
 #include "kernels/ops.h"
@@ -112,13 +112,7 @@ static wf_status step(const stack *s)
     wf_scope_open(ctx);
     mine = directions(s);
     mine = mine ? move(s, mine, dealt(s)) : NULL;
-    for (int64_t k = 0; mine && k < mine->local[0]; k++) {
-        wf_tensor *matrix = matrix_of(mine, k, dims, NULL);
-
-        if (!matrix || wf_nn_optimizer_whole(s->optimizer, matrix) != WF_OK)
-            break;
-    }
-    if (mine && wf_context_status(ctx) == WF_OK)
+    if (mine && wf_nn_optimizer_whole(s->optimizer, mine) == WF_OK)
         back = move(s, mine, stacked(s, sharded));
     for (int64_t k = 0; back && k < s->n; k++)
         wf_nn_optimizer_apply(s->optimizer, s->index[k], s->parameter[s->index[k]]->tensor,
@@ -127,10 +121,34 @@ static wf_status step(const stack *s)
     return wf_context_status(ctx);
 }
 
+/* Experts are a stack as they are, [experts, rows, columns], dealt out over the axes that they
+   are not split by already. */
+static wf_status step_experts(const stack *s)
+{
+    const int64_t i = s->index[0];
+    wf_nn_parameter *p = s->parameter[i];
+    const wf_par_parameter_state *h = wf_par_state_of(p);
+    wf_context *ctx = s->par->ctx;
+    wf_tensor *mine;
+
+    wf_scope_open(ctx);
+    mine = wf_tensor_new(ctx, WF_F32, 3, p->tensor->dim, h->optimizer, WF_MEMORY_BUFFER);
+    if (mine)
+        wf_nn_optimizer_direction(s->optimizer, i, move(s, s->grad[i], h->optimizer), mine);
+    if (wf_context_status(ctx) == WF_OK)
+        mine = move(s, mine, wf_par_cut_further(s->par, h->compute_layout, 0, s->policy->axes));
+    if (wf_context_status(ctx) == WF_OK && wf_nn_optimizer_whole(s->optimizer, mine) == WF_OK)
+        wf_nn_optimizer_apply(s->optimizer, i, p->tensor, move(s, mine, h->shard_layout));
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
 static bool alike(const wf_nn_parameter *p, const wf_nn_parameter *q)
 {
     const wf_par_parameter_state *a = wf_par_state_of(p), *b = wf_par_state_of(q);
 
+    if (p->tensor->ndim != 2 || q->tensor->ndim != 2)
+        return p == q;
     for (int d = 0; d < 2; d++)
         if (!wf_dim_equal(p->tensor->dim[d], q->tensor->dim[d]))
             return false;
@@ -165,7 +183,10 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
                 done[k] = true;
                 s.index[s.n++] = k;
             }
-        step(&s);
+        if (parameter[i]->tensor->ndim == 2)
+            step(&s);
+        else
+            step_experts(&s);
     }
     wf_blocks_give(blocks, done, done_bytes);
     wf_blocks_give(blocks, s.index, bytes);

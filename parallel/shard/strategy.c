@@ -46,7 +46,7 @@ static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_tensor *t, const wf_
 /* Cuts further along dim d, by those of the axes that do not cut the parameter yet: experts are
    split over ep to compute with. The innermost axis of the mesh cuts first, so that a sum over
    several is a reduce-scatter on each, and a gather begins with what experts gather too. */
-static const wf_layout *cut_further(const wf_par *par, const wf_layout *use, int d,
+const wf_layout *wf_par_cut_further(const wf_par *par, const wf_layout *use, int d,
                                     unsigned axes)
 {
     const wf_layout *cut = use;
@@ -68,10 +68,10 @@ static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_l
 
     if (t->ndim == 0)
         return use;
-    rows = cut_further(par, use, 0, axes);
+    rows = wf_par_cut_further(par, use, 0, axes);
     if (rows == use || t->ndim == 1)
         return rows;
-    columns = cut_further(par, use, 1, axes);
+    columns = wf_par_cut_further(par, use, 1, axes);
     if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
         keeps_norm_chunks(par->mesh, t, columns))
         return columns;
@@ -176,7 +176,7 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
    between features may be stored in 4. */
 static wf_dtype stored_dtype(const wf_par *par, const wf_nn_parameter *p)
 {
-    bool nf4 = par->options.base_dtype == WF_NF4 && p->matrix && p->tensor->ndim == 2;
+    bool nf4 = par->options.base_dtype == WF_NF4 && p->matrix;
 
     return !p->frozen || p->sign_step > 0 ? WF_F32 : nf4 ? WF_NF4 : par->options.param_dtype;
 }
@@ -191,7 +191,7 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
     h->wide = p->sign_step > 0;
     h->stored = stored_dtype(par, p);
     if (h->stored == WF_NF4)
-        split = cut_further(par, h->compute_layout, 0, h->policy->axes);
+        split = wf_par_cut_further(par, h->compute_layout, 0, h->policy->axes);
     else
         split = split_layout(par, p->tensor, h->compute_layout, h->policy->axes);
     if (s->splits && !s->splits(p))

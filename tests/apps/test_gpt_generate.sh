@@ -26,6 +26,8 @@ run "a model" --data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 
     --global-batch-size 4 --steps 30 --lr 0.01 --threads-per-rank 1 --save llama
 run "another one" --data text.txt --n-layer 2 --n-head 4 --n-embd 24 --seq-len 160 --global-batch-size 4 \
     --steps 30 --lr 0.01 --threads-per-rank 1 --save gpt2
+run "a mixture" --data text.txt --arch llama --n-layer 2 --n-head 4 --n-kv-head 2 --n-embd 24 --seq-len 160 --n-expert 6 \
+    --moe-top-k 2 --moe-dense 0 --global-batch-size 4 --steps 10 --lr 0.01 --threads-per-rank 1 --dp 2 --ep 2 --save mixture
 for i in $(seq 1 9); do
     printf '{"prompt": "On day %s the cat"}\n' "$((i * i * i * i))"
     printf '{"ids": [%s 32]}\n\n' "$(seq -s, $((60 + i)) $((70 + 9 * i))),"
@@ -54,6 +56,16 @@ import json, math
 row = json.loads(open("out").read())
 p = row["prompt_logprobs"]
 if len(p) != 158 or len(row["logprobs"]) != 1 or max(p) > 0 or not all(map(math.isfinite, p)): print(len(p), max(p))'
+
+# Experts are split over tp; a chunk of a prompt and a token alone choose the same ones.
+mixed=(mixture "${drawn[@]}" --threads-per-rank 1 --max-new-tokens 6)
+generate "a mixture: texts" "${mixed[@]}"
+cp out wanted
+for way in "--tp 4 --batch-size 3" "--dp 2 --tp 2 --prefill-chunk 1"; do
+    # shellcheck disable=SC2086 # several flags
+    generate "a mixture: with $way" "${mixed[@]}" $way
+    result "a mixture: the same with $way" "$(cmp out wanted 2>&1)"
+done
 
 # Every family.
 printf '{"ids": [1, 2, 3, 4, 5]}\n{"ids": [3, 1, 4, 1, 5, 9, 2, 6]}\n' >few.jsonl

@@ -53,6 +53,21 @@ static const wf_nn_gpt_config longrope = {
     .rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 100},
     .rope_factors = {6, {1, 1.1F, 1.3F, 1.4F, 2, 3}, {1, 1.5F, 2, 4, 9, 20}}};
 
+/* An MLP, and a mixture whose experts ranks do not cut evenly. */
+static const wf_nn_gpt_config mixture = {.vocabulary = VOCABULARY,
+                                         .positions = TOKENS,
+                                         .layers = 2,
+                                         .heads = 6,
+                                         .kv_heads = 3,
+                                         .width = 24,
+                                         .ffn = 32,
+                                         .experts = 12,
+                                         .top_k = 3,
+                                         .expert_ffn = 16,
+                                         .shared_ffn = 8,
+                                         .router_normalised = true,
+                                         .dense_blocks = {{1}}};
+
 /* Rank 0 of each layout leaves what the bits are; the first one's are wanted of the others. */
 typedef struct outcome {
     uint64_t bits;
@@ -240,9 +255,12 @@ static wf_status compare(model_rank *r, void *arg)
 static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype, bool fp32_residual)
 {
     static const wf_par_options layouts[] = {
-        {.tp = 1}, {.tp = 1, .threads = 2},
-        {.tp = 2}, {.tp = 4, .sequence_parallel = true},
-        {.tp = 8}, {.dp = 2, .tp = 2, .strategy = "full_shard"},
+        {.tp = 1},
+        {.tp = 1, .threads = 2},
+        {.tp = 2},
+        {.tp = 4, .sequence_parallel = true},
+        {.tp = 8},
+        {.dp = 2, .tp = 2, .strategy = "full_shard"},
     };
     outcome o = {.known = false};
 
@@ -277,6 +295,12 @@ static void of_windows(void)
 static void of_long_texts(void)
 {
     on_layouts(&longrope, WF_F32, false);
+}
+
+static void of_mixture(void)
+{
+    on_layouts(&mixture, WF_F32, false);
+    on_layouts(&mixture, WF_BF16, false);
 }
 
 static void of_bf16(void)
@@ -342,11 +366,15 @@ static void are_refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"GPT-2", of_gpt2},       {"Llama", of_llama},
-        {"windows", of_windows},  {"long texts", of_long_texts},
-        {"bf16", of_bf16},        {"bf16, residual stream in f32", of_fp32_residual},
-        {"refused", are_refused}, {NULL, NULL}};
+    static const wf_test tests[] = {{"GPT-2", of_gpt2},
+                                    {"Llama", of_llama},
+                                    {"windows", of_windows},
+                                    {"long texts", of_long_texts},
+                                    {"a mixture", of_mixture},
+                                    {"bf16", of_bf16},
+                                    {"bf16, residual stream in f32", of_fp32_residual},
+                                    {"refused", are_refused},
+                                    {NULL, NULL}};
     static const wf_test of_ranks[] = {{"GPT-2", of_gpt2}, {"bf16", of_bf16}, {NULL, NULL}};
 
     /* other numbers in the same exchanges */

@@ -182,12 +182,58 @@ static void update_is_the_formula(void)
     close_lone(ctx, WF_OK);
 }
 
+/* Matrices of experts are updated as matrices by themselves. */
+static void experts_are_matrices(void)
+{
+    enum { EXPERTS = 3, ROWS = 6, COLUMNS = 10, EACH = ROWS * COLUMNS };
+    const wf_nn_optimizer_options options = {WF_NN_MUON, .beta1 = 0.9f, .beta2 = 0.95f,
+                                             .eps = 1e-8f, .weight_decay = 0.1f};
+    const wf_dim dims[] = {wf_dim_experts(EXPERTS), wf_dim_chunked(ROWS),
+                           wf_dim_width(COLUMNS)};
+    wf_context *ctx = lone_context(1);
+    wf_nn_parameter *w[1 + EXPERTS] = {wf_nn_parameter_new(ctx, 3, dims, true)};
+    wf_tensor *grad[1 + EXPERTS];
+    wf_nn_optimizer *o;
+
+    for (int e = 1; e <= EXPERTS; e++)
+        w[e] = wf_nn_parameter_new(ctx, 2, dims + 1, true);
+    for (int e = 0; e <= EXPERTS; e++) {
+        const int n = e ? 2 : 3;
+        const wf_dim *of = e ? dims + 1 : dims;
+
+        wf_tensor_release(w[e]->tensor);
+        w[e]->tensor =
+            wf_tensor_retain(wf_tensor_new(ctx, WF_F32, n, of, NULL, WF_MEMORY_PARAMETER));
+        grad[e] = wf_tensor_new(ctx, WF_F32, n, of, NULL, WF_MEMORY_GRADIENT);
+        w[e]->matrix = true;
+        for (int64_t i = 0; i < wf_tensor_count(grad[e]); i++) {
+            const double at = (double)(i + (e ? (e - 1) * EACH : 0));
+
+            ((float *)w[e]->tensor->data)[i] = (float)sin(at);
+            ((float *)grad[e]->data)[i] = (float)cos(3 * at);
+        }
+    }
+    o = wf_nn_optimizer_new(ctx, &options, 1 + EXPERTS, w, NULL);
+    CU_ASSERT_FATAL(o && wf_nn_optimizer_is_matrix(o, 0));
+    for (int step = 0; step < 2; step++)
+        CU_ASSERT_EQUAL(wf_nn_optimizer_step(o, grad, 0.02f, 1), WF_OK);
+    for (int e = 1; e <= EXPERTS; e++)
+        CU_ASSERT_EQUAL(memcmp((float *)w[0]->tensor->data + (e - 1) * EACH, w[e]->tensor->data,
+                               EACH * sizeof(float)),
+                        0);
+    wf_nn_optimizer_free(o);
+    for (int e = 0; e <= EXPERTS; e++)
+        wf_nn_parameter_free(w[e]);
+    close_lone(ctx, WF_OK);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"Newton-Schulz of the paper, in double", has_the_values_of_the_paper},
         {"zeros stay zeros, vectors are refused", zeros_and_vectors},
         {"an update is its formula", update_is_the_formula},
+        {"experts are matrices", experts_are_matrices},
         {NULL, NULL},
     };
 

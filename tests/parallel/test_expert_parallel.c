@@ -95,6 +95,29 @@ static void balance(void)
     }
 }
 
+/* Muon takes an expert's matrix for one; moments of experts in 8 bits; experts in 4 bits below
+   adapters of attention. */
+static void storage(void)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        training plain = mixture(kind == 1 ? WF_BF16 : WF_F32), one;
+
+        if (kind == 2)
+            plain.lora =
+                (wf_nn_lora_options){.rank = 4, .alpha = 8, .targets = "q,v", .site = 1000};
+        one = plain;
+        if (kind < 2)
+            one.options.optimizer.method = kind ? WF_NN_ADAMW8BIT : WF_NN_MUON;
+        else
+            one.layout.base_dtype = WF_NF4;
+        if (!train(&plain) || !train(&one))
+            return;
+        CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
+        CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
+        check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 5 : 2);
+    }
+}
+
 /* Counters of each rank of a layout, and the loads of a step. */
 typedef struct counted {
     wf_expert_load *of[16]; /* as many ranks as a row has at most */
@@ -255,6 +278,7 @@ int main(void)
         {"a rank's experts", parts},
         {"biases and losses of balance", balance},
         {"a step of biases", steps_of_biases},
+        {"Muon, 8 bits, 4 bits", storage},
         {"loads of experts", counts},
         {"what a layout cannot have", refusals},
         {NULL, NULL},

@@ -218,7 +218,7 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     source s = {.error = error};
     wf_hf_place at;
 
-    if (!w->is_gguf && place_of(w, model, p, &at, error) == WF_OK &&
+    if (!w->is_gguf && place_of(w, model, p, &at, error) == WF_OK && !at.pieces &&
         locate(w, p, &s, &at) == WF_OK && s.nf4.nested && !at.transposed &&
         s.nf4.numbers == wf_tensor_count(p->tensor)) {
         *done = true;
@@ -243,13 +243,20 @@ static bool has_nf4(const wf_hf_weights *w)
 static wf_status check_left(wf_hf_weights *w, const wf_nn_gpt_config *model,
                             const wf_nn_parameter *p, wf_error *error)
 {
-    wf_hf_place place;
+    wf_hf_place place = {.pieces = 0}, one;
     int64_t file;
-    const wf_safetensors_entry *e =
-        !w->is_gguf && has_nf4(w) && wf_hf_place_of(w->config.family, model, p, &place)
-            ? wf_hf_weights_find(w, &place, &file)
-            : NULL;
+    const wf_safetensors_entry *e = NULL;
 
+    if (!w->is_gguf && has_nf4(w) && wf_hf_place_of(w->config.family, model, p, &place)) {
+        wf_hf_place_piece(&place, 0, &one);
+        e = wf_hf_weights_find(w, &one, &file);
+    }
+    if (e && e->dtype == WF_ST_U8 && place.pieces)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "%s: \"%s\" is one expert in 4 bits, whose scales would be "
+                            "quantised once more with those of all experts: store the base as "
+                            "floats (its numbers stay those of the files)",
+                            w->files.folder, e->name);
     if (!e || e->dtype == WF_ST_U8)
         return WF_OK;
     return wf_error_set(error, WF_EUNSUPPORTED,

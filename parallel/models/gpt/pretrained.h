@@ -96,7 +96,9 @@ WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const cha
  *
  * One parameter at a time: the model is never in memory as a whole.
  *
- * @param model   of the config of `from`, on the fake device: nothing of it is made
+ * @param model   of the config of `from`, on the fake device: nothing of it is made; or of
+ *                wf_par_pretrained_upcycled, where experts begin as the MLP of their block and
+ *                routers as their recipes draw them
  * @param folder  made where it is missing; a model in it is replaced
  * @param dtype, like  as in wf_par_pretrained_save; also "nf4": linears in 4 bits, as
  *                     bitsandbytes stores them, all else as f32
@@ -107,6 +109,20 @@ WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const cha
 WF_API wf_status wf_par_pretrained_convert(wf_nn_gpt *model, const char *from,
                                            const char *folder, const char *dtype,
                                            const char *like, wf_error *error);
+
+/**
+ * wf_par_pretrained_upcycled - computes the config of a mixture that a dense model begins as
+ * ("sparse upcycling", Komatsuzaki et al. 2022): E equal experts in each block, whose weights
+ * add up to 1, in the first family that has such
+ *
+ * With top_k 1 its logits are those of the dense model, bit for bit.
+ *
+ * Errors: WF_EINVAL (a mixture already; more experts of a token than there are),
+ *         WF_EUNSUPPORTED (MLPs that are no experts; a model of which no family has a mixture)
+ */
+WF_API wf_status wf_par_pretrained_upcycled(const wf_nn_gpt_config *dense, int64_t experts,
+                                            int64_t top_k, wf_nn_gpt_config *mixture,
+                                            wf_error *error);
 
 /* The name, beside checkpoints, of the copy of the folder that a run began with. */
 #define WF_PAR_PRETRAINED_KEPT "pretrained"
