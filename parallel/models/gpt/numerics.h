@@ -24,7 +24,7 @@ WF_BEGIN_DECLS
  * equal bits of equal runs.
  *
  * @param options   of the run; read are device, tf32, dtype, param_dtype, reduce_dtype,
- *                  exact_off
+ *                  exact_off, exact_tp
  * @param identity  set on success
  * Collective:      no, and not from within a rank
  * Errors:          those of wf_par_open and of a training step
