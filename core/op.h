@@ -245,7 +245,7 @@ WF_HOST_DEVICE static inline int wf_chunk_dim(const wf_dim *dim, int first, int 
  * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_CHUNKS_8 these are
  *            the global chunks cut down to the part, most of them empty where it is a small one
  *            (an empty chunk is +0, so the whole tree gives the node of any subtree)
- * Returns: n: wf_context_chunks for WF_CHUNKS_8, else 1. For WF_CHUNKS_EACH use the indices themselves
+ * Returns: n: wf_context_chunks for WF_CHUNKS_8, else 1. WF_CHUNKS_EACH has its indices
  */
 WF_API int wf_chunk_cuts(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1]);
 
