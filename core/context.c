@@ -9,6 +9,24 @@
 _Static_assert(offsetof(struct wf_context, failure) == 0,
                "wf_fail takes a context to be its failure");
 
+static wf_status check(const wf_context_options *o, wf_error *error)
+{
+    int most = o->exact_tp ? o->exact_tp : WF_MAX_CHUNKS;
+
+    if (most < 1 || most > WF_MAX_CHUNKS || (most & (most - 1)))
+        return wf_error_set(
+            error, WF_EINVAL,
+            ".exact_tp %d is none of 1, 2, 4 and 8, the tensor-parallel ranks up "
+            "to which numbers are those of one rank",
+            most);
+    if (o->exact_tp && o->exact_off)
+        return wf_error_set(error, WF_EINVAL,
+                            ".exact_tp %d: sums are cut in chunks for exactness, which is off "
+                            "(.exact_off): use one of the two",
+                            o->exact_tp);
+    return WF_OK;
+}
+
 wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
                             wf_error *error)
 {
@@ -17,6 +35,10 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
 
     if (!device)
         return NULL; /* who could not make it has said why */
+    if (options && check(options, error) != WF_OK) {
+        device->close(device);
+        return NULL;
+    }
     ctx = calloc(1, sizeof *ctx);
     if (!ctx) {
         wf_error_set(error, WF_ENOMEM, "no memory for a context");
@@ -165,6 +187,13 @@ void wf_context_report_inexact(wf_context *ctx, const char *format, ...)
 bool wf_context_exact(const wf_context *ctx)
 {
     return !ctx->options.exact_off;
+}
+
+int wf_context_chunks(const wf_context *ctx)
+{
+    const wf_context_options *o = &ctx->options;
+
+    return o->exact_off ? 1 : o->exact_tp ? o->exact_tp : WF_MAX_CHUNKS;
 }
 
 bool wf_context_dry_run(const wf_context *ctx)

@@ -24,6 +24,10 @@ typedef struct wf_context_options {
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
     uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
+    /* 1, 2, 4 or 8: the most ranks among which a dim of WF_CHUNKS_8 may be split without a
+       change of bits. It is the number of chunks of a sum over such a dim, so fewer chunks are
+       faster and have other bits; 0 means 8. Not with exact_off, which has one */
+    int exact_tp;
     /* store operands as bf16, but widen them and multiply in fp32; false: kernels that can
        (wf_kernel.all_bf16) multiply bf16 */
     bool compute_fp32;
@@ -44,7 +48,7 @@ typedef struct wf_context_options {
  * @param device   NULL gives NULL
  * @param options  NULL for all zero
  * Owner:   caller
- * Errors:  WF_ENOMEM; result is then NULL
+ * Errors:  WF_ENOMEM, WF_EINVAL (exact_tp); result is then NULL
  */
 WF_API wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
                                    wf_error *error);
@@ -77,13 +81,15 @@ WF_API void wf_context_on_warning(wf_context *ctx,
                                   void (*warning)(void *self, const char *text), void *self);
 
 /** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact,
- * wf_context_dry_run - return an option or a part of the context; exact is false under
+ * wf_context_chunks, wf_context_dry_run - return an option or a part of the context; exact is
+ * false under exact_off, chunks are those of a sum over a dim of WF_CHUNKS_8, 1 under
  * exact_off, dry_run is wf_context_options.plan. Owner: the context. */
 WF_API wf_device *wf_context_device(wf_context *ctx);
 WF_API wf_pool *wf_context_pool(wf_context *ctx);
 WF_API int wf_context_rank(const wf_context *ctx);
 WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
+WF_API int wf_context_chunks(const wf_context *ctx);
 WF_API bool wf_context_dry_run(const wf_context *ctx);
 
 /** wf_context_compute - returns the type in which operands stored as bf16 are multiplied:

@@ -222,7 +222,7 @@ WF_API wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, 
  * wf_chunk_dim - returns the one of the dims [first, end) of a shape that has the chunks of a
  * sum over all of them
  *
- * It is the last one of 8 chunks: the heads of [batch, tokens, heads, head_dim], else the
+ * It is the last one of WF_CHUNKS_8: the heads of [batch, tokens, heads, head_dim], else the
  * tokens. A chunk is one chain over everything else, so an axis that splits another one of
  * these dims shows in the sum's bits, as one that splits a dim of one chunk does. (A batch that
  * is summed with other dims, WF_CHUNKS_EACH in front, has a chunk for each of its indices
@@ -244,8 +244,8 @@ WF_HOST_DEVICE static inline int wf_chunk_dim(const wf_dim *dim, int first, int 
  *
  * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_CHUNKS_8 these are
  *            the global chunks cut down to the part, most of them empty where it is a small one
- *            (an empty chunk is +0, so the whole tree of 8 gives the node of any subtree)
- * Returns: n: 1 or 8; under exact off always 1. For WF_CHUNKS_EACH use the indices themselves
+ *            (an empty chunk is +0, so the whole tree gives the node of any subtree)
+ * Returns: n: wf_context_chunks for WF_CHUNKS_8, else 1. WF_CHUNKS_EACH has its indices
  */
 WF_API int wf_chunk_cuts(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1]);
 

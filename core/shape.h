@@ -35,8 +35,9 @@ static inline bool wf_dtype_is_dynamic8(wf_dtype dtype)
 
 /* The chunks in which a sum over a dim is cut (core/numerics/tree.h). */
 enum {
-    WF_CHUNKS_1 = 1,       /* one chain: the model's width, which nothing splits */
-    WF_CHUNKS_8 = 8,       /* 8 chunks: heads, ffn, vocabulary, tokens */
+    WF_CHUNKS_1 = 1, /* one chain: the model's width, which nothing splits */
+    /* 8 chunks, or fewer under wf_context_options.exact_tp: heads, ffn, vocabulary, tokens */
+    WF_CHUNKS_8 = 8,
     WF_CHUNKS_EACH = -1,   /* one chunk per index: the batch */
     WF_CHUNKS_EXPERTS = -2 /* the same for the experts of a mixture, which are no batch */
 };

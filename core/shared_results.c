@@ -28,6 +28,7 @@ struct wf_result {
     const wf_op *op;
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
     bool exact, compute_fp32, fp32_residual;
+    int chunks;       /* wf_context_chunks */
     wf_dtype storage; /* storage type of results */
     int n_in, n_out;
     size_t attr_size;
@@ -109,6 +110,7 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
     r->op = call->op;
     r->kernel = call->ctx->device->kernel;
     r->exact = wf_context_exact(call->ctx);
+    r->chunks = wf_context_chunks(call->ctx);
     r->compute_fp32 = call->ctx->options.compute_fp32;
     r->fp32_residual = call->ctx->options.fp32_residual;
     r->storage = call->ctx->storage;
@@ -160,8 +162,9 @@ static bool same_operand(const operand *a, const operand *b)
 static bool same_call(const result *r, const result *asked, const wf_call *call)
 {
     if (r->op != asked->op || r->kernel != asked->kernel || r->exact != asked->exact ||
-        r->compute_fp32 != asked->compute_fp32 || r->fp32_residual != asked->fp32_residual ||
-        r->storage != asked->storage || r->n_in != asked->n_in || r->n_out != asked->n_out ||
+        r->chunks != asked->chunks || r->compute_fp32 != asked->compute_fp32 ||
+        r->fp32_residual != asked->fp32_residual || r->storage != asked->storage ||
+        r->n_in != asked->n_in || r->n_out != asked->n_out ||
         r->attr_size != asked->attr_size ||
         (call->attr_size && memcmp(r->attr, call->attr, call->attr_size) != 0))
         return false;

@@ -143,18 +143,16 @@ int wf_chunk_cuts(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1])
 {
     const wf_dim *d = &t->dim[dim];
     int64_t start = t->start[dim], local = t->local[dim];
+    int chunks = d->chunks == WF_CHUNKS_8 ? wf_context_chunks(t->ctx) : 1;
 
     at[0] = 0;
-    if (d->chunks != WF_CHUNKS_8 || t->ctx->options.exact_off) {
-        at[1] = local;
-        return 1;
-    }
-    for (int i = 1; i <= WF_MAX_CHUNKS; i++) {
-        int64_t offset = wf_cut(d->size, d->grain, WF_MAX_CHUNKS, i) - start;
+    at[chunks] = local;
+    for (int i = 1; i <= chunks && chunks > 1; i++) {
+        int64_t offset = wf_cut(d->size, d->grain, chunks, i) - start;
 
         at[i] = offset < 0 ? 0 : offset > local ? local : offset;
     }
-    return WF_MAX_CHUNKS;
+    return chunks;
 }
 
 void wf_tensor_comes_with(wf_tensor *t, const void *group)

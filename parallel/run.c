@@ -9,12 +9,15 @@
 
 void wf_par_tell_axis(wf_par *par, int axis)
 {
-    int size = wf_mesh_size(par->mesh, axis);
+    int size = wf_mesh_size(par->mesh, axis), chunks = wf_context_chunks(par->ctx);
 
-    if (size != 1 && size != 2 && size != 4 && size != 8)
+    if (size > chunks && chunks < WF_MAX_CHUNKS)
+        wf_context_report_inexact(par->ctx, "not layout-exact: %s %d is above exact_tp %d",
+                                  wf_mesh_axis_name(par->mesh, axis), size, chunks);
+    else if (chunks % size)
         wf_context_report_inexact(par->ctx,
-                                  "not layout-exact: %s %d does not nest in the 8 chunks",
-                                  wf_mesh_axis_name(par->mesh, axis), size);
+                                  "not layout-exact: %s %d does not nest in the %d chunks",
+                                  wf_mesh_axis_name(par->mesh, axis), size, chunks);
 }
 
 /* Finds reasons against exactness that are known without a batch: a trainer judges how that is
@@ -146,6 +149,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .memory_limit = o->memory_limit,
                                                      .seed = o->seed,
                                                      .exact_off = o->exact_off,
+                                                     .exact_tp = o->exact_tp,
                                                      .compute_fp32 = o->compute_fp32,
                                                      .fp32_residual = o->fp32_residual,
                                                      .plan = o->plan},

@@ -97,6 +97,9 @@ typedef struct wf_par_options {
     int threads; /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;
+    /* 1, 2, 4 or 8: the most ranks of tp on which numbers are those of one rank. Fewer are
+       faster, and other numbers; 0 means 8 (wf_context_options.exact_tp) */
+    int exact_tp;
     /* plan: count the memory and traffic of a rank, over transport fake: see wf_par_report */
     bool plan;
     size_t memory_limit; /* bytes of tensors per rank, 0 for no limit */

@@ -9,13 +9,11 @@
    each start. */
 static bool decides(const app_option_row *row)
 {
-    static const app_option_id of_mesh[] = {APP_OPTION_dtype,
-                                            APP_OPTION_compute,
-                                            APP_OPTION_param_dtype,
-                                            APP_OPTION_reduce_dtype,
-                                            APP_OPTION_exact,
-                                            APP_OPTION_tf32,
-                                            APP_OPTION_fp32_residual_connection};
+    static const app_option_id of_mesh[] = {
+        APP_OPTION_dtype,       APP_OPTION_compute,
+        APP_OPTION_param_dtype, APP_OPTION_reduce_dtype,
+        APP_OPTION_exact,       APP_OPTION_exact_tp,
+        APP_OPTION_tf32,        APP_OPTION_fp32_residual_connection};
     static const app_option_id others[] = {APP_OPTION_micro_batch_size,
                                            APP_OPTION_eval_interval, APP_OPTION_eval_iters,
                                            APP_OPTION_eval_requests};

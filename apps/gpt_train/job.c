@@ -15,6 +15,14 @@ static wf_dtype base_dtype_of(const app_options *o)
     return dtype < WF_DTYPES ? dtype : WF_F32;
 }
 
+/* Returns the most chunks of a sum; 0: as many as there can be. */
+static int exact_tp_of(const app_options *o)
+{
+    int most = (int)strtol(o->exact_tp, NULL, 10);
+
+    return most < WF_MAX_CHUNKS ? most : 0;
+}
+
 static wf_par_options mesh_of(const app_options *o)
 {
     return (wf_par_options){.pp = (int)o->pp,
@@ -46,6 +54,7 @@ static wf_par_options mesh_of(const app_options *o)
                             .threads = (int)o->threads_per_rank,
                             .seed = (uint64_t)o->seed,
                             .exact_off = !o->exact,
+                            .exact_tp = exact_tp_of(o),
                             .memory_limit = (size_t)o->device_memory};
 }
 

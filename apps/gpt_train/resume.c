@@ -55,6 +55,7 @@ static const char *const deciding[] = {
     "seq_len",
     "dropout",
     "exact",
+    "exact_tp",
     "seed",
     "data",
     "val_data",

@@ -24,6 +24,7 @@ typedef struct app_model_run {
     {"tokenizer", WF_FLAG_TEXT, &(run)->of.tokenizer, 0, 0, NULL, NULL, NULL},                 \
         {"tp", WF_FLAG_COUNT, &(run)->of.tp, 1, 4096, NULL, NULL, NULL},                       \
         {"dp", WF_FLAG_COUNT, &(run)->of.dp, 1, 4096, NULL, NULL, NULL},                       \
+        {"exact-tp", WF_FLAG_COUNT, &(run)->of.exact_tp, 1, 8, NULL, NULL, NULL},              \
         {"pp", WF_FLAG_TEXT, &(run)->pp, 0, 0, NULL, NULL, NULL},                              \
         {"threads-per-rank", WF_FLAG_COUNT, &(run)->of.threads, 1, 4096, NULL, NULL, NULL},    \
         {"device", WF_FLAG_TEXT, &(run)->of.device, 0, 0, NULL, NULL, NULL},                   \
@@ -44,6 +45,9 @@ typedef struct app_model_run {
     "  --tp N                   ranks that share a model (default: 1); 1, 2, 4 and 8 have "    \
     "the "                                                                                     \
     "same bits\n"                                                                              \
+    "  --exact-tp 1|2|4|8       the largest of these; each has bits of its own, those of "     \
+    "training\n"                                                                               \
+    "                           with the same (default: 8)\n"                                  \
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \
     "  --device auto|cpu|cuda   auto: on the GPU where there is one, ranks in turn on "        \
     "several\n"                                                                                \

@@ -185,6 +185,8 @@ static wf_status grad(const wf_call *call, void *workspace)
         h.dk_parts = (float *)((char *)workspace + delta_bytes(&h));
         h.dv_parts = (float *)((char *)h.dk_parts + parts_bytes(&h));
         h.chunks = wf_cuda_host_table->chunk_cuts(call->in[0], 2, h.chunk);
+        for (int l = h.chunks + 1; l <= WF_MAX_CHUNKS; l++)
+            h.chunk[l] = h.chunk[h.chunks]; /* empty: +0 */
     }
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention_grad(wf_cuda_of(call)->stream, &h),
                          call->op->name);

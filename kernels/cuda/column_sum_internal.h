@@ -25,8 +25,8 @@ struct wf_row_chunks {
     int64_t runs, step;
 };
 
-/* Returns the chunks of a tensor [b, tokens.., n], whose dims [1, end) are summed. A sum of one
-   chunk, as under exact off, is cut in 8 all the same: any fixed order will do. */
+/* Returns the chunks of a tensor [b, tokens.., n], whose dims [1, end) are summed: always eight
+   pieces. */
 static inline wf_row_chunks wf_row_chunks_of(const wf_tensor *x, int end)
 {
     wf_row_chunks chunks = {};
@@ -35,9 +35,8 @@ static inline wf_row_chunks wf_row_chunks_of(const wf_tensor *x, int end)
 
     chunks.runs = wf_extent(x, 1, first);
     chunks.step = wf_extent(x, first, end);
-    if (d < 0 || wf_cuda_host_table->chunk_cuts(x, d, chunks.at) == 1)
-        for (int l = 0; l <= WF_MAX_CHUNKS; l++)
-            chunks.at[l] = wf_cut(chunks.step / inner, 1, WF_MAX_CHUNKS, l);
+    chunks.at[1] = chunks.step;
+    wf_cut_to_eight(chunks.at, d < 0 ? 1 : wf_cuda_host_table->chunk_cuts(x, d, chunks.at));
     for (int l = 0; l <= WF_MAX_CHUNKS; l++)
         chunks.at[l] *= inner;
     return chunks;

@@ -222,7 +222,6 @@ wf_status logit_max(const wf_call *call, void *)
     });
 }
 
-/* Under exact off a part has one chunk, which is cut in 8 all the same. */
 wf_status logit_sum(const wf_call *call, void *)
 {
     const wf_tensor *x = call->in[0];
@@ -236,9 +235,7 @@ wf_status logit_sum(const wf_call *call, void *)
     a.weight = wf_label_weights_of(call);
     a.start = x->start[last];
     a.size = x->dim[last].size;
-    if (wf_cuda_host_table->chunk_cuts(x, last, a.at) == 1)
-        for (int l = 0; l <= WF_MAX_CHUNKS; l++)
-            a.at[l] = wf_cut(x->local[last], 1, WF_MAX_CHUNKS, l);
+    wf_cut_to_eight(a.at, wf_cuda_host_table->chunk_cuts(x, last, a.at));
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 

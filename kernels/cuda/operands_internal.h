@@ -78,4 +78,18 @@ static inline int64_t wf_width(const wf_tensor *t)
     return t->local[t->ndim - 1];
 }
 
+/* Cuts n chunks further, to eight pieces that are the leaves of a tree in which each chunk is a
+   node; n divides eight. at[]: n + 1 local offsets, then nine. */
+static inline void wf_cut_to_eight(int64_t at[WF_MAX_CHUNKS + 1], int n)
+{
+    const int pieces = WF_MAX_CHUNKS / n;
+
+    for (int l = n - 1; l >= 0; l--) {
+        const int64_t first = at[l], length = at[l + 1] - first;
+
+        for (int i = pieces; i >= 0; i--)
+            at[l * pieces + i] = first + wf_cut(length, 1, pieces, i);
+    }
+}
+
 #endif

@@ -87,7 +87,7 @@ static void give_chunks(const wf_call *call, int n, summed *list)
     for (int i = 0; i < n; i++) {
         dims[i] = list[i].operand->dim[list[i].dim];
         if ((call->op->flags & WF_OP_TERMS) && dims[i].chunks == WF_CHUNKS_8)
-            list[i].chunks = WF_MAX_CHUNKS;
+            list[i].chunks = wf_context_chunks(call->ctx);
     }
     if (call->op->flags & WF_OP_TERMS)
         return;
@@ -97,7 +97,7 @@ static void give_chunks(const wf_call *call, int n, summed *list)
     }
     which = call->op->flags & WF_OP_CHAIN ? -1 : wf_chunk_dim(dims, 0, n);
     if (which >= 0)
-        list[which].chunks = WF_MAX_CHUNKS;
+        list[which].chunks = wf_context_chunks(call->ctx);
 }
 
 /* The two trees over one dim: of chunks, and of ranks, axis by axis. */
@@ -138,7 +138,7 @@ static int64_t part_at(const trees *t, int64_t p)
 
 static int64_t chunk_at(const trees *t, int64_t chunk)
 {
-    return wf_cut(t->dim->size, t->chunks == WF_MAX_CHUNKS ? t->dim->grain : 1, t->chunks,
+    return wf_cut(t->dim->size, t->dim->chunks == WF_CHUNKS_8 ? t->dim->grain : 1, t->chunks,
                   chunk);
 }
 
@@ -207,6 +207,23 @@ static bool comes_apart(const summed *s)
            wf_context_has_rows_unreduced(s->operand->ctx);
 }
 
+/* Returns the reason why a sum in chunks is not what one rank adds. */
+static const char *reason_of_cuts(const summed *s, bool terms)
+{
+    int chunks = wf_context_chunks(s->operand->ctx);
+
+    if (chunks == 1)
+        return "exact_tp is 1, so that its sum is one chain";
+    if (terms)
+        return chunks == 8
+                   ? "members of a group are added inside of each chunk, so the ranks' "
+                     "parts must be chunks of all of them: 8 each, over 2, 4 or 8 ranks"
+                   : "members of a group are added inside of each chunk, so the ranks' "
+                     "parts must be chunks of all of them: as many each as exact_tp says";
+    return chunks == 8 ? "its cuts are not those of the dim's 8 chunks"
+                       : "its cuts are not those of the dim's chunks, as many as exact_tp says";
+}
+
 /* Returns the reason why one of n summed dims is not what one rank adds; NULL: exact. Of
    several terms each has to nest by itself: an empty part of one of them may not be empty in
    another. */
@@ -219,16 +236,16 @@ static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool term
     if (!in_order(s))
         return "they are added in the order of the mesh, which is another one";
     if (terms && n > 1)
-        return "members of a group are added inside of each chunk, so the ranks' parts must be "
-               "chunks of all of them: 8 each, over 2, 4 or 8 ranks";
+        return reason_of_cuts(s, true);
     if (nests(&t, 0, 0, t.axis[0].parts, 0, t.chunks))
         return NULL;
     if (s->operand->dim[s->dim].chunks == WF_CHUNKS_EACH && t.chunks != 1)
         return "its cuts are not at the halves of the batch, and their halves";
     if (s->operand->dim[s->dim].chunks == WF_CHUNKS_EXPERTS && t.chunks != 1)
         return "its cuts are not at the halves of the experts, and their halves";
-    if (t.chunks != 1)
-        return "its cuts are not those of the dim's 8 chunks";
+    if (t.chunks != 1 || (s->operand->dim[s->dim].chunks == WF_CHUNKS_8 &&
+                          wf_context_chunks(s->operand->ctx) == 1))
+        return reason_of_cuts(s, false);
     return n > 1 ? "the dim is one chain inside the chunks of another one"
                  : "the dim has one chunk (wf_dim_chunked and wf_dim_heads make 8)";
 }

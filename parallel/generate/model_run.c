@@ -61,6 +61,7 @@ static wf_par_options options_of(const wf_gen_model_run *run, const wf_gen_model
                             .fp32_residual = run->fp32_residual,
                             .param_dtype = dtype,
                             .base_dtype = nf4 ? WF_NF4 : WF_F32,
+                            .exact_tp = (int)run->exact_tp,
                             .plan = plan};
 }
 

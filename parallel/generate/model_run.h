@@ -31,8 +31,11 @@ typedef struct wf_gen_model_run {
     bool fp32_residual;          /* wf_par_options.fp32_residual */
     /* "same", "nf4"; NULL: as adapters were trained, else as dtype */
     const char *base_dtype;
-    int64_t tp, dp;     /* ranks that share the model, and copies of it */
-    int64_t threads;    /* a rank's; 0: the machine's cores, shared out */
+    int64_t tp, dp;  /* ranks that share the model, and copies of it */
+    int64_t threads; /* a rank's; 0: the machine's cores, shared out */
+    /* the most ranks of tp that do not show in the bits (wf_par_options.exact_tp);
+       0: 8 */
+    int64_t exact_tp;
     const char *device; /* "auto", "cpu", "cuda"; checked, it is one of the last two */
 } wf_gen_model_run;
 

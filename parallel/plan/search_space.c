@@ -7,7 +7,7 @@
 const char *const wf_search_recompute[] = {"none", "attention", "block", "stage", NULL};
 const char *const wf_search_accumulate[] = {"local", "group:4", "reduced", NULL};
 
-enum { MOST_PP = 256, MOST_MICRO = 64, EXACT_TP = 8, GROUP = 4 };
+enum { MOST_PP = 256, MOST_MICRO = 64, MOST_TP = 8, GROUP = 4 };
 
 static bool is_power(int64_t n)
 {
@@ -38,10 +38,12 @@ static void leave_out(wf_search *s, wf_search_reason reason)
     s->left_out[reason]++;
 }
 
-static bool is_exact(const wf_search_candidate *c)
+static bool is_exact(const wf_search *s, const wf_search_candidate *c)
 {
-    return c->tp <= EXACT_TP && is_power(c->tp) && is_power((int64_t)c->shard * c->replicate) &&
-           is_power(c->micros);
+    int most = s->options->job.mesh.exact_tp;
+
+    return c->tp <= (most ? most : WF_MAX_CHUNKS) && is_power(c->tp) &&
+           is_power((int64_t)c->shard * c->replicate) && is_power(c->micros);
 }
 
 /* Returns whether activations may be of a type: the machine's file has to say how fast its
@@ -55,7 +57,7 @@ static bool may_store(const wf_search *s, wf_dtype dtype)
 static wf_status keep(wf_search *s, wf_search_candidate *c, wf_error *error)
 {
     s->considered++;
-    if (!s->inexact && !s->options->job.mesh.exact_off && !is_exact(c)) {
+    if (!s->inexact && !s->options->job.mesh.exact_off && !is_exact(s, c)) {
         leave_out(s, WF_SEARCH_INEXACT);
         return WF_OK;
     }
@@ -220,7 +222,7 @@ static void each_tensor(wf_search *s, int64_t pp, int64_t tp, wf_error *error)
 wf_status wf_search_enumerate(wf_search *s, wf_error *error)
 {
     const wf_plan_request *o = s->options;
-    int64_t most = s->machine.devices > EXACT_TP ? s->machine.devices : EXACT_TP;
+    int64_t most = s->machine.devices > MOST_TP ? s->machine.devices : MOST_TP;
 
     for (int64_t pp = 1; pp <= MOST_PP && pp <= s->model.layers + 1; pp++)
         for (int64_t tp = 1; tp <= most && pp * tp <= s->ranks && error->code == WF_OK; tp++) {

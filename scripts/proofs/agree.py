@@ -73,7 +73,7 @@ CASES = {
     "dtype": ("", "--dtype bf16"), "compute": ("--dtype bf16", "--compute fp32"),
     "fp32_residual_connection": ("--dtype bf16", "--fp32-residual-connection"), "param_dtype": ("", "--param-dtype bf16"),
     "reduce_dtype": ("", "--reduce-dtype bf16"), "recompute": ("", "--recompute block"),
-    "sequence_parallel": ("--tp 2 --dp 1", "--sequence-parallel"), "exact": ("", "--exact off"),
+    "sequence_parallel": ("--tp 2 --dp 1", "--sequence-parallel"), "exact": ("", "--exact off"), "exact_tp": ("", "--exact-tp 2"),
     "launcher": ("", "--launcher threads"), "transport": ("", "--transport threads"), "device": ("--device cpu", "--device cuda"),
     "paced": ("", "--paced machine.json"), "paced_scale": ("", "--paced-scale 2"),
     "device_memory": ("", "--device-memory 1GiB"), "memory_check": ("", "--memory-check off"), "tf32": ("", "--tf32"),

@@ -35,6 +35,10 @@ Nothing divides: 12 heads, 3 key-value heads (but of gpt2) and a vocabulary of 2
 17th run, of --any-dp every 29th. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
 
+exactness.py --exact-tp - the same for each --exact-tp, 1, 2, 4 and 8, of every family, in fp32 and bf16: on layouts of every tp
+up to it the bits are those of one rank, other ones for each setting, and larger tp say that they are not layout-exact and are not.
+With --quick gpt2 and llama alone.
+
 exactness.py --builds [--jobs N] - the same over builds: gcc and clang, -O1 and -O3, each with its
 portable, AVX2, AVX-512 and AMX kernels. What the machine can't run is skipped, and counted as such.
 """
@@ -48,6 +52,7 @@ import subprocess
 import sys
 import tempfile
 
+import exact_tp_choices
 import pipeline_choices
 from training_runs import (ARCHS, FAMILIES, HYBRID, ROOT, UNGROUPED, Covering, Failure, Progress, Trainer, all_of,
                            compare_choices, first_difference, goes_together, in_turn)
@@ -343,6 +348,7 @@ def main():
     parser.add_argument("--adapters", action="store_true", help="compare adapters")
     parser.add_argument("--moe", action="store_true", help="compare mixtures of experts")
     parser.add_argument("--any-dp", action="store_true", help="compare numbers of ranks that are no power of two")
+    parser.add_argument("--exact-tp", action="store_true", help="compare layouts under each --exact-tp")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters and --moe: part K of N")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
@@ -364,6 +370,8 @@ def main():
             elif arguments.moe:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, MIXED_STEPS)
                 compare_moe(trainer, arguments.jobs, arguments.quick, arguments.part)
+            elif arguments.exact_tp:
+                exact_tp_choices.compare(arguments.gpt_train.resolve(), folder, MODEL, arguments.jobs, arguments.quick)
             elif arguments.any_dp:
                 model = [word for i, word in enumerate(MODEL) if "--global-batch-size" not in MODEL[max(i - 1, 0):i + 1]]
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, model, ADAPTED_STEPS)

@@ -77,6 +77,10 @@ class Trainer:
 
     def run(self, options, isa=None, processes=0):
         """(loss bits, digest) of every step; raises Failure with the command that failed."""
+        return self.run_with_errors(options, isa, processes)[0]
+
+    def run_with_errors(self, options, isa=None, processes=0):
+        """The same, and what the run wrote to standard error."""
         log = self.folder / f"{next(self.number)}.jsonl"
         command = [*(MPIRUN + ["-np", str(processes)] if processes else []), str(self.program),
                    "--data", str(self.data), *self.model, *options, "--steps", str(self.steps),
@@ -94,7 +98,7 @@ class Trainer:
         steps = [(row["loss_bits"], row["digest"]) for row in rows if "step" in row]
         if len(steps) != self.steps:
             raise Failure(f"{len(steps)} rows of {self.steps} steps: {' '.join(command)}")
-        return steps
+        return steps, done.stderr
 
 
 def in_turn(runs):

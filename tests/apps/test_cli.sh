@@ -285,6 +285,12 @@ run "a layout that is not exact" "${tiny[@]}" --tp 3 --seq-len 8 --device cpu
 python "which says so once" '
 text = open("err").read()
 if text != "not layout-exact: tp 3 does not nest in the 8 chunks\n": print(text)'
+run "more ranks than --exact-tp says" "${tiny[@]}" --tp 4 --exact-tp 2 --device cpu
+python "which is said once" '
+text = open("err").read()
+if text != "not layout-exact: tp 4 is above exact_tp 2\n": print(text)'
+refuse "chunks for sums that have none" 2 "use one of the two" "${tiny[@]}" --exact off --exact-tp 4
+refuse "a number of ranks that nest nowhere" 2 "--exact-tp '3' is unknown; use one of: 1" "${tiny[@]}" --exact-tp 3
 run "a layout of 512 ranks, without data" --steps 0 --show-layout --transport fake --tp 8 --dp 64 \
     --global-batch-size 64 --n-head 8 --n-layer 1 --strategy no_shard
 shows "512 ranks" "block.0.attn.qkv.q.weight +\[384,384\] +\[tp\] +\[48,384\]" "7,15,23,.*,511$"

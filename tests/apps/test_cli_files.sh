@@ -78,6 +78,8 @@ ends "other parameters are frozen" 2 'or is frozen.*; --freeze is "embed", and w
     gpt_train "${own[@]}" --steps 3 --save own --freeze embed
 ends "gradients are summed in another type" 0 'from here on --reduce-dtype is "bf16"; .*"fp32"' \
     gpt_train "${own[@]}" --steps 3 --save own --reduce-dtype bf16
+ends "sums have one chunk" 0 'from here on --exact-tp is "1"; .*"8"' gpt_train "${own[@]}" --steps 4 --save own --exact-tp 1
+result "which are other numbers" "$(grep -q 'computed by other rules (numerics' err || cat err)"
 
 # The best loss is that of all runs.
 train "the best checkpoint" --steps 3 --eval-interval 1 --save best --save-best

@@ -199,6 +199,7 @@ other "both" 2 'give one of them' gpt_generate llama --prompt x --prompts prompt
 other "an empty prompt" 2 'has no token' gpt_generate llama --prompt ''
 other "a prompt that is too long" 2 'has at most 160' gpt_generate llama --prompt "$(head -c 500 text.txt)"
 other "stages" 2 '--pp 2: a model has no stages here.* --tp N splits it' gpt_generate llama --prompt x --pp 2
+other "a tp up to which nothing nests" 2 '[-]-exact-tp 3 is none of 1, 2, 4 and 8' gpt_generate llama --prompt x --exact-tp 3
 other "no such flag" 2 'unknown flag --promt; did you mean --prompt' gpt_generate llama --promt x
 other "another tool's flag" 2 'unknown flag --n-predict; did you mean --max-new-tokens' gpt_generate llama --n-predict 3
 other "a number that is none" 2 'top-p 2: a number from' gpt_generate llama --prompt x --temperature 1 --top-p 2

@@ -1,6 +1,6 @@
 /*
- * tests/bench/gemm.c - bench gemm: products in all forms, with one chunk and with eight, beside
- * the peak of multiply-add and the BLAS libraries that are here.
+ * tests/bench/gemm.c - bench gemm: products in all forms, with 1, 2, 4 and 8 chunks, beside the
+ * peak of multiply-add and the BLAS libraries that are here.
  *
  * Three settings: one thread; a thread pool of all cores; and as many callers as there are
  * cores, each alone with a product of its own, as ranks are. GFLOP/s are of all callers
@@ -123,7 +123,7 @@ static wf_status prepare(bench *b, const bench_shape *s)
         if (!c->product.a || !c->product.b || !c->product.c)
             return WF_ENOMEM;
         for (int form = 0; form < FORMS; form++) {
-            for (int chunks = 1; chunks <= CHUNKS; chunks += CHUNKS - 1) {
+            for (int chunks = 1; chunks <= CHUNKS; chunks *= 2) {
                 size_t need;
 
                 c->product.a_trans = form & 1;
@@ -155,7 +155,7 @@ static void forget(bench *b)
 
 /* The order of entrants; with several callers, the last are one of them alone, and one core's
    multiply-adds alone. */
-enum { PEAK, ONE, EIGHT, LIBRARIES, ALONE = 2 };
+enum { PEAK, ONE, TWO, FOUR, EIGHT, LIBRARIES, ALONE = 2 };
 
 static void report_form(bench *b, const bench_setting *s, const char *form,
                         const bench_entrant *e)
@@ -166,7 +166,7 @@ static void report_form(bench *b, const bench_setting *s, const char *form,
     double peak = bench_fma_flops(b->peak) * 1e-9 / e[PEAK].seconds;
     double eight = b->callers * flops / e[EIGHT].seconds;
     const bench_entrant *alone = e + LIBRARIES + b->n_blas;
-    bench_cell cells[16 + BENCH_BLAS], *cell = cells;
+    bench_cell cells[18 + BENCH_BLAS], *cell = cells;
 
     *cell++ = bench_text("setting", s->name);
     *cell++ = bench_number("m", (double)size->m, 0);
@@ -175,6 +175,8 @@ static void report_form(bench *b, const bench_setting *s, const char *form,
     *cell++ = bench_text("form", form);
     *cell++ = bench_number("fma_peak", peak, 1);
     *cell++ = bench_number("one_chunk", b->callers * flops / e[ONE].seconds, 1);
+    *cell++ = bench_number("two_chunks", b->callers * flops / e[TWO].seconds, 1);
+    *cell++ = bench_number("four_chunks", b->callers * flops / e[FOUR].seconds, 1);
     *cell++ = bench_number("eight_chunks", eight, 1);
     for (int i = 0; i < b->n_blas; i++) {
         double rate = b->callers * flops / e[LIBRARIES + i].seconds;
@@ -214,9 +216,9 @@ static wf_status race_form(bench *b, const bench_setting *s, const char *form)
         bool library = i >= LIBRARIES && i < alone;
 
         runners[i] = (runner){.b = b,
-                              .chunks = library    ? 0
-                                        : i == ONE ? 1
-                                                   : CHUNKS,
+                              .chunks = i < LIBRARIES ? 1 << (i - ONE)
+                                        : library     ? 0
+                                                      : CHUNKS,
                               .blas = library ? i - LIBRARIES : 0,
                               .active = i < alone ? b->callers : 1};
         entrants[i] = (bench_entrant){.run = run, .arg = &runners[i]};

@@ -1,6 +1,6 @@
 /*
  * tests/bench/gemm_bf16.c - bench gemm --dtype bf16: products of bf16 operands beside the same
- * ones in fp32, which take turns, with one chunk and with eight. Limits are the peak of
+ * ones in fp32, which take turns, with 1, 2, 4 and 8 chunks. Limits are the peak of
  * multiply-adds of this thread, or of the thread pool's, and the peak of a tile unit where
  * products go there; the peer is oneDNN's matmul. GFLOP/s. A turn begins with a product that is
  * not timed: after 30 ms of others' turns a tile unit is slow for half a millisecond.
@@ -18,7 +18,19 @@
 enum { CHUNKS = 8 };
 
 /* The order of entrants; the others are a tile unit and oneDNN, where they are here. */
-enum { PEAK, F32_ONE, BF16_ONE, F32_EIGHT, BF16_EIGHT, OTHERS, ENTRANTS = OTHERS + 3 };
+enum {
+    PEAK,
+    F32_ONE,
+    BF16_ONE,
+    F32_TWO,
+    BF16_TWO,
+    F32_FOUR,
+    BF16_FOUR,
+    F32_EIGHT,
+    BF16_EIGHT,
+    OTHERS,
+    ENTRANTS = OTHERS + 3
+};
 
 typedef struct bench {
     const bench_options *o;
@@ -127,6 +139,10 @@ static void report_form(bench *b, const char *setting, const char *form, const f
         bench_number("fma_peak", f->fma_peak, 1),
         bench_number("fp32_one", flops / e[F32_ONE].seconds, 1),
         bench_number("bf16_one", flops / e[BF16_ONE].seconds, 1),
+        bench_number("fp32_two", flops / e[F32_TWO].seconds, 1),
+        bench_number("bf16_two", flops / e[BF16_TWO].seconds, 1),
+        bench_number("fp32_four", flops / e[F32_FOUR].seconds, 1),
+        bench_number("bf16_four", flops / e[BF16_FOUR].seconds, 1),
         bench_number("fp32_eight", flops / e[F32_EIGHT].seconds, 1),
         bench_number("bf16_eight", flops / e[BF16_EIGHT].seconds, 1),
         bench_number("of_fp32_one", e[F32_ONE].seconds / e[BF16_ONE].seconds, 3),
@@ -204,8 +220,7 @@ static wf_status race_form(bench *b, const char *setting, const char *form)
     for (int i = F32_ONE; i < OTHERS; i++) {
         size_t bytes;
 
-        make_product(&runners[i], b, form, i == BF16_ONE || i == BF16_EIGHT,
-                     i < F32_EIGHT ? 1 : CHUNKS);
+        make_product(&runners[i], b, form, (i - F32_ONE) % 2, 1 << (i - F32_ONE) / 2);
         entrants[i] = (bench_entrant){.run = run, .arg = &runners[i]};
         bytes = b->simd->gemm_workspace(&runners[i].gemm, wf_thread_pool_size(b->pool));
         need = bytes > need ? bytes : need;

@@ -2,6 +2,7 @@
  */
 #include "core/numerics/bits.h"
 #include "tests/core/core_harness.h"
+#include <string.h>
 
 static const struct {
     int64_t size, grain;
@@ -132,6 +133,50 @@ static void chunks_of_parts(void)
     wf_context_close(ctx);
 }
 
+/* The chunks under exact_tp are nodes of the tree over eight, and cuts of as many ranks. */
+static void fewer_chunks(void)
+{
+    for (int most = 1; most <= WF_MAX_CHUNKS; most *= 2) {
+        wf_context_options options = {.exact_tp = most};
+        wf_context *ctx = wf_context_open(wf_reference_device(NULL), &options, NULL);
+
+        CU_ASSERT_EQUAL(wf_context_chunks(ctx), most);
+        for (int s = 0; s < SIZES; s++) {
+            wf_dim dim = {sizes[s].size, sizes[s].grain, WF_CHUNKS_8};
+            wf_tensor *t = wf_tensor_fake(ctx, WF_F64, 1, &dim, NULL);
+            int64_t at[WF_MAX_CHUNKS + 1];
+
+            CU_ASSERT_EQUAL(wf_chunk_cuts(t, 0, at), most);
+            for (int i = 0; i <= most; i++) {
+                CU_ASSERT_EQUAL(at[i], wf_cut(dim.size, dim.grain, most, i));
+                CU_ASSERT_EQUAL(at[i], wf_cut(dim.size, dim.grain, WF_MAX_CHUNKS,
+                                              i * (WF_MAX_CHUNKS / most)));
+            }
+        }
+        wf_context_close(ctx);
+    }
+}
+
+static void no_other_chunks(void)
+{
+    static const struct {
+        wf_context_options options;
+        const char *text;
+    } refused[] = {{{.exact_tp = 3}, ".exact_tp 3 is none of 1, 2, 4 and 8"},
+                   {{.exact_tp = 16}, ".exact_tp 16 is none of"},
+                   {{.exact_tp = -1}, ".exact_tp -1 is none of"},
+                   {{.exact_tp = 4, .exact_off = true}, "use one of the two"}};
+
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        wf_error error = {WF_OK, ""};
+
+        CU_ASSERT_PTR_NULL(
+            wf_context_open(wf_reference_device(NULL), &refused[i].options, &error));
+        CU_ASSERT_EQUAL(error.code, WF_EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, refused[i].text));
+    }
+}
+
 static void one_chunk(void)
 {
     wf_context_options off = {.exact_off = true};
@@ -160,6 +205,8 @@ int main(void)
         {"the walk over chunks is the midpoint tree", walk_is_the_tree},
         {"what ranks hold are its nodes", ranks_are_nodes},
         {"chunks of parts", chunks_of_parts},
+        {"fewer chunks", fewer_chunks},
+        {"numbers of chunks that there are not", no_other_chunks},
         {"one chunk", one_chunk},
         {NULL, NULL}};
 

@@ -118,6 +118,28 @@ static void stored_as_bf16(void)
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 1e-3f);
 }
 
+/* Sums in 1, 2 and 4 chunks, and up to as many ranks. */
+static void up_to_exact_tp(void)
+{
+    training one[4];
+
+    for (int i = 0; i < 4; i++) {
+        one[i] = make_training(LLAMA, "cuda");
+        one[i].layout.exact_tp = 1 << i;
+        one[i].steps = 1;
+        if (!train(&one[i]))
+            return;
+        for (int k = 0; k < i; k++)
+            CU_ASSERT_NOT_EQUAL(one[k].digest, one[i].digest);
+        if (i == 1 || all_of_it()) {
+            training t = on_row(one[i], &rows[i == 2 ? ROWS - 1 : i == 1 ? 0 : 1]);
+
+            if (train(&t))
+                check_same(&t, &one[i]);
+        }
+    }
+}
+
 /* Products and attention of bf16, what is partial in f32. */
 static void activations_as_bf16(void)
 {
@@ -291,6 +313,7 @@ int main(void)
                                     {"one digest over layouts of llama", layouts_of_llama},
                                     {"parameters stored as bf16", stored_as_bf16},
                                     {"activations stored as bf16", activations_as_bf16},
+                                    {"exact up to tp 1, 2, 4 and 8", up_to_exact_tp},
                                     {"checkpoints between devices", checkpoints},
                                     {"several GPUs", several_gpus},
                                     {"little comes to the host", little_comes_to_the_host},

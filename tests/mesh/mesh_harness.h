@@ -21,6 +21,7 @@ enum { MAX_LAYOUTS = 512 };
 typedef struct mesh_test {
     int n_axes, size[WF_MAX_AXES];
     bool exact_off;
+    int exact_tp;
     size_t limit_on_rank_1; /* bytes of memory, 0 for no limit */
     wf_status (*body)(wf_rank *rank, wf_mesh *mesh, void *arg);
     void *arg;
@@ -34,6 +35,7 @@ static inline wf_status mesh_rank(wf_rank *rank, void *arg)
     const mesh_test *test = arg;
     wf_context_options options = {.rank = rank->index,
                                   .exact_off = test->exact_off,
+                                  .exact_tp = test->exact_tp,
                                   .memory_limit = rank->index == 1 ? test->limit_on_rank_1 : 0};
     wf_device *device = wf_cpu_device(1, &rank->error);
     wf_context *ctx = device ? wf_context_open(device, &options, &rank->error) : NULL;

@@ -179,6 +179,32 @@ static void chunks(void)
                            {LINEAR, 2, {BATCH(3), EIGHT(16)}, 1, "a", "8 chunks"}}});
 }
 
+/* As many ranks as exact_tp says, and more. */
+static void fewer_chunks(void)
+{
+    for (int most = 1; most <= 4; most *= 2)
+        for (int ranks = 1; ranks <= 8; ranks *= 2) {
+            bool nests = ranks <= most;
+            const char *words = nests       ? NULL
+                                : most == 1 ? "which a splits: exact_tp is 1"
+                                            : "dim's chunks, as many as exact_tp says";
+
+            try_table(
+                (mesh_test){.n_axes = 1, .size = {ranks}, .exact_tp = most},
+                (sum_table){
+                    {{LINEAR, 2, {BATCH(3), EIGHT(53)}, 1, "a", words},
+                     {BIAS_GRAD, 3, {BATCH(3), EIGHT(53), ONE(5)}, 1, "a", words},
+                     {RMSNORM_DW, 4, {BATCH(3), EIGHT(9), EIGHT(53), ONE(5)}, 2, "a", words},
+                     {BATCH_SUM, 2, {BATCH(16), ONE(5)}, 0, "a", NULL},
+                     {LINEAR,
+                      2,
+                      {BATCH(3), ONE(24)},
+                      1,
+                      "a",
+                      ranks == 1 ? NULL : "the dim has one chunk"}}});
+        }
+}
+
 /* Heads have the chunks, where there are some; tokens then are a chain. */
 static void two_dims(void)
 {
@@ -274,6 +300,7 @@ int main(void)
                                     {"three axes on one dim", three_axes},
                                     {"batches", batches},
                                     {"chunks", chunks},
+                                    {"chunks as exact_tp says", fewer_chunks},
                                     {"two summed dims", two_dims},
                                     {"members of a group", groups},
                                     {"what is told is told once", once},

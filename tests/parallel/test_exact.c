@@ -195,6 +195,53 @@ static void llama_tied(void)
     check_rows(&one, rows + 2, ROWS - 2, UNDER_SANITIZER ? 5 : 3);
 }
 
+/* On layouts of up to exact_tp ranks of tp a run has the bits of one rank, other ones for each
+   exact_tp; larger ones report that they have not. */
+static void up_to_exact_tp(model_kind kind, wf_dtype dtype)
+{
+    static const row others[] = {
+        {.tp = 1, .dp = 2, .micro = 2, .threads = 2},
+        {.tp = 2, .dp = 2, .micro = 1, .threads = 1, .sequence_parallel = true},
+        {.tp = 4, .dp = 1, .micro = 4, .threads = 2},
+        {.tp = 8, .dp = 1, .micro = 8, .threads = 1, .sequence_parallel = true}};
+    training one[4];
+
+    for (int i = 0; i < 4; i++) {
+        one[i] = on_row(make_training(kind, kind == GPT2 ? HEADS : 3, false), &rows[0]);
+        one[i].layout.exact_tp = 1 << i;
+        one[i].layout.dtype = one[i].layout.param_dtype = dtype;
+        if (!train(&one[i]))
+            return;
+        for (int k = 0; k < i; k++)
+            CU_ASSERT_NOT_EQUAL(one[k].digest, one[i].digest);
+        for (int k = 0; k < 4; k += UNDER_SANITIZER ? 2 : 1) {
+            training t = on_row(one[i], &others[k]);
+            char text[WF_INEXACT];
+
+            if (!train(&t))
+                return;
+            if (others[k].tp <= 1 << i) {
+                check_same(&t, &one[i]);
+                continue;
+            }
+            snprintf(text, sizeof text, "not layout-exact: tp %d is above exact_tp %d",
+                     others[k].tp, 1 << i);
+            CU_ASSERT_STRING_EQUAL(t.inexact, text);
+            CU_ASSERT_NOT_EQUAL(t.digest, one[i].digest);
+        }
+    }
+}
+
+static void llama_up_to_exact_tp(void)
+{
+    up_to_exact_tp(LLAMA, WF_F32);
+}
+
+static void gpt2_up_to_exact_tp(void)
+{
+    up_to_exact_tp(GPT2, WF_BF16);
+}
+
 /* With the usual order of sums every layout that sums over tp has bits of its own. */
 static void off_differs(void)
 {
@@ -264,6 +311,8 @@ int main(void)
         {"llama, its queries and keys normed", llama_normed},
         {"norms of all heads together, behind attention and mlp", norms_of_all_heads},
         {"llama, its head tied", llama_tied},
+        {"llama, exact up to tp 1, 2, 4 and 8", llama_up_to_exact_tp},
+        {"gpt2 in bf16, exact up to tp 1, 2, 4 and 8", gpt2_up_to_exact_tp},
         {"with exactness off they differ", off_differs},
         {"with exactness off micro-steps are one sum", off_accumulates},
         {"the digest sees what it should", digest_sees},

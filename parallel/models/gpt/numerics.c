@@ -114,7 +114,8 @@ wf_status wf_par_numerics(const wf_par_options *options, const wf_par_field *fie
                                 .fp32_residual = options->fp32_residual,
                                 .param_dtype = options->param_dtype,
                                 .reduce_dtype = options->reduce_dtype,
-                                .exact_off = options->exact_off};
+                                .exact_off = options->exact_off,
+                                .exact_tp = options->exact_tp};
     /* one rank exchanges nothing, whatever launcher has started this process and others */
     const wf_launch_options launch = {.ranks = 1, .transport = "fake"};
     measurement m = {.options = &one};

@@ -26,7 +26,7 @@ WF_BEGIN_DECLS
  * equal bits of equal runs.
  *
  * @param options   of the run; read are device, tf32, dtype, param_dtype, reduce_dtype,
- *                  exact_off
+ *                  exact_off, exact_tp
  * @param field     of the run's batches, WF_PAR_FIELDS of them; NULL: no documents
  * @param identity  set on success
  * Collective:      no, and not from within a rank
