@@ -92,7 +92,7 @@ static void adamw(void)
 }
 
 /* Saves and reads frozen bf16 parameters as the numbers that they stand for; with them moments
-   in 8 bits and moving averages. */
+   in 8 bits or of rows and columns, and moving averages. */
 static void frozen_bf16(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -103,7 +103,7 @@ static void frozen_bf16(void)
         a.layout.param_dtype = WF_BF16;
         a.frozen = "block.*.mlp";
         if (i % 2) {
-            a.options.optimizer.method = WF_NN_LION8BIT;
+            a.options.optimizer.method = i > 1 ? WF_NN_ADAFACTOR : WF_NN_LION8BIT;
             a.options.optimizer.ema = 0.9f;
         }
         whole = b = a;

@@ -12,8 +12,8 @@ typedef struct row {
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
     int group, batch; /* batch 0: 16 */
     int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
-    bool llama, sequence_parallel, sgd, muon, eight, lion, buddy, exact_off, bf16, rounded,
-        activations;
+    bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
+        rounded, activations;
     float dropout;
     const char *recompute;
 } row;
@@ -71,6 +71,7 @@ static const row rows[] = {
      .sequence_parallel = true, .recompute = "attention"},
     {"Muon", .tp = 1, .dp = 1, .muon = true},
     {"Muon, 4 x 2", .tp = 4, .dp = 2, .muon = true, .sequence_parallel = true},
+    {"Adafactor, 2 x 4", .tp = 2, .dp = 4, .adafactor = true},
     {"Muon, dp 4, bf16", .tp = 1, .dp = 4, .muon = true, .bf16 = true, .llama = true},
     {"AdamW in 8 bits", .tp = 1, .dp = 1, .eight = true},
     {"AdamW in 8 bits, 4 x 2", .tp = 4, .dp = 2, .eight = true, .sequence_parallel = true},
@@ -130,6 +131,8 @@ static training training_of(const row *r, const char *strategy)
     t.model.expert_ffn = r->ep ? 20 : 0;
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
+    if (r->adafactor)
+        t.options.optimizer.method = WF_NN_ADAFACTOR;
     if (r->eight)
         t.options.optimizer.method = WF_NN_ADAMW8BIT;
     if (r->lion) {

@@ -330,8 +330,12 @@ static void updates_of_all(void)
     t.options.redundancy = WF_PAR_REDUNDANCY_BUDDY;
     refuses(&t, &parts, "zero1");
     t.options.optimizer.method = WF_NN_MUON;
-    refuses(&t, &two_shards, "Muon");
+    refuses(&t, &two_shards, "as a whole matrix");
+    t.options.optimizer.method = WF_NN_ADAFACTOR;
+    refuses(&t, &two_shards, "from whole rows");
     t.options.redundancy = WF_PAR_REDUNDANCY_NONE;
+    refuses(&t, &two_shards, "adafactor");
+    t.options.optimizer.method = WF_NN_MUON;
     refuses(&t, &two_shards, "muon");
 }
 
