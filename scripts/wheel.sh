@@ -17,7 +17,7 @@ if [ $# -lt 1 ] || [ $# -gt 2 ] || [[ ${1:-} == -* ]]; then
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
-for program in patchelf readelf "strip" ldd python3; do
+for program in patchelf readelf objcopy ldd python3; do
     if ! command -v $program >/dev/null; then
         echo "wheel: no $program (Debian: patchelf, binutils, libc-bin, python3)" >&2
         exit 2
@@ -41,7 +41,7 @@ trap 'rm -rf "$tree"' EXIT
 # ---- Python, and what is ours ----
 mkdir -p "$tree/weft/lib" "$tree/weft/bin" "$tree/weft/machines" "$tree/weft_hooks" "$tree/licences"
 cp "$top"/apps/python/weft/*.py "$top/apps/python/weft/py.typed" "$tree/weft/"
-cp "$top"/apps/python/weft_command.py "$tree/"
+cp "$top"/apps/python/weft_command.py "$top"/apps/python/weft_lm_eval.py "$tree/"
 cp "$top"/apps/python/weft_hooks/*.py "$tree/weft_hooks/"
 cp "$top"/docs/machines/*.json "$tree/weft/machines/"
 cp "$top/LICENSE" "$tree/licences/LICENSE"
@@ -77,8 +77,8 @@ while read -r name path; do
     cp "/usr/share/doc/$package/copyright" "$tree/licences/$package.txt"
 done < <(LD_LIBRARY_PATH=$build ldd "${ours[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u)
 
-"strip" -s "$tree"/weft/bin/* "$tree"/weft/lib/*
 for file in "$tree"/weft/bin/* "$tree"/weft/lib/*; do
+    objcopy -S "$file" # without symbols that no loader reads
     # shellcheck disable=SC2016 # the loader's own word
     case $file in
     */bin/*) patchelf --set-rpath '$ORIGIN/../lib' "$file" ;;
@@ -120,7 +120,7 @@ Requires-Dist: numpy >=1.21
 """)
 (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: weft\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n")
 (info / "entry_points.txt").write_text("[console_scripts]\nweft = weft_command:main\n")
-(info / "top_level.txt").write_text("weft\nweft_command\nweft_hooks\n")
+(info / "top_level.txt").write_text("weft\nweft_command\nweft_hooks\nweft_lm_eval\n")
 wheel = out / f"weft-{version}-py3-none-{platform}.whl"
 rows = []
 with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:

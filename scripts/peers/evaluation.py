@@ -226,7 +226,7 @@ def harness(place):
         out = place.at / f"harness_{name}_{place.count}"
         if not list(out.rglob("results_*.json")):
             begin = time.monotonic()
-            subprocess.run([sys.executable, ROOT / "scripts/lm_eval_weft.py", "--model", name, "--model_args", arguments, "--tasks",
+            subprocess.run([sys.executable, ROOT / "apps/python/weft_lm_eval.py", "--model", name, "--model_args", arguments, "--tasks",
                             ",".join(names), "--include_path", folder, "--output_path", out, "--log_samples", "--device", "cpu"],
                            check=True, stdout=subprocess.DEVNULL, stderr=open(place.at / f"harness_{name}.log", "w"),
                            env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TQDM_DISABLE": "1",

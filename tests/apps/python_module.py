@@ -192,6 +192,54 @@ def test_texts_have_the_bits_of_the_trainer(batches):
     assert run.encode is not None
 
 
+def test_weights_of_tokens(batches):
+    """Weights of 1 change no bit, on any mesh; others are the policy gradient of texts that another mesh has generated."""
+    with weft.Run(lr=1e-2, weights=True, tp=2, **SMALL) as trainer, weft.Run(lr=1e-2, dp=2, **SMALL) as plain:
+        ones = np.ones((8, 16), np.float32)
+        assert trainer.step(batches[0], weights=ones).digest == plain.step(batches[0]).digest
+        assert trainer.step(batches[1]).digest == plain.step(batches[1]).digest
+        advantages = np.random.default_rng(1).normal(size=(8, 16)).astype(np.float32)
+        before = trainer.logprobs(batches[2])
+        made = trainer.step(batches[2], weights=advantages)
+        assert abs(made.loss + float((before * advantages).mean())) < 1e-5
+        moved = trainer.logprobs(batches[2]) - before
+        assert float((moved * advantages).mean()) > 0
+        with pytest.raises(weft.Error, match="weights=True"):
+            plain.step(batches[2], weights=ones)
+        with pytest.raises(weft.Error, match="one for each target"):
+            trainer.step(batches[2], weights=ones[:2])
+    with pytest.raises(weft.Error, match="stages of a pipeline"):
+        weft.Run(pp=2, weights=True, **SMALL)
+
+
+def test_weights_of_another_run(batches):
+    """A generator on another mesh takes a trainer's weights, which it had gathered before, and has its bits."""
+    for dtype in ("fp32", "bf16"):
+        flags = dict(SMALL, arch="llama", dtype=dtype)
+        with weft.Run(lr=1e-2, tp=2, dp=2, **flags) as trainer, \
+                weft.Run(lr=1e-2, dp=2, strategy="no_shard", seed=9, **flags) as generator:
+            for step in range(2):
+                trainer.step(batches[step])
+                assert generator.logprobs(batches[3]).tobytes() != trainer.logprobs(batches[3]).tobytes()
+                generator.load(trainer)
+                assert generator.logprobs(batches[3]).tobytes() == trainer.logprobs(batches[3]).tobytes()
+            with pytest.raises(weft.Error, match="nowhere"):
+                generator.load("nowhere")
+            assert generator.step(batches[0]).step == 1
+
+
+def test_rows_of_datasets(batches):
+    with weft.Run(lr=1e-3, **SMALL) as run:
+        rows = [{"text": "ab" * 70}, {"input_ids": list(range(100))}, {"text": "c" * 200}]
+        packed = list(weft.pack(iter(rows), run, end=7))
+        flat = np.concatenate([run.encode("ab" * 70), [7], np.arange(100), [7], run.encode("c" * 200), [7]])
+        assert [p.shape for p in packed] == [(8, 17)] * 3
+        assert all((p[i] == flat[b * 128 + i * 16:][:17]).all() for b, p in enumerate(packed) for i in range(8))
+        assert run.train(packed).step == 3
+        with pytest.raises(weft.Error, match="row 0 has no text, but words"):
+            next(weft.pack([{"words": "a"}], run))
+
+
 def test_masks(batches):
     """Labels of -100 count as transformers have it, and a mask of nothing changes nothing."""
     with weft.Run(lr=1e-3, **SMALL) as run, weft.Run(lr=1e-3, dp=2, **SMALL) as other:

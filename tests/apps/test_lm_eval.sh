@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_lm_eval.sh GPT_TRAIN - scripts/lm_eval_weft.py without lm-evaluation-harness, which three classes stand for here: what
+# test_lm_eval.sh GPT_TRAIN - apps/python/weft_lm_eval.py without lm-evaluation-harness, which three classes stand for here: what
 # a task asks for comes back in its order, by the programs' own numbers. scripts/peers/evaluation.py has the harness itself.
 #
 # ctest: arguments gpt_train, timeout 120, builds plain
@@ -8,7 +8,7 @@ set -uo pipefail
 gpt_train=$1
 # shellcheck source=tests/apps/cli_cases.sh
 . "$(dirname "$0")/cli_cases.sh"
-scripts=$(cd "$reference/../../scripts" && pwd)
+module=$(cd "$reference/../../apps/python" && pwd)
 
 mkdir -p stub/lm_eval/api
 touch stub/lm_eval/__init__.py stub/lm_eval/api/__init__.py
@@ -23,7 +23,7 @@ run "a model" --data text.txt --arch llama --n-layer 1 --n-head 4 --n-embd 16 --
 cat >ask.py <<'END'
 import collections, json, subprocess, sys
 sys.path[:0] = ["stub", sys.argv[1]]
-import lm_eval_weft
+import weft_lm_eval
 from lm_eval.api.registry import known
 programs = sys.argv[2]
 Request = collections.namedtuple("Request", "args")
@@ -53,7 +53,7 @@ try:
 except RuntimeError as error:
     if "nowhere" not in str(error): print("said of a model that is missing:", error)
 END
-result "requests through the harness's class" "$(python3 ask.py "$scripts" "$bin" 2>&1)"
-python3 -S "$scripts/lm_eval_weft.py" >out 2>err
+result "requests through the harness's class" "$(python3 ask.py "$module" "$bin" 2>&1)"
+python3 -S "$module/weft_lm_eval.py" >out 2>err
 result "without lm-eval it says what is missing" "$([ $? = 2 ] && grep -q 'pip install lm-eval' err || echo no)"
 finish

@@ -45,12 +45,13 @@ typedef struct weft_python_sampling {
  *
  * @param argv   [argc] as of gpt_train; it has --data, or `fed` is 1
  * @param fed    1: each step is given its batch
+ * @param weighted  1: with a weight for each token's loss
  * @param quiet  1: nothing is printed on stdout
  * Owner:        the caller, weft_python_close
  * Errors:       those of gpt_train; *run is NULL then
  */
-WF_API int weft_python_open(int argc, char **argv, int fed, int quiet, weft_python_run **run,
-                            wf_error *error);
+WF_API int weft_python_open(int argc, char **argv, int fed, int weighted, int quiet,
+                            weft_python_run **run, wf_error *error);
 
 /** weft_python_close - ends a run and frees it. Errors: a failure that no call has returned */
 WF_API int weft_python_close(weft_python_run *run, wf_error *error);
@@ -69,9 +70,12 @@ WF_API void weft_python_free(void *memory);
  *
  * @param tokens   [batch, tokens]; NULL: the run reads its own data
  * @param targets  [batch, tokens], the token after each; below 0: does not count
+ * @param weights  [batch, tokens] of a run with weights: the loss is the mean over targets that
+ *                 count of weight x -log p(target); NULL: all are 1
  */
 WF_API int weft_python_train(weft_python_run *run, const int32_t *tokens,
-                             const int32_t *targets, weft_python_step *made, wf_error *error);
+                             const int32_t *targets, const float *weights,
+                             weft_python_step *made, wf_error *error);
 
 /** weft_python_batch - reads the batch that a run with data of its own has in a step, counted
  * from 1. tokens, targets: [batch, tokens]; validation 1: of the validation part, from 0 */
@@ -112,6 +116,10 @@ WF_API int weft_python_digest(weft_python_run *run, uint64_t *digest, wf_error *
 WF_API int weft_python_save(weft_python_run *run, const char *folder, wf_error *error);
 WF_API int weft_python_export(weft_python_run *run, const char *folder, const char *dtype,
                               wf_error *error);
+
+/** weft_python_load - replaces the weights by those of a folder of Hugging Face, of the same
+ * model; the optimizer's state stays */
+WF_API int weft_python_load(weft_python_run *run, const char *folder, wf_error *error);
 
 /** weft_python_encode - encodes a text with the model's tokenizer; weft_python_decode - decodes
  * ids. Owner: the caller, weft_python_free of *ids or *text */

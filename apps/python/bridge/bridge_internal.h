@@ -15,12 +15,15 @@ struct weft_python_run {
     wf_session *session;
     wf_tok *tokenizer; /* opened when it is first needed */
     wf_par_data own, validation;
-    FILE *out; /* nothing is read from it; NULL: stdout */
+    bool weighted; /* batches have a weight for each token's loss */
+    FILE *out;     /* nothing is read from it; NULL: stdout */
 };
 
 /* Sequences that a caller gives: [rows][length]. */
 typedef struct weft_python_rows {
     const int32_t *tokens, *targets;
+    const float *weights; /* NULL: of a run without them, or all are 1 */
+    bool weighted;
     int64_t length, batch; /* batch: rows of a global batch */
 } weft_python_rows;
 

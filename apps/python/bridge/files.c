@@ -116,6 +116,26 @@ int weft_python_export(weft_python_run *r, const char *folder, const char *dtype
     return (int)error->code;
 }
 
+static wf_status load(wf_par_running *rank, void *arg)
+{
+    const files *f = arg;
+
+    if (wf_par_pretrained_load(rank->par, (wf_nn_gpt *)rank->model, f->folder) == WF_OK)
+        wf_par_reshard_all(rank->par, rank->model); /* gathered ones are old */
+    return wf_context_status(wf_par_context(rank->par));
+}
+
+int weft_python_load(weft_python_run *r, const char *folder, wf_error *error)
+{
+    files f = {.run = r, .folder = folder};
+    wf_nn_gpt_config config;
+
+    *error = (wf_error){WF_OK, ""};
+    if (wf_par_pretrained_config(folder, &config, error) == WF_OK) /* before a rank fails */
+        wf_session_call(r->session, load, &f, error);
+    return (int)error->code;
+}
+
 int weft_python_plan(int argc, char **argv, char **report, wf_error *error)
 {
     app_options options;

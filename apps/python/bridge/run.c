@@ -18,6 +18,8 @@ static wf_status read_rows(void *self, int64_t step, int64_t first, int64_t coun
     memcpy(field[0], r->tokens + first * r->length, sizeof(int32_t) * (size_t)n);
     for (int64_t i = 0; i < n; i++) /* losses know one that does not count by -1 */
         ((int32_t *)field[1])[i] = target[i] < 0 ? -1 : target[i];
+    for (int64_t i = 0; r->weighted && i < n; i++)
+        ((float *)field[2])[i] = r->weights ? r->weights[first * r->length + i] : 1.0f;
     return WF_OK;
 }
 
@@ -88,11 +90,35 @@ wf_status weft_python_check_ids(const weft_python_run *run, const char *what,
     return WF_OK;
 }
 
+/* ---- losses with weights ---- */
+
+/* Computes weight x -log p(target) of each token; a wf_par_loss_function. */
+static wf_tensor *weighted_loss(wf_nn_module *module, const wf_par_batch *batch)
+{
+    wf_nn_gpt *model = (wf_nn_gpt *)module;
+    wf_tensor *losses = wf_nn_cross_entropy(
+        model->loss, wf_nn_gpt_logits(model, wf_par_batch_tensor(batch, "tokens")),
+        wf_par_batch_tensor(batch, "targets"));
+
+    return wf_mul(losses, wf_par_batch_tensor(batch, "weights"));
+}
+
+/* Gives a job's batches weights. */
+static void add_weights(wf_par_job *job, int64_t tokens)
+{
+    job->train.field[2] = (wf_par_field){"weights", WF_F32, {{tokens, 1, WF_CHUNKS_8}}};
+    job->train.loss = weighted_loss;
+}
+
 /* ---- opened and closed ---- */
 
 /* Refuses what a run that is fed cannot do. */
-static wf_status check_fed(const app_options *o, wf_error *error)
+static wf_status check_fed(const app_options *o, bool weighted, wf_error *error)
 {
+    if (weighted && app_options_pipelined(o))
+        return wf_error_set(error, WF_EINVAL,
+                            "weights of tokens are not there for the stages of a pipeline: "
+                            "leave out --pp, or weights=True");
     if (app_options_masks_documents(o))
         return wf_error_set(error, WF_EINVAL,
                             "--documents mask reads where documents begin from files, and this "
@@ -110,7 +136,7 @@ static wf_status check_fed(const app_options *o, wf_error *error)
 }
 
 /* Refuses flags that are for a run of its own. */
-static wf_status check(const app_options *o, int fed, wf_error *error)
+static wf_status check(const app_options *o, bool fed, bool weighted, wf_error *error)
 {
     const char *flag = app_options_asks(o) ? "--help, --version and --completion"
                        : o->plan           ? "--plan"
@@ -126,11 +152,15 @@ static wf_status check(const app_options *o, int fed, wf_error *error)
                             "%s is not of a run that is driven step by step: use weft.plan, "
                             "run.generate, or the program, weft train",
                             flag);
-    return fed ? check_fed(o, error) : WF_OK;
+    if (!fed && weighted)
+        return wf_error_set(error, WF_EINVAL,
+                            "weights of tokens come with batches, and this run reads its own: "
+                            "leave out data=, or weights=True");
+    return fed ? check_fed(o, weighted, error) : WF_OK;
 }
 
 /* Changes the process to one that says nothing, and is fed. */
-static void adapt(weft_python_run *r, int fed)
+static void adapt(weft_python_run *r, bool fed)
 {
     wf_process *p = &r->process;
 
@@ -148,12 +178,16 @@ static void adapt(weft_python_run *r, int fed)
     r->validation = p->job.eval_data;
     if (fed)
         p->job.data = (wf_par_data){.read = read_none, .counted = count_rows};
+    if (r->weighted) {
+        add_weights(&p->job, r->options.seq_len);
+        add_weights(&p->request.job, r->options.seq_len);
+    }
 }
 
-static wf_status open_session(weft_python_run *r, int fed, wf_error *error)
+static wf_status open_session(weft_python_run *r, bool fed, wf_error *error)
 {
     r->process.is_embedded = true;
-    if (check(&r->options, fed, error) != WF_OK ||
+    if (check(&r->options, fed, r->weighted, error) != WF_OK ||
         app_options_prepare_outputs(&r->options, error) != WF_OK ||
         app_job_prepare(&r->job, &r->process, error) != WF_OK ||
         app_job_open(&r->job, error) != WF_OK ||
@@ -164,8 +198,8 @@ static wf_status open_session(weft_python_run *r, int fed, wf_error *error)
     return error->code;
 }
 
-int weft_python_open(int argc, char **argv, int fed, int quiet, weft_python_run **run,
-                     wf_error *error)
+int weft_python_open(int argc, char **argv, int fed, int weighted, int quiet,
+                     weft_python_run **run, wf_error *error)
 {
     const wf_process empty = WF_PROCESS("weft");
     weft_python_run *r = calloc(1, sizeof *r);
@@ -175,6 +209,7 @@ int weft_python_open(int argc, char **argv, int fed, int quiet, weft_python_run 
     if (!r)
         return (int)wf_error_set(error, WF_ENOMEM, "no memory for a run");
     r->process = empty;
+    r->weighted = weighted;
     r->job.options = &r->options;
     if (quiet && !(r->out = fopen("/dev/null", "w")))
         wf_error_set(error, WF_EIO, "cannot open /dev/null");
@@ -255,18 +290,22 @@ static wf_status check_rows(const weft_python_run *r, const weft_python_rows *ro
 static weft_python_rows rows_of(const weft_python_run *r, const int32_t *tokens,
                                 const int32_t *targets)
 {
-    return (weft_python_rows){tokens, targets, r->options.seq_len,
-                              r->options.global_batch_size};
+    return (weft_python_rows){.tokens = tokens,
+                              .targets = targets,
+                              .weighted = r->weighted,
+                              .length = r->options.seq_len,
+                              .batch = r->options.global_batch_size};
 }
 
 int weft_python_train(weft_python_run *r, const int32_t *tokens, const int32_t *targets,
-                      weft_python_step *made, wf_error *error)
+                      const float *weights, weft_python_step *made, wf_error *error)
 {
-    const weft_python_rows rows = rows_of(r, tokens, targets);
+    weft_python_rows rows = rows_of(r, tokens, targets);
     const wf_par_data data = weft_python_rows_data(&rows, false);
     wf_step_log log;
 
     *error = (wf_error){WF_OK, ""};
+    rows.weights = weights;
     if ((tokens && check_rows(r, &rows, 1, error) != WF_OK) ||
         wf_session_step(r->session, tokens ? &data : NULL, &log, error) != WF_OK)
         return (int)error->code;

@@ -9,8 +9,9 @@ changes the numbers.
     weft.plan(model="llama-3.1-70b", tp=8, dp=8, machine="h100")
 """
 from ._library import Error, library
+from ._pack import pack
 from ._plan import Plan, plan, search
 from ._run import Run, Step, Text
 
 __version__: str = library.weft_python_version().decode()
-__all__ = ["Error", "Plan", "Run", "Step", "Text", "plan", "search", "__version__"]
+__all__ = ["Error", "Plan", "Run", "Step", "Text", "pack", "plan", "search", "__version__"]

@@ -51,9 +51,9 @@ class Sampling(ctypes.Structure):
 RUN, IDS, COUNT, OUT = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
 ERROR = ctypes.POINTER(ErrorStruct)
 ARGUMENTS: dict[str, list[Any]] = {
-    "open": [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, OUT, ERROR],
+    "open": [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, OUT, ERROR],
     "close": [RUN, ERROR],
-    "train": [RUN, IDS, IDS, OUT, ERROR],
+    "train": [RUN, IDS, IDS, IDS, OUT, ERROR],
     "batch": [RUN, ctypes.c_int, COUNT, IDS, IDS, ERROR],
     "evaluate": [RUN, COUNT, IDS, IDS, OUT, ERROR],
     "generate": [RUN, OUT, COUNT, IDS, IDS, COUNT, IDS, IDS, IDS, ERROR],
@@ -61,6 +61,7 @@ ARGUMENTS: dict[str, list[Any]] = {
     "digest": [RUN, OUT, ERROR],
     "save": [RUN, ctypes.c_char_p, ERROR],
     "export": [RUN, ctypes.c_char_p, ctypes.c_char_p, ERROR],
+    "load": [RUN, ctypes.c_char_p, ERROR],
     "encode": [RUN, ctypes.c_char_p, COUNT, OUT, OUT, ERROR],
     "decode": [RUN, IDS, COUNT, OUT, OUT, ERROR],
     "plan": [ctypes.c_int, ctypes.c_void_p, OUT, ERROR],

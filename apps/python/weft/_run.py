@@ -100,7 +100,7 @@ class Run:
     """
 
     def __init__(self, model: str | os.PathLike[str] | None = None, *, data: Any = None, digest: bool = True,
-                 verbose: bool = False, **flags: Any) -> None:
+                 weights: bool = False, verbose: bool = False, **flags: Any) -> None:
         self._handle: ctypes.c_void_p | None = None
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -112,8 +112,9 @@ class Run:
             flags["data"] = [data] if isinstance(data, (str, os.PathLike)) else list(data)
         argv = command_line({"digest": digest, **flags})
         handle = ctypes.c_void_p()
-        call("open", len(argv) - 1, argv, int(data is None), int(not verbose), ctypes.byref(handle))
+        call("open", len(argv) - 1, argv, int(data is None), int(weights), int(not verbose), ctypes.byref(handle))
         self._handle = handle
+        self._weighted = weights
         sizes = Sizes()
         library.weft_python_sizes_of(handle, ctypes.byref(sizes))
         self.global_batch_size, self.seq_len = int(sizes.batch), int(sizes.tokens)
@@ -172,18 +173,23 @@ class Run:
 
     # ---- steps ----
 
-    def step(self, ids: Batch | None = None, targets: ArrayLike | None = None) -> Step:
+    def step(self, ids: Batch | None = None, targets: ArrayLike | None = None,
+             weights: ArrayLike | None = None) -> Step:
         """
         Makes a training step.
 
         ids      [global_batch_size, seq_len + 1], each id's target the next one; or [.., seq_len] with `targets` of that
                  shape (below 0: does not count), or a pair, or a mapping with input_ids and labels as transformers have
                  them: labels are shifted here, -100 does not count. None: the run's own data
+        weights  of a Run(weights=True): [global_batch_size, seq_len], of each target; the loss is the mean over targets that
+                 count of weight x -log p(target). With advantages this is a policy gradient, since generated texts have the
+                 trainer's own log probabilities
         Ctrl-C is raised when the step is done, and the run can go on.
         """
         tokens, wanted = (None, None) if ids is None else self._rows(ids, targets, 1)
+        factors = None if weights is None else self._weights(weights)
         made = StepStruct()
-        self._call("train", pointer(tokens), pointer(wanted), ctypes.byref(made))
+        self._call("train", pointer(tokens), pointer(wanted), pointer(factors), ctypes.byref(made))
         return Step(step=made.step, loss=made.loss, grad_norm=made.grad_norm, lr=made.lr,
                     digest=f"{made.digest:016x}" if made.has_digest else None,
                     val_loss=made.val_loss if made.has_val_loss else None, skipped=bool(made.skipped), ms=made.ms,
@@ -223,6 +229,15 @@ class Run:
         mean = ctypes.c_double()
         self._call("evaluate", len(tokens) // self.global_batch_size, pointer(tokens), pointer(wanted), ctypes.byref(mean))
         return mean.value
+
+    def _weights(self, weights: ArrayLike) -> npt.NDArray[np.float32]:
+        if not self._weighted:
+            raise Error("this run has no weights of tokens: open it with weights=True")
+        factors = np.ascontiguousarray(np.asarray(weights), dtype=np.float32)
+        if factors.shape != (self.global_batch_size, self.seq_len) or not np.isfinite(factors).all():
+            raise Error(f"weights are {list(factors.shape)}: finite numbers of [{self.global_batch_size}, {self.seq_len}] "
+                        "(global_batch_size, seq_len), one for each target")
+        return factors
 
     def _rows(self, ids: Batch, targets: ArrayLike | None, batches: int | None) -> tuple[Ids, Ids]:
         """Tokens and targets of so many batches; None: one or more."""
@@ -323,13 +338,27 @@ class Run:
         """Writes the model as a folder that transformers load; dtype f32, bf16 or f16."""
         self._call("export", os.fsencode(folder), dtype.encode())
 
+    def load(self, source: Run | str | os.PathLike[str]) -> None:
+        """Takes the weights of another run of the same model, on any mesh, or of a folder of Hugging Face; the optimizer's
+        state stays. A trainer and a generator on two meshes share weights so."""
+        if isinstance(source, Run):
+            with tempfile.TemporaryDirectory(prefix="weft-weights-", dir=_memory()) as folder:
+                source.export(folder)
+                self._call("load", os.fsencode(folder))
+        else:
+            self._call("load", os.fsencode(source))
+
     def state(self) -> dict[str, npt.NDArray[np.float32]]:
         """Copies of the parameters by their names in transformers, whole, as numpy (np.from_dlpack's and torch's
         from_dlpack take them)."""
-        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        with tempfile.TemporaryDirectory(prefix="weft-state-", dir=memory) as folder:
+        with tempfile.TemporaryDirectory(prefix="weft-state-", dir=_memory()) as folder:
             self.export(folder)
             return read_safetensors(pathlib.Path(folder))
+
+
+def _memory() -> str | None:
+    """A folder that lies in memory, where there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def _shift(ids: Ids, labels: Ids | None) -> tuple[Ids, Ids]:

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
-"""lm_eval_weft.py - lm-evaluation-harness with Weft's models: all that lm-eval takes, and --model weft beside it.
+"""weft_lm_eval.py - lm-evaluation-harness with Weft's models: all that lm-eval takes, and --model weft beside it.
 
     pip install lm-eval
-    scripts/lm_eval_weft.py --model weft --model_args pretrained=smollm2,programs=build/apps,tp=2 --tasks arc_easy,hellaswag
+    python3 -m weft_lm_eval --model weft --model_args pretrained=smollm2,tp=2 --tasks arc_easy,hellaswag
 
 pretrained is what gpt_eval takes for a model: a folder of Hugging Face, a GGUF file, a checkpoint, a run. programs is where
-gpt_eval and gpt_generate are (without it: on PATH); every other argument is a flag of theirs (tp, dp, dtype,
+gpt_eval and gpt_generate are (without it: in the wheel, else on PATH); every other argument is a flag of theirs (tp, dp, dtype,
 threads_per_rank, ..), and --batch_size above 1 is questions at once. Or import this file, and lm_eval.simple_evaluate knows
 "weft".
 
@@ -24,7 +23,7 @@ try:
 except ImportError as missing:
     if __name__ != "__main__":
         raise
-    print(f"lm_eval_weft.py: {missing}: pip install lm-eval", file=sys.stderr)
+    print(f"weft_lm_eval.py: {missing}: pip install lm-eval", file=sys.stderr)
     sys.exit(2)
 
 
@@ -34,7 +33,8 @@ class Weft(LM):
 
     def __init__(self, pretrained, programs=None, batch_size=1, max_batch_size=None, device=None, **flags):
         super().__init__()
-        self.pretrained, self.programs = str(pretrained), programs
+        inside = pathlib.Path(__file__).resolve().parent / "weft" / "bin"
+        self.pretrained, self.programs = str(pretrained), programs or (str(inside) if inside.is_dir() else None)
         self.flags = [text for key, value in flags.items() for text in (f"--{key.replace('_', '-')}", str(value))]
         if str(batch_size).isdigit() and int(batch_size) > 1:
             self.flags += ["--batch-size", str(batch_size)]
