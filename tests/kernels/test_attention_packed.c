@@ -2,6 +2,8 @@
  * tests/kernels/test_attention_packed.c - documents that share a sequence have the bits that
  * each has alone, forward and backward, wherever they begin: random packings, on every
  * instruction set, in fp32 and bf16. By hand: test_attention_packed PACKINGS [SEED].
+ *
+ * ctest: builds plain address
  */
 #include "core/context.h"
 #include "core/numerics/bf16.h"
