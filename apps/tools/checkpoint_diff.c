@@ -99,7 +99,7 @@ static wf_status diff_tensor(side *a, side *b, int64_t number, FILE *out, bool *
                              wf_error *error)
 {
     wf_par_saved_tensor t = wf_par_checkpoint_tensor(a->c, number), other;
-    int64_t other_number = wf_par_checkpoint_find(b->c, t.path);
+    int64_t other_number = wf_par_checkpoint_find_states(b->c, t.path, t.states);
     wf_status status = WF_OK;
 
     if (other_number >= 0)
@@ -154,7 +154,7 @@ wf_status app_checkpoint_diff(const char *path_a, const char *path_b, FILE *out,
 {
     side a = {.c = NULL}, b = {.c = NULL};
     wf_status status = open_side(&a, path_a, error);
-    int64_t n_a = a.c ? wf_par_checkpoint_parameters(a.c) : 0, n_b;
+    int64_t n_a = a.c ? wf_par_checkpoint_describe(a.c).tensors : 0, n_b;
 
     *same = true;
     if (status == WF_OK)
@@ -164,13 +164,13 @@ wf_status app_checkpoint_diff(const char *path_a, const char *path_b, FILE *out,
                 wf_par_checkpoint_step(b.c));
         *same = false;
     }
-    n_b = b.c ? wf_par_checkpoint_parameters(b.c) : 0;
+    n_b = b.c ? wf_par_checkpoint_describe(b.c).tensors : 0;
     for (int64_t i = 0; status == WF_OK && i < n_a; i++)
         status = diff_tensor(&a, &b, i, out, same, error);
     for (int64_t i = 0; status == WF_OK && i < n_b; i++) {
         wf_par_saved_tensor t = wf_par_checkpoint_tensor(b.c, i);
 
-        if (wf_par_checkpoint_find(a.c, t.path) < 0) {
+        if (wf_par_checkpoint_find_states(a.c, t.path, t.states) < 0) {
             fprintf(out, "%s: is missing in A\n", t.path);
             *same = false;
         }

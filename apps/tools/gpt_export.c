@@ -9,6 +9,7 @@
 #include "apps/tools/export_help.h"
 #include "apps/tools/gguf_export.h"
 #include "apps/tools/gguf_import.h"
+#include "parallel/program/unknown_flag.h"
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -190,6 +191,7 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {"overwrite", no_argument, NULL, 'o'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
+    wf_error error = {WF_OK, ""};
     int c, wrong;
 
     opterr = 0;
@@ -216,10 +218,10 @@ static int read_command_line(int argc, char **argv, job *j)
             j->overwrite = j->gguf.overwrite = true;
         else if (c == 'x' || c == 'k')
             *(c == 'x' ? &j->experts : &j->top_k) = expert_count(optarg);
-        else if (c != 'r')
-            return refuse("%s is no flag, or lacks its value; see gpt_export --help",
-                          argv[optind - 1]);
-        else if (!(j->ranks = count_of(optarg, WF_MAX_RANKS)))
+        else if (c != 'r') {
+            wf_flag_refused("gpt_export", argc, argv, flags, &error);
+            return refuse("%s", error.text);
+        } else if (!(j->ranks = count_of(optarg, WF_MAX_RANKS)))
             return refuse("--ranks %s is no number from 1 to %d", optarg, WF_MAX_RANKS);
     }
     if (j->experts < 0 || j->top_k < 0)

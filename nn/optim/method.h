@@ -12,6 +12,7 @@
 #define WF_NN_OPTIM_METHOD_H
 
 #include "kernels/parameters.h"
+#include "nn/optim/parts.h"
 
 WF_BEGIN_DECLS
 
@@ -23,7 +24,9 @@ typedef enum wf_nn_method {
     WF_NN_ADAMW8BIT,
     WF_NN_LION,     /* along the sign of a momentum (Chen et al. 2023) */
     WF_NN_LION8BIT, /* the same, with momenta of matrices in 8 bits */
-    WF_NN_METHODS,  /* rows of Weft's own; those that are registered come after them */
+    /* second moments of rows and of columns alone (Shazeer & Stern 2018) */
+    WF_NN_ADAFACTOR,
+    WF_NN_METHODS, /* rows of Weft's own; those that are registered come after them */
     WF_NN_NO_METHOD = -1
 } wf_nn_method;
 
@@ -52,12 +55,32 @@ typedef struct wf_nn_matrix_update {
     wf_status (*apply)(const wf_update *u, wf_tensor *t, wf_tensor *direction);
 } wf_nn_matrix_update;
 
+typedef enum wf_nn_state_kind {
+    WF_NN_STATE_NONE,     /* there is none of this parameter */
+    WF_NN_STATE_LIKE,     /* has the parameter's shape, split as the optimizer's state is */
+    WF_NN_STATE_MOMENTUM, /* has it too, and is there where beta1 is above 0 */
+    WF_NN_STATE_OWN       /* has a shape of its own */
+} wf_nn_state_kind;
+
+/** wf_nn_state_shape - the form of one state of a parameter. */
+typedef struct wf_nn_state_shape {
+    wf_nn_state_kind kind;
+    /* sets, with WF_NN_STATE_OWN, its dims; that which all axes split that split the parameter;
+       and the parameter's dim that is cut alike (wf_nn_parts_split) */
+    int ndim, split, like;
+    wf_dim dim[WF_MAX_DIMS];
+} wf_nn_state_shape;
+
 /** wf_nn_method_row - an optimizer. An update is by elements, so that any layout has the same
- * bits: one of `elements` and `update`. */
+ * bits, or of parts that move to where sums are whole: one of `elements`, `update` and
+ * `together`. */
 typedef struct wf_nn_method_row {
     const char *name; /* as users write it */
-    /* tensors that it keeps of a parameter, of its shape; they begin as zeros */
+    /* tensors that it keeps of a parameter, of its shape where `shape` is NULL; they begin as
+       zeros */
     int states;
+    /* Returns the form of state k of a parameter of these dims; with `together` alone. */
+    wf_nn_state_shape (*shape)(int k, int ndim, const wf_dim *dims);
     /* their types: WF_F32, which is 0, or of matrices with rows of at least 16 elements
        WF_DYNAMIC8 or WF_DYNAMIC8U (numbers without signs), 8 bits a number */
     wf_dtype state[WF_NN_STATES];
@@ -66,6 +89,9 @@ typedef struct wf_nn_method_row {
     wf_update_run *elements;
     wf_status (*update)(const wf_update *u, wf_tensor *t, wf_tensor *grad,
                         wf_tensor *const *state);
+    /* Updates a parameter's part on every rank that holds one; collective over them. */
+    wf_status (*together)(const wf_update *u, const wf_nn_parts *parts, wf_tensor *t,
+                          wf_tensor *grad, wf_tensor *const *state);
     const wf_nn_matrix_update *matrix; /* NULL: matrices are updated like all else */
     bool captured; /* its ops may be run by a CUDA graph; not those of `elements` */
 } wf_nn_method_row;

@@ -1,26 +1,10 @@
-/* nn/optim/optimizer.c - optimizer state and steps, by the row of a method. */
-#include "nn/optim/optimizer.h"
-#include "core/host_data.h"
+/* nn/optim/optimizer.c - steps of an optimizer, by the row of a method. */
+#include "nn/optim/optimizer_internal.h"
 #include "core/numerics/math.h"
 #include "kernels/ops.h"
 #include "nn/optim/method_internal.h"
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct wf_nn_optimizer {
-    wf_context *ctx;
-    wf_nn_optimizer_options options;
-    const wf_nn_method_row *row;
-    int64_t count, steps, skipped, began;
-    wf_nn_parameter *const *parameter;
-    wf_tensor *(*state)[WF_NN_KEPT];
-    wf_nn_group *group;
-    int groups;
-    int *group_of;    /* [count] -1: none */
-    wf_update update; /* the step that was begun */
-};
 
 void wf_nn_optimizer_free(wf_nn_optimizer *o)
 {
@@ -33,89 +17,6 @@ void wf_nn_optimizer_free(wf_nn_optimizer *o)
     free(o->group);
     free(o->group_of);
     free(o);
-}
-
-enum { LEAST_COLUMNS = 16 }; /* in shorter rows scales would take what codes save */
-
-/* Returns the type that a state is stored as: of rows of matrices 8 bits may do. */
-static wf_dtype dtype_of(const wf_nn_optimizer *o, const wf_tensor *t, int k)
-{
-    const bool narrow = k < WF_NN_STATES && wf_dtype_is_dynamic8(o->row->state[k]);
-
-    return narrow && t->ndim >= 2 && t->dim[t->ndim - 1].size >= LEAST_COLUMNS
-               ? o->row->state[k]
-               : t->dtype;
-}
-
-/* Sets zeros, of any type of storage. */
-static wf_status clear(wf_tensor *t)
-{
-    wf_host_data view;
-    void *data;
-
-    if (!wf_dtype_is_dynamic8(t->dtype))
-        return wf_init_fill(t, 0);
-    if (wf_context_dry_run(t->ctx))
-        return WF_OK;
-    data = wf_data_write(t, false, &view);
-    if (data)
-        memset(data, 0, wf_tensor_bytes(t));
-    wf_data_close(&view);
-    return wf_context_status(t->ctx);
-}
-
-/* Makes a tensor of zeros, fake as the parameter is. */
-static wf_tensor *zeros_like(wf_tensor *t, wf_dtype dtype, const wf_layout *layout)
-{
-    wf_tensor *zero;
-
-    wf_scope_open(t->ctx);
-    if (wf_tensor_is_fake(t))
-        zero = wf_tensor_fake(t->ctx, dtype, t->ndim, t->dim, layout);
-    else
-        zero = wf_tensor_new(t->ctx, dtype, t->ndim, t->dim, layout, WF_MEMORY_OPTIMIZER);
-    if (zero && (wf_tensor_is_fake(zero) || clear(zero) == WF_OK))
-        wf_tensor_retain(zero);
-    else
-        zero = NULL;
-    wf_scope_close(t->ctx);
-    return zero;
-}
-
-bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *o, int64_t i)
-{
-    const wf_nn_parameter *p = o->parameter[i];
-
-    return o->row->matrix && p->matrix;
-}
-
-static bool keeps(const wf_nn_optimizer *o, int64_t i, int k)
-{
-    const wf_nn_method_row *row = o->row;
-    bool matrix = wf_nn_optimizer_is_matrix(o, i);
-    int states = matrix ? row->matrix->states : row->states;
-
-    if (o->parameter[i]->frozen || o->parameter[i]->sign_step > 0)
-        return false;
-    if (k == WF_NN_STATES)
-        return o->options.ema > 0;
-    return k < states &&
-           (o->options.beta1 > 0 || !(matrix ? row->matrix->needs_beta1 : row->needs_beta1));
-}
-
-static bool make_states(wf_nn_optimizer *o, const wf_layout *const *layout)
-{
-    for (int64_t i = 0; i < o->count; i++)
-        for (int k = 0; k < WF_NN_KEPT; k++) {
-            wf_tensor *p = o->parameter[i]->tensor;
-
-            if (!keeps(o, i, k))
-                continue;
-            o->state[i][k] = zeros_like(p, dtype_of(o, p, k), layout ? layout[i] : p->layout);
-            if (!o->state[i][k])
-                return false;
-        }
-    return true;
 }
 
 /* Puts parameters into groups; each group has one that is trained. */
@@ -159,7 +60,7 @@ const wf_nn_group *wf_nn_optimizer_group(const wf_nn_optimizer *o, int k, int64_
 
 wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *options,
                                      int64_t count, wf_nn_parameter *const *parameter,
-                                     const wf_layout *const *layout)
+                                     const wf_layout *const *layout, const wf_nn_mover *mover)
 {
     wf_nn_optimizer *o;
 
@@ -181,7 +82,9 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     o->row = wf_nn_method_row_of(options->method);
     o->count = count;
     o->parameter = parameter;
-    if (find_groups(o) && make_states(o, layout))
+    if (mover)
+        o->mover = *mover;
+    if (find_groups(o) && wf_nn_optimizer_make_states(o, layout))
         return o;
     wf_nn_optimizer_free(o);
     return NULL;
@@ -276,12 +179,15 @@ static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *
                         wf_tensor *grad)
 {
     const wf_update u = update_of(o, i);
+    const wf_nn_parts parts = {o->mover.move ? &o->mover : NULL, t->layout};
     int states = 0;
 
     if (o->parameter[i]->sign_step > 0)
         return wf_nn_sign_update(t, grad, o->parameter[i]->sign_step);
     if (wf_nn_optimizer_is_matrix(o, i))
         return update_matrix(o, i, t, grad);
+    if (o->row->together)
+        return o->row->together(&u, &parts, t, grad, state);
     if (o->row->update)
         return o->row->update(&u, t, grad, state);
     while (states < o->row->states && state[states])
@@ -331,9 +237,9 @@ wf_status wf_nn_optimizer_average(wf_nn_optimizer *o, int64_t i, wf_tensor *t)
 wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
                                       wf_tensor *const state[WF_NN_KEPT], wf_tensor *grad)
 {
-    if (wf_nn_optimizer_is_matrix(o, i))
+    if (!wf_nn_optimizer_is_alone(o, i))
         return wf_fail(o->ctx, WF_EUNSUPPORTED,
-                       "parameter %s is a matrix that %s updates as a whole: no part of it "
+                       "parameter %s is updated by %s from all of its parts: no part of it "
                        "has an update of its own",
                        o->parameter[i]->path, o->row->name);
     if (update_with(o, i, t, state, grad) != WF_OK)
@@ -352,29 +258,12 @@ wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float
     return wf_context_status(o->ctx);
 }
 
-wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *o, int64_t i, int which)
-{
-    return o->state[i][which];
-}
-
 bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *o)
 {
     for (int k = 0; k < o->groups; k++) /* a graph reads one rate for all */
         if (o->group[k].has_lr)
             return false;
     return o->row->captured && !o->row->matrix;
-}
-
-double wf_nn_optimizer_least_bytes(const wf_nn_optimizer_options *o)
-{
-    const wf_nn_method_row *row = wf_nn_method_row_of(o->method);
-    double all = 0, matrix = 0;
-
-    for (int k = 0; row && k < row->states && (o->beta1 > 0 || !row->needs_beta1); k++)
-        all += row->state[k] == WF_F32 ? 4 : 1;
-    if (row && row->matrix)
-        matrix = o->beta1 > 0 || !row->matrix->needs_beta1 ? 4 * row->matrix->states : 0;
-    return (row && row->matrix && matrix < all ? matrix : all) + (o->ema > 0 ? 4 : 0);
 }
 
 void wf_nn_optimizer_skip(wf_nn_optimizer *o)

@@ -33,6 +33,8 @@ typedef struct wf_nn_optimizer wf_nn_optimizer;
  *
  * @param parameter  kept, not copied: alive as long as the optimizer
  * @param layout     per parameter, of its state; NULL: all like their parameters
+ * @param mover      how parts of parameters and of states move between ranks; NULL: all are
+ *                   whole. Copied
  * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
  * Errors:  WF_EINVAL (method, betas, eps, decay, a group that meets nothing that is trained),
  *          WF_EUNSUPPORTED (8 bits on a device without), WF_ENOMEM in the context; result is
@@ -40,7 +42,8 @@ typedef struct wf_nn_optimizer wf_nn_optimizer;
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
                                             int64_t count, wf_nn_parameter *const *parameter,
-                                            const wf_layout *const *layout);
+                                            const wf_layout *const *layout,
+                                            const wf_nn_mover *mover);
 WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
 
 /**
@@ -65,6 +68,7 @@ WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *con
  * @param t     parameter i, or a part of it: in the layout of its state, as grad is. Muon needs
  *              whole matrices; for parts it has the three steps below
  * @param grad  NULL leaves it as it is; stored as bf16 or like t
+ * Collective:  over the axes that split it, of a row with `together`; else no
  * Returns:     (begin) the numbers of the step, until the next one. Owner: the optimizer
  */
 WF_API const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float lr,
@@ -78,7 +82,7 @@ WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, w
  *
  * @param state   what is kept of parameter i; NULL where there is none
  * @param grad    of the same elements; stored as bf16 or like t
- * Errors:        WF_EUNSUPPORTED: Muon's matrices, which are updated as a whole
+ * Errors:        WF_EUNSUPPORTED: what is not updated by elements (wf_nn_optimizer_is_alone)
  */
 WF_API wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *optimizer, int64_t i,
                                              wf_tensor *t, wf_tensor *const state[WF_NN_KEPT],
@@ -94,6 +98,10 @@ WF_API wf_status wf_nn_optimizer_average(wf_nn_optimizer *optimizer, int64_t i, 
 /** wf_nn_optimizer_is_matrix - returns true where parameter i is updated as a whole matrix, or
  * as one for each expert (wf_nn_matrix_update): Muon orthogonalises its updates. */
 WF_API bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *optimizer, int64_t i);
+
+/** wf_nn_optimizer_is_alone - returns true where any part of parameter i is updated without the
+ * others: by elements, not as a whole matrix nor from whole rows. */
+WF_API bool wf_nn_optimizer_is_alone(const wf_nn_optimizer *optimizer, int64_t i);
 
 /**
  * wf_nn_optimizer_direction, wf_nn_optimizer_whole, wf_nn_optimizer_apply - do the step of a

@@ -15,12 +15,15 @@ static wf_status check_row(wf_context *ctx, wf_nn_method method)
             "that wf_nn_method_of returned, which is %d for a row without a name, one "
             "with the name of another row, and more than %d rows",
             (int)method, (int)WF_NN_METHODS - 1, (int)WF_NN_NO_METHOD, (int)WF_NN_MOST_METHODS);
-    if (row->states < 0 || row->states > WF_NN_STATES || !row->elements == !row->update ||
+    if (row->states < 0 || row->states > WF_NN_STATES ||
+        !!row->elements + !!row->update + !!row->together != 1 ||
+        (row->shape && !row->together) ||
         (m && (m->states < 0 || m->states > WF_NN_STATES || !m->direction || !m->whole ||
                !m->apply)))
         return wf_fail(
             ctx, WF_EINVAL,
-            "optimizer %s: a row has 0 to %d states, one of elements and update, and "
+            "optimizer %s: a row has 0 to %d states, one of elements, update and together, "
+            "shapes of states with together alone, and "
             "where it updates matrices as a whole all three functions of that",
             row->name, (int)WF_NN_STATES);
     for (int k = 0; k < row->states; k++)

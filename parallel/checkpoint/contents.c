@@ -60,7 +60,13 @@ wf_par_saved_tensor wf_par_checkpoint_tensor(const wf_par_checkpoint *c, int64_t
 
 int64_t wf_par_checkpoint_find(const wf_par_checkpoint *c, const char *path)
 {
-    const wf_index_tensor *t = wf_index_find(&c->index, path);
+    return wf_par_checkpoint_find_states(c, path, WF_INDEX_VALUE);
+}
+
+int64_t wf_par_checkpoint_find_states(const wf_par_checkpoint *c, const char *path,
+                                      unsigned states)
+{
+    const wf_index_tensor *t = wf_index_find_kinds(&c->index, path, states);
 
     return t ? t - c->index.tensor : -1;
 }

@@ -42,7 +42,7 @@ typedef enum wf_par_saved_state {
 enum { WF_PAR_SAVED_STATES = 5 };
 
 /** wf_par_saved_tensor - one parameter of a checkpoint: float32, with or without what an
- * optimizer keeps of it. */
+ * optimizer keeps of it; or a state alone that has a shape of its own. */
 typedef struct wf_par_saved_tensor {
     const char *path; /* "block.0.attn.qkv.weight" */
     unsigned states;  /* a bit per wf_par_saved_state that is there */
@@ -58,9 +58,12 @@ typedef struct wf_par_saved_tensor {
 WF_API wf_par_saved_tensor wf_par_checkpoint_tensor(const wf_par_checkpoint *checkpoint,
                                                     int64_t i);
 
-/** wf_par_checkpoint_find - returns the number of the tensor with this path; -1: there is
- * none. */
+/** wf_par_checkpoint_find - returns the number of the parameter with this path;
+ * wf_par_checkpoint_find_states - of what has the first of these states (bits) of that path,
+ * which is another tensor where a state has a shape of its own; -1: there is none. */
 WF_API int64_t wf_par_checkpoint_find(const wf_par_checkpoint *checkpoint, const char *path);
+WF_API int64_t wf_par_checkpoint_find_states(const wf_par_checkpoint *checkpoint,
+                                             const char *path, unsigned states);
 
 typedef struct wf_par_checkpoint_reader wf_par_checkpoint_reader;
 

@@ -19,11 +19,10 @@ static wf_status differs(const wf_par_checkpoint *from, const char *path, const 
         from->path, path, what);
 }
 
-static wf_status check_shape(const wf_par_checkpoint *from, const char *path, int ndim,
-                             const wf_dim *dim, wf_error *error)
+/* Checks the entry of a path that was saved, NULL: none was. */
+static wf_status check_shape(const wf_par_checkpoint *from, const wf_index_tensor *saved,
+                             const char *path, int ndim, const wf_dim *dim, wf_error *error)
 {
-    const wf_index_tensor *saved = wf_index_find(&from->index, path);
-
     if (!saved)
         return differs(from, path, "is not in it", error);
     if (saved->ndim != ndim)
@@ -39,12 +38,25 @@ static wf_status check_shape(const wf_par_checkpoint *from, const char *path, in
     return WF_OK;
 }
 
+static bool same_shape(const wf_index_tensor *a, const wf_index_tensor *b)
+{
+    bool same = a->ndim == b->ndim;
+
+    for (int d = 0; same && d < a->ndim; d++)
+        same = a->dim[d].size == b->dim[d].size;
+    return same;
+}
+
 static wf_status check_tensor(const wf_par_checkpoint *from, const wf_index_tensor *mine,
                               wf_error *error)
 {
-    wf_status status = check_shape(from, mine->path, mine->ndim, mine->dim, error);
+    const wf_index_tensor *saved = wf_index_find_kinds(&from->index, mine->path, mine->kinds);
+    bool state = wf_index_find(&from->index, mine->path) && (!saved || !(mine->kinds & 1));
+    wf_status status = WF_OK;
 
-    if (status == WF_OK && wf_index_find(&from->index, mine->path)->kinds != mine->kinds)
+    if (!state) /* else its optimizer is the one that differs */
+        status = check_shape(from, saved, mine->path, mine->ndim, mine->dim, error);
+    if (status == WF_OK && (!saved || saved->kinds != mine->kinds || !same_shape(saved, mine)))
         return differs(from, mine->path,
                        "has the state of another optimizer in it, or is frozen, or one of the "
                        "two keeps a moving "
@@ -111,9 +123,12 @@ wf_status wf_load_fits_state(const wf_par_checkpoint *from, const wf_index *mine
     for (int64_t i = 0; i < mine->count && status == WF_OK; i++)
         status = check_tensor(from, &mine->tensor[i], error);
     for (int64_t i = 0; i < saved->count && status == WF_OK; i++)
-        if (!wf_index_find(mine, saved->tensor[i].path))
-            status =
-                differs(from, saved->tensor[i].path, "is in it and not in the model", error);
+        if (!wf_index_find_kinds(mine, saved->tensor[i].path, saved->tensor[i].kinds))
+            status = differs(from, saved->tensor[i].path,
+                             saved->tensor[i].kinds & WF_INDEX_VALUE
+                                 ? "is in it and not in the model"
+                                 : "has the state of another optimizer in it",
+                             error);
     if (status == WF_OK && saved->kind == WF_INDEX_LOCAL && !same_layouts(mine, saved))
         return wf_error_set(
             error, WF_EINVAL,
@@ -146,12 +161,13 @@ wf_status wf_load_fits_parameters(const wf_par_checkpoint *from, int64_t count,
     if (!parameter)
         return wf_error_set(error, WF_ENOMEM, "no memory for a list of tensors");
     for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = check_shape(from, parameter[i]->path, parameter[i]->tensor->ndim,
+        status = check_shape(from, wf_index_find(&from->index, parameter[i]->path),
+                             parameter[i]->path, parameter[i]->tensor->ndim,
                              parameter[i]->tensor->dim, error);
-    if (status == WF_OK && count != from->index.count)
+    if (status == WF_OK && count != wf_index_parameters(&from->index))
         return wf_error_set(error, WF_EINVAL,
                             "%s has %" PRId64 " parameters and the model has %" PRId64,
-                            from->path, from->index.count, count);
+                            from->path, wf_index_parameters(&from->index), count);
     return status;
 }
 

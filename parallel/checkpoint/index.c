@@ -119,9 +119,27 @@ static wf_status parse_kinds(const wf_json_source *s, wf_index_tensor *t)
                             "\"ema\", each once");
         t->kinds |= bit;
     }
-    if (status == WF_OK && !(t->kinds & WF_INDEX_VALUE))
-        return wrong(s, "a tensor has moments, but no values");
     return status;
+}
+
+/* Checks the entries of a path: the parameter's comes first, each kind once and in their
+   order. */
+static wf_status check_order(const wf_json_source *s, const wf_index *index)
+{
+    const wf_index_tensor *t = &index->tensor[index->count - 1];
+    bool first = index->count == 1 || strcmp(t[-1].path, t->path) != 0;
+
+    if (first && !(t->kinds & WF_INDEX_VALUE))
+        return wrong(s, "a tensor has moments, but no values");
+    if (first)
+        return WF_OK;
+    for (int64_t i = index->count - 2; i >= 0 && strcmp(index->tensor[i].path, t->path) == 0;
+         i--)
+        if (index->tensor[i].kinds & t->kinds)
+            return wrong(s, "two tensors of one path have the same kind");
+    return (t[-1].kinds & -t[-1].kinds) < (t->kinds & -t->kinds)
+               ? WF_OK
+               : wrong(s, "the tensors of a path are not in the order of their kinds");
 }
 
 static wf_status parse_shape(const wf_json_source *s, wf_index_tensor *t)
@@ -216,12 +234,14 @@ static wf_status parse_tensor(const wf_json_source *s, const json_t *object, wf_
 
     if (status != WF_OK)
         return status;
-    if (!*path || (index->count && strcmp(t[-1].path, path) >= 0))
-        return wrong(s, "its tensors are not in the order of their paths, each once");
+    if (!*path || (index->count && strcmp(t[-1].path, path) > 0))
+        return wrong(s, "its tensors are not in the order of their paths");
     if (!(t->path = strdup(path)))
         return no_memory(s);
     index->count++;
     status = parse_kinds(&tensor, t);
+    if (status == WF_OK)
+        status = check_order(s, index);
     if (status == WF_OK)
         status = parse_shape(&tensor, t);
     if (status == WF_OK)
@@ -362,26 +382,4 @@ void wf_index_close(wf_index *index)
     free(index->option);
     free(index->tensor);
     memset(index, 0, sizeof *index);
-}
-
-static int by_path(const void *a, const void *b)
-{
-    return strcmp(((const wf_index_tensor *)a)->path, ((const wf_index_tensor *)b)->path);
-}
-
-const wf_index_tensor *wf_index_find(const wf_index *index, const char *path)
-{
-    const wf_index_tensor key = {.path = (char *)path};
-
-    return index->count
-               ? bsearch(&key, index->tensor, (size_t)index->count, sizeof key, by_path)
-               : NULL;
-}
-
-const char *wf_index_option(const wf_index *index, const char *key)
-{
-    for (int64_t i = 0; i < index->option_count; i++)
-        if (strcmp(index->option[2 * i], key) == 0)
-            return index->option[2 * i + 1];
-    return NULL;
 }

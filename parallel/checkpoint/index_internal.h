@@ -18,7 +18,9 @@
  * Which rank holds which part follows from mesh, shape, grain and layout (parts.h); tensor i of
  * the list is number i for wf_saved_writer. Kinds: "" is the parameter, "m" and "v" are
  * moments, "s" a third state of an optimizer, "ema" the moving average of the weights
- * (wf_nn_kept_suffix); in the data files these are tensors PATH, PATH.m and so on, all F32.
+ * (wf_nn_kept_suffix); in the data files these are tensors PATH, PATH.m and so on, all F32. A
+ * state of a shape of its own is a further entry of the same path behind that of the parameter,
+ * in the order of kinds: {"path": .., "kinds": ["v"], "shape": [64], ..}.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
@@ -65,7 +67,8 @@ typedef struct wf_index {
     int64_t option_count;
     char **option; /* key, value, key, value, .. */
     int64_t count;
-    wf_index_tensor *tensor; /* ascending by path (strcmp), also in the text */
+    /* ascending by path (strcmp), then by the lowest kind, also in the text */
+    wf_index_tensor *tensor;
 } wf_index;
 
 /* "sharded", "full", "local". */
@@ -95,8 +98,14 @@ wf_status wf_index_read(wf_index *index, const wf_folder *folder, const char *na
                         wf_error *error);
 void wf_index_close(wf_index *index);
 
-/* The tensor of a path, or NULL; the value of an option, or NULL. */
+/* Returns the entry of a path that has the lowest of these kinds, or NULL; wf_index_find: that
+   of the parameter. wf_index_parameters counts those. */
+const wf_index_tensor *wf_index_find_kinds(const wf_index *index, const char *path,
+                                           unsigned kinds);
 const wf_index_tensor *wf_index_find(const wf_index *index, const char *path);
+int64_t wf_index_parameters(const wf_index *index);
+
+/* Returns the value of an option, or NULL. */
 const char *wf_index_option(const wf_index *index, const char *key);
 
 #endif

@@ -34,7 +34,9 @@ typedef struct loader {
 /* The tensor of the saved index that number i of this state is. */
 static int64_t saved_number(const loader *l, int64_t i)
 {
-    return wf_index_find(&l->from->index, l->state->index.tensor[i].path) -
+    const wf_index_tensor *mine = &l->state->index.tensor[i];
+
+    return wf_index_find_kinds(&l->from->index, mine->path, mine->kinds) -
            l->from->index.tensor;
 }
 

@@ -13,25 +13,56 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const order *)a)->path, ((const order *)b)->path);
 }
 
-static bool describe(wf_state *s, int64_t at, int64_t i)
+/* Begins an entry of parameter i. */
+static wf_index_tensor *add_entry(wf_state *s, int64_t i, const wf_tensor *t)
+{
+    wf_index_tensor *entry = &s->index.tensor[s->index.count];
+
+    s->parameter[s->index.count] = s->trained.parameter[i];
+    entry->path = strdup(s->trained.parameter[i]->path);
+    entry->ndim = t->ndim;
+    memcpy(entry->dim, t->dim, sizeof entry->dim);
+    s->index.count++;
+    return entry->path ? entry : NULL;
+}
+
+static bool same_dims(const wf_tensor *a, const wf_tensor *b)
+{
+    bool same = a->ndim == b->ndim;
+
+    for (int d = 0; same && d < a->ndim; d++)
+        same = wf_dim_equal(a->dim[d], b->dim[d]);
+    return same;
+}
+
+/* Adds the entry of a parameter with what has its shape, and one of each other state. */
+static bool describe(wf_state *s, int64_t i)
 {
     const wf_par_train_state *t = &s->trained;
-    wf_index_tensor *entry = &s->index.tensor[at];
+    const wf_par_parameter_state *h = wf_par_state_of(t->parameter[i]);
     wf_tensor *master = t->parameter[i]->tensor; /* at rest, split like its moments or less */
+    int64_t at = s->index.count;
+    wf_index_tensor *entry = add_entry(s, i, master);
 
-    s->parameter[at] = t->parameter[i];
+    if (!entry)
+        return false;
     s->tensor[at][0] = master;
-    for (int k = 0; k < WF_NN_KEPT; k++)
-        s->tensor[at][1 + k] = wf_nn_optimizer_moment(t->optimizer, i, k);
-    for (int k = 0; k < WF_INDEX_KINDS; k++)
-        entry->kinds |= s->tensor[at][k] ? 1u << k : 0;
-    entry->path = strdup(t->parameter[i]->path);
-    entry->ndim = master->ndim;
-    memcpy(entry->dim, master->dim, sizeof entry->dim);
-    entry->layout = wf_saved_layout_of(wf_par_state_of(t->parameter[i])->optimizer,
-                                       wf_par_state_of(t->parameter[i])->owning_rank);
-    s->index.count++;
-    return entry->path != NULL;
+    entry->kinds = WF_INDEX_VALUE;
+    entry->layout = wf_saved_layout_of(h->optimizer, h->owning_rank);
+    for (int k = 0; k < WF_NN_KEPT; k++) {
+        wf_tensor *state = wf_nn_optimizer_moment(t->optimizer, i, k);
+        bool own = state && !(same_dims(state, master) && state->layout == h->optimizer);
+        int64_t to = own ? s->index.count : at;
+        wf_index_tensor *e = own ? add_entry(s, i, state) : entry;
+
+        if (!e)
+            return false;
+        s->tensor[to][1 + k] = state;
+        e->kinds |= state ? 2u << k : 0;
+        if (own)
+            e->layout = wf_saved_layout_of(state->layout, h->owning_rank);
+    }
+    return true;
 }
 
 int64_t wf_state_kept(int64_t count, wf_nn_parameter **parameter)
@@ -49,14 +80,15 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
 {
     wf_par_train_state t = wf_par_trainer_state(trainer);
     order *orders = calloc((size_t)t.count + 1, sizeof *orders);
+    size_t most = (size_t)t.count * (1 + WF_NN_STATES) + 1;
     bool good = orders != NULL;
     bool adapted = wf_par_is_adapted(t.count, t.parameter);
     int64_t kept = 0;
 
     *s = (wf_state){.trained = t};
-    s->tensor = calloc((size_t)t.count + 1, sizeof *s->tensor);
-    s->index.tensor = calloc((size_t)t.count + 1, sizeof *s->index.tensor);
-    s->parameter = calloc((size_t)t.count + 1, sizeof *s->parameter);
+    s->tensor = calloc(most, sizeof *s->tensor);
+    s->index.tensor = calloc(most, sizeof *s->index.tensor);
+    s->parameter = calloc(most, sizeof *s->parameter);
     good = good && s->tensor && s->index.tensor && s->parameter;
     for (int64_t i = 0; good && i < t.count; i++)
         if (!adapted || !t.parameter[i]->frozen)
@@ -64,7 +96,7 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
     if (good)
         qsort(orders, (size_t)kept, sizeof *orders, by_path);
     for (int64_t i = 0; good && i < kept; i++)
-        good = describe(s, i, orders[i].i);
+        good = describe(s, orders[i].i);
     free(orders);
     s->index.mesh = wf_saved_mesh_of(t.par->mesh);
     strncpy(s->index.strategy, wf_par_strategy_of(t.par), sizeof s->index.strategy - 1);

@@ -11,11 +11,11 @@
 
 typedef struct wf_state {
     wf_par_train_state trained;
-    wf_index index; /* strategy, mesh and tensors; the layouts are those of optimizer state */
-    wf_tensor *(*tensor)
-        /* [index.count]: master or what is frozen, m, v; NULL: there is none; fake: another
-           stage's */
-        [WF_INDEX_KINDS];
+    /* strategy, mesh and tensors; the entry of a parameter has its optimizer state's layout */
+    wf_index index;
+    /* [index.count], by the kinds of an entry: master or what is frozen, m, v; NULL: none;
+       fake: another stage's */
+    wf_tensor *(*tensor)[WF_INDEX_KINDS];
     const wf_nn_parameter **parameter; /* [index.count] whose they are */
     int coordinate[WF_MAX_AXES];       /* this rank's */
 } wf_state;

@@ -68,7 +68,7 @@ bool wf_par_checkpoint_is_local(const wf_par_checkpoint *c)
 
 int64_t wf_par_checkpoint_parameters(const wf_par_checkpoint *c)
 {
-    return c->index.count;
+    return wf_index_parameters(&c->index);
 }
 
 const char *wf_par_checkpoint_option(const wf_par_checkpoint *c, const char *key)

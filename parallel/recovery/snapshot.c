@@ -48,12 +48,13 @@ wf_status wf_par_snapshot_serves(wf_par_trainer *t)
 
         if (p->frozen)
             continue;
-        if (wf_nn_optimizer_is_matrix(t->optimizer, i))
-            return wf_fail(ctx, WF_EUNSUPPORTED,
-                           "what ranks leave cannot be taken up: ranks make the update of %s "
-                           "together (muon), and one that is lost in it leaves others in the "
-                           "middle: use adamw",
-                           p->path);
+        if (!wf_nn_optimizer_is_alone(t->optimizer, i))
+            return wf_fail(
+                ctx, WF_EUNSUPPORTED,
+                "what ranks leave cannot be taken up: ranks make the update of %s "
+                "together (muon, adafactor), and one that is lost in it leaves others "
+                "in the middle: use adamw",
+                p->path);
         if (h->optimizer != h->gradient || h->optimizer != h->shard_layout)
             return wf_fail(
                 ctx, WF_EUNSUPPORTED,

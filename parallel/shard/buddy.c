@@ -117,10 +117,11 @@ static wf_status check(const wf_par_buddies *b, int64_t i)
     const wf_nn_parameter *p = b->parameter[i];
     const wf_par_parameter_state *h = wf_par_state_of(p);
 
-    if (wf_nn_optimizer_is_matrix(b->optimizer, i))
+    if (!wf_nn_optimizer_is_alone(b->optimizer, i))
         return wf_fail(b->par->ctx, WF_EUNSUPPORTED,
-                       "redundancy buddy: %s is updated by Muon as a whole matrix, and a buddy "
-                       "updates a shard alone: use adamw, or no redundancy",
+                       "redundancy buddy: the optimizer updates %s from all of its parts, as a "
+                       "whole matrix or from whole rows and columns, and a buddy updates a "
+                       "shard alone: use adamw, or no redundancy",
                        p->path);
     if (h->optimizer != h->gradient || h->optimizer != h->shard_layout)
         return wf_fail(b->par->ctx, WF_EUNSUPPORTED,

@@ -3,10 +3,37 @@
 #include "parallel/shard/muon_internal.h"
 #include <stdlib.h>
 
+/* Returns the layout that splits dim `place` by all axes of another: those of its dim `dim`,
+   then those that leave other dims, the innermost first. */
+static const wf_layout *split(void *arg, const wf_layout *of, int dim, int place)
+{
+    const wf_par *par = arg;
+    const wf_layout *to = NULL;
+    int axis[WF_MAX_AXES];
+    int n = dim < 0 ? 0 : wf_layout_dim_axes(of, dim, axis);
+
+    for (int i = 0; i < n; i++)
+        to = wf_layout_split(par->mesh, to, place, axis[i]);
+    for (int d = WF_MAX_DIMS - 1; d >= 0 && dim >= 0; d--) {
+        n = d == dim ? 0 : wf_layout_dim_axes(of, d, axis);
+        for (int i = n - 1; i >= 0; i--)
+            to = wf_layout_split(par->mesh, to, place, axis[i]);
+    }
+    return to;
+}
+
+static wf_tensor *move(void *arg, wf_tensor *t, const wf_layout *to)
+{
+    if (t->layout == to)
+        return t;
+    return wf_par_move_run(arg, WF_MEMORY_BUFFER, 1, &t, &to, &t) == WF_OK ? t : NULL;
+}
+
 wf_nn_optimizer *wf_par_optimizer_new(wf_par *par, const wf_nn_optimizer_options *options,
                                       int64_t count, wf_nn_parameter *const *parameter)
 {
     const wf_layout **layout = calloc((size_t)count + 1, sizeof *layout);
+    const wf_nn_mover mover = {split, move, par};
     wf_nn_optimizer *optimizer = NULL;
 
     if (!layout)
@@ -14,7 +41,7 @@ wf_nn_optimizer *wf_par_optimizer_new(wf_par *par, const wf_nn_optimizer_options
     for (int64_t i = 0; layout && i < count; i++)
         layout[i] = wf_par_state_of(parameter[i])->optimizer;
     if (layout)
-        optimizer = wf_nn_optimizer_new(par->ctx, options, count, parameter, layout);
+        optimizer = wf_nn_optimizer_new(par->ctx, options, count, parameter, layout, &mover);
     free(layout);
     return optimizer;
 }

@@ -5,8 +5,10 @@ from the same weights and batches, 50 steps of losses, of the added loss of bala
 moving averages at the end.
 
     scripts/peers/diffusion.py build-examples/diffusion build/libweft.so
+    scripts/peers/diffusion.py --optimizer adafactor build-examples/diffusion build/libweft.so
 
-Needs torch, numpy and safetensors. Weights begin as those of a checkpoint after a step of rate 0.
+--optimizer trains with one of Weft's own in place of the example's: adafactor beside that of transformers. Needs torch, numpy and safetensors,
+and transformers for adafactor. Weights begin as those of a checkpoint after a step of a rate that moves nothing.
 """
 import argparse
 import ctypes
@@ -117,18 +119,48 @@ def rate(step):
     return 3e-3 * min(step / 5, 1, (STEPS - step) / 10)
 
 
-def update(weights, states, averages, step):
-    """The optimizer `steady` of the example, its groups, clipping and the moving average."""
+class Steady(torch.optim.Optimizer):
+    """The optimizer of the example."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)
+                m, v = state["m"], state["v"]
+                m.mul_(0.9).add_(p.grad, alpha=0.1)
+                torch.maximum(v, 0.99 * v + 0.01 * p.grad ** 2, out=v)
+                p -= group["lr"] * (m / (v.sqrt() + 1e-2) + group["weight_decay"] * p)
+
+
+def adafactor(groups):
+    sys.path.pop(0)  # whose tokenizers.py is another one
+    from transformers.optimization import Adafactor
+    return Adafactor(groups, lr=1, relative_step=False, warmup_init=False)
+
+
+OPTIMIZERS = {"steady": (lambda groups: Steady(groups, {"lr": 1}), []),
+              "adafactor": (adafactor, ["--optimizer", "adafactor", "--beta1", "0"])}
+
+
+def groups_of(weights):
+    """A group for each parameter, with the example's factors of the rate and decays."""
+    return [{"params": [p], "factor": 0.5 if path.startswith("out.") else 1,
+             "weight_decay": 0.01 if p.ndim > 1 and not path.startswith("words.") else 0}
+            for path, p in weights.items()]
+
+
+def update(weights, optimizer, averages, step):
+    """Clipping, a step at the rate of each group, and the moving average."""
     norm = math.sqrt(sum(float((p.grad ** 2).sum()) for p in weights.values()))
-    scale = min(1, 1 / (norm + 1e-6))
+    for p in weights.values():
+        p.grad *= min(1, 1 / (norm + 1e-6))
+    for group in optimizer.param_groups:
+        group["lr"] = rate(step) * group["factor"]
+    optimizer.step()
     for path, p in weights.items():
-        grad, (m, v) = scale * p.grad, states[path]
-        lr = rate(step) * (0.5 if path.startswith("out.") else 1)
-        decay = 0.01 if p.ndim > 1 and not path.startswith("words.") else 0
-        m.mul_(0.9).add_(grad, alpha=0.1)
-        torch.maximum(v, 0.99 * v + 0.01 * grad ** 2, out=v)
-        with torch.no_grad():
-            p -= lr * (m / (v.sqrt() + 1e-2) + decay * p)
         averages[path].mul_(0.9).add_(p.detach(), alpha=0.1)
 
 
@@ -145,17 +177,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[1])
     parser.add_argument("program")
     parser.add_argument("library")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="steady")
     parser.add_argument("--data-purpose", type=int, default=DATA)
     args = parser.parse_args()
     program = str(pathlib.Path(args.program).resolve())
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        run(program, "--lr", "0", "--steps", "1", "--warmup-steps", "0", "--lr-decay-steps", "1", "--save", name + "/zero")
-        run(program, "--log-jsonl", name + "/log.jsonl", "--save", name + "/end")
+        run(program, "--lr", "1e-30", "--steps", "1", "--warmup-steps", "0", "--lr-decay-steps", "1", "--save", name + "/zero")
+        make, flags = OPTIMIZERS[args.optimizer]
+        run(program, *flags, "--log-jsonl", name + "/log.jsonl", "--save", name + "/end")
         first, last = saved(folder / "zero", 1), saved(folder / "end", STEPS)
         rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()[1:]]
-    weights = {n: t.clone().requires_grad_() for n, t in first.items() if not n.endswith((".m", ".v", ".ema"))}
-    states = {n: (torch.zeros_like(t), torch.zeros_like(t)) for n, t in weights.items()}
+    weights = {n: t.clone().requires_grad_() for n, t in first.items() if not n.endswith((".m", ".v", ".s", ".ema"))}
+    optimizer = make(groups_of(weights))
     averages = {n: t.detach().clone() for n, t in weights.items()}
     batches, model, worst = Batches(args.library, args.data_purpose), Model(weights), 0
     for step in range(1, STEPS + 1):
@@ -163,7 +197,7 @@ def main():
         for p in weights.values():
             p.grad = None
         (loss + 0.01 * balance).backward()
-        update(weights, states, averages, step)
+        update(weights, optimizer, averages, step)
         row = rows[step - 1]
         off = max(abs(row["loss"] - loss.item()) / loss.item(),
                   abs(row["losses"]["balance"] - balance.item()) / balance.item())

@@ -3,6 +3,8 @@
 # within 5 s with one line on stderr, nothing on stdout and the exit status of --help; what can
 # work prints and logs what it promises. A sanitizer's shadow memory needs more address space than
 # the limits of some cases leave: --sanitized leaves those out.
+#
+# ctest: arguments gpt_train sanitized, builds plain
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}
@@ -116,7 +118,7 @@ refuse "a timeline that is a pipe" 3 "--trace: cannot write pipe: No such device
 # Flags
 refuse "an unknown flag" 2 "unknown flag --tq; did you mean --tp" --tq 2
 refuse "a flag with a typing mistake" 2 "did you mean --global-batch-size" --global-batchsize 2
-refuse "a flag that is like no other" 2 "--xyzzyxyzzy; --help lists all" --xyzzyxyzzy
+refuse "a flag that is like no other" 2 "--xyzzyxyzzy; gpt_train --help lists all" --xyzzyxyzzy
 refuse "a single dash" 2 "unknown flag -tp; did you mean --tp" -tp 2
 refuse "a flag without its value" 2 "--tp needs a value" "${tiny[@]}" --tp
 refuse "a flag followed by a flag" 2 "--tp needs a value" "${tiny[@]}" --tp --dp 2

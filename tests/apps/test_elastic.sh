@@ -2,6 +2,8 @@
 # test_elastic.sh BUILD - gpt_train --elastic on: a run that loses a rank goes on, on the same mesh or a smaller one, with the
 # digest of one that lost none; each step is logged once, and checkpoints are those that were due. scripts/proofs/elastic.py does
 # hundreds of such runs at random moments.
+#
+# ctest: arguments build, heavy
 set -uo pipefail
 
 build=$(cd "$1" && pwd)
@@ -93,7 +95,7 @@ refuse "one data parallel rank" 2 "and --dp is 1: use --dp 2 or more" "${small[@
 refuse "a buddy for one rank" 2 "--redundancy buddy is held by other data parallel ranks" "${small[@]}" --redundancy buddy
 refuse "a buddy of zero1" 2 "strategy zero1 keeps the optimizer's state" "${small[@]}" --dp 2 --strategy zero1 \
     --redundancy buddy
-refuse "a buddy of muon" 2 "is updated by Muon as a whole matrix" "${small[@]}" "${buddy[@]}" --optimizer muon
+refuse "a buddy of muon" 2 "as a whole matrix or from whole rows" "${small[@]}" "${buddy[@]}" --optimizer muon
 refuse "an elastic run of muon" 2 "ranks make the update of .* together \(muon\)" "${small[@]}" --dp 2 --strategy no_shard \
     --optimizer muon --elastic on
 refuse "fewest ranks of no elastic run" 2 "--min-dp belongs to --elastic on" "${small[@]}" --min-dp 2

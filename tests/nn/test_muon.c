@@ -152,7 +152,7 @@ static void update_is_the_formula(void)
     wf_tensor_release(w->tensor);
     w->tensor = wf_tensor_retain(tensor_of(ctx, &p));
     w->matrix = true;
-    o = wf_nn_optimizer_new(ctx, &options, 1, &w, NULL);
+    o = wf_nn_optimizer_new(ctx, &options, 1, &w, NULL, NULL);
     CU_ASSERT_FATAL(o && wf_nn_optimizer_is_matrix(o, 0));
     CU_ASSERT_PTR_NOT_NULL(wf_nn_optimizer_moment(o, 0, 0));
     CU_ASSERT_PTR_NULL(wf_nn_optimizer_moment(o, 0, 1));

@@ -1,6 +1,8 @@
 /*
  * tests/nn/test_optimizer.c - AdamW, SGD and rows of others, groups of parameters and moving
  * averages, against plain double arithmetic written from the papers' formulas.
+ *
+ * ctest: builds plain address
  */
 #include "nn/optim/optimizer.h"
 #include "kernels/ops.h"
@@ -111,7 +113,7 @@ static wf_status run_trial(model_rank *r, void *arg)
     NEED(grad);
     for (int64_t i = 0; i < r->count; i++)
         fill(r->parameter[i]->tensor, i, 0);
-    o = wf_nn_optimizer_new(r->ctx, &t->options, r->count, r->parameter, NULL);
+    o = wf_nn_optimizer_new(r->ctx, &t->options, r->count, r->parameter, NULL, NULL);
     NEED(o);
     for (int step = 1; step <= t->steps; step++) {
         wf_scope_open(r->ctx);
@@ -188,8 +190,9 @@ static void by_rows(void)
     CU_ASSERT_EQUAL(wf_nn_method_find("nothing"), WF_NN_NO_METHOD);
     CU_ASSERT_EQUAL(wf_nn_method_of(&taken), WF_NN_NO_METHOD);
     CU_ASSERT_EQUAL(wf_nn_method_of(&unnamed), WF_NN_NO_METHOD);
-    CU_ASSERT_STRING_EQUAL(wf_nn_method_names(text, sizeof text),
-                           "adamw, sgd, muon, adamw8bit, lion, lion8bit or own-lion");
+    CU_ASSERT_STRING_EQUAL(
+        wf_nn_method_names(text, sizeof text),
+        "adamw, sgd, muon, adamw8bit, lion, lion8bit, adafactor or own-lion");
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (int tp = 1; tp <= 3; tp += 2)
             on_model_ranks(&(model_test){
@@ -202,7 +205,8 @@ static wf_status follow(model_rank *r, void *arg)
 {
     const bool *skips = arg;
     const wf_nn_optimizer_options options = {WF_NN_SGD, .weight_decay = 0, .ema = 0.75f};
-    wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    wf_nn_optimizer *o =
+        wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL, NULL);
     wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
     wf_rank *rank = r->rank;
     double want = 0;
@@ -232,7 +236,8 @@ static wf_status group(model_rank *r, void *arg)
                                              .weight_decay = 0.5f,
                                              .groups = "embed:wd=0.5; block:lr=0.5,wd=0; "
                                                        "block.*.norm1:lr=2,wd=0.25"};
-    wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    wf_nn_optimizer *o =
+        wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL, NULL);
     wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
     wf_rank *rank = r->rank;
     int64_t n, elements;
@@ -299,13 +304,13 @@ static wf_status freeze_one(model_rank *r, void *arg)
 
     (void)arg;
     all = in_use(r->ctx);
-    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL, NULL);
     NEED(o);
     all = in_use(r->ctx) - all;
     wf_nn_optimizer_free(o);
     less = in_use(r->ctx);
     r->parameter[0]->frozen = true;
-    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL, NULL);
     NEED(o && !wf_nn_optimizer_moment(o, 0, 0) && !wf_nn_optimizer_moment(o, 0, 1));
     NEED(wf_nn_optimizer_moment(o, 1, 0));
     less = in_use(r->ctx) - less;
@@ -326,7 +331,8 @@ static wf_status first_used_late(model_rank *r, void *arg)
     const wf_nn_optimizer_options options = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,
                                              .eps = 1e-8f};
     wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
-    wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    wf_nn_optimizer *o =
+        wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL, NULL);
     wf_tensor *t = r->parameter[0]->tensor, *g = wf_scale(t, 0);
     wf_rank *rank = r->rank;
     double before, want;

@@ -18,6 +18,13 @@ static const char good[] =
     "{\"path\": \"b\", \"kinds\": [\"\"], \"shape\": [], \"grain\": [], \"layout\": []}]}";
 
 /* Hostile changes of an index: a text, its replacement, and the reason given. */
+/* The value of parameter "a", a number, and a state of it, a vector. */
+#define VALUE                                                                                  \
+    "{\"path\": \"a\", \"kinds\": [\"\"], \"shape\": [], \"grain\": [], \"layout\": []}"
+#define STATE(kind, size)                                                                      \
+    "{\"path\": \"a\", \"kinds\": [\"" kind "\"], \"shape\": [" size "], \"grain\": [1], "     \
+    "\"layout\": [[]]}"
+
 static const struct {
     const char *from, *to, *why;
 } hostile[] = {
@@ -69,7 +76,10 @@ static const struct {
     {"\"tensors\": [", "\"tensors\": [7, ", "\"path\" is missing"},
     {"\"tensors\": [", "\"tensors\": [{}, ", "\"path\" is missing"},
     {"\"a.weight\"", "\"\"", "order of their paths"},
-    {"\"a.weight\"", "\"b\"", "order of their paths"},
+    {"\"a.weight\"", "\"b\"", "the same kind"},
+    {"\"tensors\": [", "\"tensors\": [" VALUE ", " STATE("s", "3") ", " STATE("v", "2") ", ",
+     "order of their kinds"},
+    {"\"tensors\": [", "\"tensors\": [" STATE("v", "2") ", ", "no values"},
     {"\"a.weight\"", "\"c\"", "order of their paths"},
     {"\"a.weight\"", "\"a\\n\"", "control characters"},
     {"\"a.weight\"", "\"\\u0000\"", "no JSON"},
@@ -171,6 +181,27 @@ static void a_good_index_is_read(void)
     wf_index_close(&index);
 }
 
+/* States of shapes of their own come behind the parameter, and are found by their kinds. */
+static void states_have_shapes(void)
+{
+    char *text =
+        changed("\"tensors\": [",
+                "\"tensors\": [" VALUE ", " STATE("v", "2") ", " STATE("s", "3") ", ", 1);
+    wf_error error = {WF_OK, ""};
+    const wf_index_tensor *t;
+    wf_index index;
+
+    CU_ASSERT_EQUAL_FATAL(wf_index_parse(&index, "i", text, strlen(text), &error), WF_OK);
+    CU_ASSERT(index.count == 5 && wf_index_parameters(&index) == 3);
+    t = wf_index_find(&index, "a");
+    CU_ASSERT(t && t->kinds == 1 && t->ndim == 0);
+    t = wf_index_find_kinds(&index, "a", 1 << 3);
+    CU_ASSERT(t && t->kinds == 8 && t->ndim == 1 && t->dim[0].size == 3);
+    CU_ASSERT(!wf_index_find_kinds(&index, "a", 2) && !wf_index_find_kinds(&index, "c", 1));
+    wf_index_close(&index);
+    free(text);
+}
+
 /* Any one bit of an index that changes is found. */
 static void every_flipped_bit_is_found(void)
 {
@@ -261,6 +292,7 @@ static void its_checksum_is_of_the_whole(void)
 
 static const wf_test tests[] = {{"hostile indices are refused", hostile_indices_are_refused},
                                 {"a good index is read", a_good_index_is_read},
+                                {"states of shapes of their own", states_have_shapes},
                                 {"every flipped bit is found", every_flipped_bit_is_found},
                                 {"its checksum is of the whole", its_checksum_is_of_the_whole},
                                 {"format 1 is read", format_1_is_read},

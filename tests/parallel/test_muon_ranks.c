@@ -1,7 +1,10 @@
 /*
- * tests/parallel/test_muon_ranks.c - Muon needs whole matrices, and its result is one rank's
+ * tests/parallel/test_muon_ranks.c - Muon needs whole matrices, Adafactor whole rows and
+ * columns, and their result is one rank's
  * whatever they are split by: layouts, strategies, storage. Matrices are dealt out, so that
  * each is orthogonalised on one rank of a group alone.
+ *
+ * ctest: builds plain
  */
 #include "nn/optim/optimizer.h"
 #include "tests/parallel/rows.h"
@@ -87,6 +90,23 @@ static void own(const wf_update *u, int64_t n, float *p, const float *g, float *
         state[1][i] += g[i] * g[i];
         state[0][i] = u->beta1 * state[0][i] + g[i] / (sqrtf(state[1][i]) + 1e-8f);
         p[i] -= u->lr * (state[0][i] + u->weight_decay * p[i]);
+    }
+}
+
+/* Second moments of rows and columns, which ranks add up where they are whole; with a first
+   moment and without, and what the paper leaves free. */
+static void adafactor(void)
+{
+    training one = make_training(LLAMA, WF_BF16);
+
+    one.options.optimizer.method = WF_NN_ADAFACTOR;
+    for (int plain = 0; plain < 2; plain++) {
+        one.options.optimizer.ema = plain ? 0 : 0.9f;
+        one.options.optimizer.beta1 = plain ? 0 : 0.9f;
+        one.options.optimizer.own[3] = (float)plain;
+        one.options.optimizer.groups = plain ? NULL : "embed:lr=0.5,wd=0; block.*.attn:wd=0.3";
+        if (train(&one))
+            check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 4 : 1);
     }
 }
 
@@ -178,7 +198,7 @@ static wf_status look_at_state(training *t, wf_rank *rank, wf_par *par, wf_nn_gp
     (void)t;
     if (step)
         return free(p), WF_OK;
-    o = wf_nn_optimizer_new(wf_par_context(par), &options, count, p, NULL);
+    o = wf_nn_optimizer_new(wf_par_context(par), &options, count, p, NULL, NULL);
     NEED(o);
     for (int64_t i = 0; i < count; i++) {
         bool block = strncmp(p[i]->path, "block.", 6) == 0, matrix = p[i]->tensor->ndim == 2;
@@ -213,6 +233,7 @@ int main(void)
         {"which parameters are matrices", which_are_matrices},
         {"moving averages", averages},
         {"Lion", lion},
+        {"Adafactor", adafactor},
         {"an own one in 8 bits", own_in_8_bits},
         {NULL, NULL},
     };

@@ -2,6 +2,8 @@
  * tests/parallel/test_plan_run.c - a plan and the run that it plans agree to the byte: memory
  * of every kind at the peak, the moment of the peak, the most of each kind, collectives by axis
  * and kind, and work, on every rank.
+ *
+ * ctest: builds plain
  */
 #include "parallel/train/measure.h"
 #include "tests/parallel/plan_harness.h"
@@ -12,8 +14,8 @@ typedef struct row {
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
     int group, batch; /* batch 0: 16 */
     int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
-    bool llama, sequence_parallel, sgd, muon, eight, lion, buddy, exact_off, bf16, rounded,
-        activations;
+    bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
+        rounded, activations;
     float dropout;
     const char *recompute;
 } row;
@@ -71,6 +73,7 @@ static const row rows[] = {
      .sequence_parallel = true, .recompute = "attention"},
     {"Muon", .tp = 1, .dp = 1, .muon = true},
     {"Muon, 4 x 2", .tp = 4, .dp = 2, .muon = true, .sequence_parallel = true},
+    {"Adafactor, 2 x 4", .tp = 2, .dp = 4, .adafactor = true},
     {"Muon, dp 4, bf16", .tp = 1, .dp = 4, .muon = true, .bf16 = true, .llama = true},
     {"AdamW in 8 bits", .tp = 1, .dp = 1, .eight = true},
     {"AdamW in 8 bits, 4 x 2", .tp = 4, .dp = 2, .eight = true, .sequence_parallel = true},
@@ -130,6 +133,8 @@ static training training_of(const row *r, const char *strategy)
     t.model.expert_ffn = r->ep ? 20 : 0;
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
+    if (r->adafactor)
+        t.options.optimizer.method = WF_NN_ADAFACTOR;
     if (r->eight)
         t.options.optimizer.method = WF_NN_ADAMW8BIT;
     if (r->lion) {

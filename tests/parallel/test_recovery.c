@@ -3,6 +3,8 @@
  * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with
  * the digest of a run that lost none. Without a buddy, what only that rank had is missed, and
  * named.
+ *
+ * ctest: builds address thread
  */
 #include "mesh/comm/collective.h"
 #include "parallel/recovery/snapshot.h"
@@ -330,8 +332,12 @@ static void updates_of_all(void)
     t.options.redundancy = WF_PAR_REDUNDANCY_BUDDY;
     refuses(&t, &parts, "zero1");
     t.options.optimizer.method = WF_NN_MUON;
-    refuses(&t, &two_shards, "Muon");
+    refuses(&t, &two_shards, "as a whole matrix");
+    t.options.optimizer.method = WF_NN_ADAFACTOR;
+    refuses(&t, &two_shards, "from whole rows");
     t.options.redundancy = WF_PAR_REDUNDANCY_NONE;
+    refuses(&t, &two_shards, "adafactor");
+    t.options.optimizer.method = WF_NN_MUON;
     refuses(&t, &two_shards, "muon");
 }
 

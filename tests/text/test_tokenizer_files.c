@@ -1,5 +1,9 @@
-/* tests/text/test_tokenizer_files.c - files of tokenizers that are damaged, hostile or not
-   known. */
+/*
+ * tests/text/test_tokenizer_files.c - files of tokenizers that are damaged, hostile or not
+ * known.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
+ */
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -8,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static char *path_of(const char *name)
 {
@@ -87,6 +91,7 @@ static void models_that_are_refused(void)
 {
     check_json("{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", WF_EUNSUPPORTED,
                "model.type: of all models only BPE is supported");
+    check_json(json_with("", ", \"version\": \"2.0\""), WF_EUNSUPPORTED, "version: is not 1.0");
     check_json(json_with("\"dropout\": 0.1, ", ""), WF_EDATA, "model.dropout: is 0.1");
     check_json(json_with("\"end_of_word_suffix\": \"</w>\", ", ""), WF_EUNSUPPORTED,
                "model.end_of_word_suffix: is not supported");
@@ -387,13 +392,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    char command[128];
-    int status;
-
-    strcpy(folder, "/tmp/weft-tokenizer-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    status = wf_test_main("tokenizer_files", tests);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? status : 1;
+    wf_test_new_folder(folder);
+    return wf_test_main("tokenizer_files", tests);
 }
