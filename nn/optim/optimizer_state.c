@@ -7,13 +7,14 @@
 
 enum { LEAST_COLUMNS = 16 }; /* in shorter rows scales would take what codes save */
 
-/* Returns the type that a state is stored as: of matrices 8 bits may do. */
+/* Returns the type that a state is stored as: of rows of matrices 8 bits may do. */
 static wf_dtype dtype_of(const wf_nn_optimizer *o, const wf_tensor *t, int k)
 {
     const bool narrow = k < WF_NN_STATES && wf_dtype_is_dynamic8(o->row->state[k]);
 
-    return narrow && t->ndim == 2 && t->dim[1].size >= LEAST_COLUMNS ? o->row->state[k]
-                                                                     : t->dtype;
+    return narrow && t->ndim >= 2 && t->dim[t->ndim - 1].size >= LEAST_COLUMNS
+               ? o->row->state[k]
+               : t->dtype;
 }
 
 /* Sets zeros, of any type of storage. */
@@ -61,7 +62,7 @@ bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *o, int64_t i)
 {
     const wf_nn_parameter *p = o->parameter[i];
 
-    return o->row->matrix && p->matrix && p->tensor->ndim == 2;
+    return o->row->matrix && p->matrix;
 }
 
 static bool keeps(const wf_nn_optimizer *o, int64_t i, int k)
