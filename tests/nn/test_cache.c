@@ -300,7 +300,6 @@ static void of_long_texts(void)
 static void of_mixture(void)
 {
     on_layouts(&mixture, WF_F32, false);
-    on_layouts(&mixture, WF_BF16, false);
 }
 
 static void of_bf16(void)

@@ -213,7 +213,7 @@ static void experts_are_matrices(void)
             ((float *)grad[e]->data)[i] = (float)cos(3 * at);
         }
     }
-    o = wf_nn_optimizer_new(ctx, &options, 1 + EXPERTS, w, NULL);
+    o = wf_nn_optimizer_new(ctx, &options, 1 + EXPERTS, w, NULL, NULL);
     CU_ASSERT_FATAL(o && wf_nn_optimizer_is_matrix(o, 0));
     for (int step = 0; step < 2; step++)
         CU_ASSERT_EQUAL(wf_nn_optimizer_step(o, grad, 0.02f, 1), WF_OK);
