@@ -186,7 +186,7 @@ static wf_tensor *grouped(wf_tensor *p, wf_tensor *weight, int64_t groups)
 {
     const wf_matmul_options turned = {.transpose_b = true};
     const wf_dim *channels = &p->dim[p->ndim - 2], out = weight->dim[0];
-    const wf_dim group = {groups, 1, channels->chunks}, each = wf_dim_width(out.size / groups);
+    const wf_dim group = wf_dim_width(groups), each = wf_dim_width(out.size / groups);
     const wf_dim k = wf_dim_width(channels->size / groups * p->dim[p->ndim - 1].size);
     wf_tensor *x, *w, *y;
     wf_dim dims[WF_MAX_DIMS];

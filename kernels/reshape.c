@@ -148,7 +148,7 @@ static void fill_in(const wf_tensor *x, int ndim, wf_dim *dims)
     int64_t others = 1;
 
     for (int d = 0; d < ndim; d++)
-        if (dims[d].size == -1 && open < 0)
+        if (dims[d].size == -1)
             open = d;
         else
             others *= dims[d].size;

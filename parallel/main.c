@@ -251,8 +251,10 @@ wf_status wf_par_start_launch(wf_par_start *j, wf_launch_end *end, wf_error *err
 
     *end = (wf_launch_end){.reported = wf_launcher_reports_elsewhere()};
     j->alike = NULL;
-    wf_recorder_crashes(STDERR_FILENO);
-    launch.exit_now = exit_now;
+    if (!j->is_embedded) {
+        wf_recorder_crashes(STDERR_FILENO);
+        launch.exit_now = exit_now;
+    }
     launch.report = report;
     launch.end = end;
     launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;

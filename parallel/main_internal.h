@@ -13,6 +13,7 @@ typedef struct wf_par_start {
     /* those of the options, with other sizes: wf_par_start_axes */
     wf_axis axis[WF_MAX_AXES + 1];
     wf_launch_options launch; /* ranks, job, report, end and exit_now are filled in */
+    bool is_embedded;         /* in another program's process: no handlers of signals */
     bool quiet;               /* the cost of the placement was reported by an earlier launch */
     wf_job *alike; /* compared by processes beside the mesh, or NULL; the launch frees it */
     wf_status (*function)(wf_par *par, void *arg);

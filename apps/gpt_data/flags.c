@@ -1,5 +1,6 @@
 /* apps/gpt_data/flags.c - the command line of gpt_data. */
 #include "apps/gpt_data/flags.h"
+#include "parallel/program/unknown_flag.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,9 +245,7 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
     opterr = 0;
     while (status == WF_OK && (c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (c == '?')
-            return wf_error_set(error, WF_EINVAL,
-                                "%s is no flag, or lacks its value; see gpt_data --help",
-                                argv[optind - 1]);
+            return wf_flag_refused("gpt_data", argc, argv, flags, error);
         status = take(c, q, error);
     }
     if (status != WF_OK || q->help)

@@ -10,6 +10,7 @@ typedef struct job {
     const app_gpt_data_request *q;
     wf_tok *tokenizer;
     wf_megatron_writer *writer;
+    int64_t ended; /* documents that were read */
 } job;
 
 /* The ids of a block's documents. */
@@ -102,6 +103,7 @@ static wf_status order_block(void *arg, void *result, wf_error *error)
     job *j = arg;
     encoded *e = result;
 
+    j->ended += (int64_t)e->count;
     return wf_megatron_writer_reserve(j->writer, (int64_t)e->ids.count, e->ends, e->count,
                                       &e->at, error);
 }
@@ -152,6 +154,10 @@ static wf_status write_all(job *j, wf_error *error)
     printf("%s.bin: %" PRId64 " tokens, %" PRId64 " documents, a vocabulary of %d\n",
            j->q->output, tokens, documents, wf_tok_size(j->tokenizer));
     app_bad_rows_report(&bad);
+    if (documents < j->ended)
+        fprintf(stderr,
+                "gpt_data: left out %" PRId64 " of %" PRId64 " documents: they are empty\n",
+                j->ended - documents, j->ended);
     return WF_OK;
 }
 

@@ -57,7 +57,9 @@ static void choose_sums(app_job *job, FILE *out)
     snprintf(o->accumulate, sizeof o->accumulate, "%s", r->accumulate);
 }
 
-wf_status app_job_choose(app_job *job, const wf_launcher *launcher, bool say, wf_error *error)
+/* Sets --device, --threads-per-rank, --accumulate and --micro-batch-size where the run chooses
+   them; prints lines about that where `say`. Errors: WF_EINVAL, those of wf_topology_read */
+static wf_status choose(app_job *job, const wf_launcher *launcher, bool say, wf_error *error)
 {
     app_options *o = job->options;
 
@@ -66,4 +68,25 @@ wf_status app_job_choose(app_job *job, const wf_launcher *launcher, bool say, wf
     if (!o->plan) /* a plan has its own choice for each strategy */
         choose_sums(job, say ? stdout : NULL);
     return WF_OK;
+}
+
+wf_status app_job_prepare(app_job *job, wf_process *p, wf_error *error)
+{
+    app_options *o = job->options;
+
+    if (app_job_process(job, p, error) != WF_OK ||
+        (!o->plan && wf_process_check(p, error) != WF_OK))
+        return error->code;
+    if (app_job_moves_nothing(o)) {
+        p->launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
+    } else {
+        if (!o->fit_nodes && wf_process_fit_started(p, error) != WF_OK)
+            return error->code;
+        app_job_take_mesh(o, &p->job);
+        if (wf_launcher_choose(p->started, p->transport, (int)app_options_ranks(o),
+                               &p->launcher, error) != WF_OK)
+            return error->code;
+    }
+    return choose(job, &p->launcher,
+                  p->launcher.process <= 0 && !o->fit_nodes && !p->is_embedded, error);
 }

@@ -59,7 +59,7 @@ wf_status app_data_open(const app_options *o, wf_dataset **data, wf_error *error
     const wf_dataset_options options = app_options_data(o);
 
     *data = NULL;
-    if (o->steps == 0)
+    if (o->steps == 0 || o->is_fed)
         return WF_OK;
     if (wf_dataset_open(&options, data, error) != WF_OK)
         return error->code;

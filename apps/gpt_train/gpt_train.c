@@ -20,28 +20,6 @@ static wf_status print_fit(app_job *job, wf_process *p, wf_error *error)
     return error->code;
 }
 
-/* Chooses how ranks are started, their mesh where fewer processes are there, and what the run
-   chooses by itself. */
-static wf_status choose(app_job *job, wf_process *p, wf_error *error)
-{
-    app_options *o = job->options;
-
-    if (app_job_process(job, p, error) != WF_OK ||
-        (!o->plan && wf_process_check(p, error) != WF_OK))
-        return error->code;
-    if (app_job_moves_nothing(o)) {
-        p->launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
-    } else {
-        if (!o->fit_nodes && wf_process_fit_started(p, error) != WF_OK)
-            return error->code;
-        app_job_take_mesh(o, &p->job);
-        if (wf_launcher_choose(p->started, p->transport, (int)app_options_ranks(o),
-                               &p->launcher, error) != WF_OK)
-            return error->code;
-    }
-    return app_job_choose(job, &p->launcher, p->launcher.process <= 0 && !o->fit_nodes, error);
-}
-
 /* Plans, measures or runs. launched: the other processes know of this one. */
 static wf_status work(app_job *job, wf_process *p, wf_launch_end *end, bool *launched,
                       wf_error *error)
@@ -50,7 +28,7 @@ static wf_status work(app_job *job, wf_process *p, wf_launch_end *end, bool *lau
 
     if (app_job_moves_nothing(o) && end->reported)
         return WF_OK;
-    if (choose(job, p, error) != WF_OK)
+    if (app_job_prepare(job, p, error) != WF_OK)
         return error->code;
     if (o->fit_nodes)
         return print_fit(job, p, error);

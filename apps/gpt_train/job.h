@@ -39,9 +39,11 @@ wf_status app_job_process(app_job *job, wf_process *process, wf_error *error);
 /* Sets the options of mesh and micro-batches to those of a job. */
 void app_job_take_mesh(app_options *options, const wf_par_job *job);
 
-/* Sets --device, --threads-per-rank, --accumulate and --micro-batch-size where the run chooses
-   them; prints lines about that where `say`. Errors: WF_EINVAL, those of wf_topology_read */
-wf_status app_job_choose(app_job *job, const wf_launcher *launcher, bool say, wf_error *error);
+/* Chooses how ranks are started, their mesh where fewer processes are there, and what the run
+   chooses by itself: --device, --threads-per-rank, --accumulate, --micro-batch-size; prints
+   lines about these. Errors: WF_EINVAL, those of wf_process_check, wf_launcher_choose,
+   wf_topology_read */
+wf_status app_job_prepare(app_job *job, wf_process *process, wf_error *error);
 
 /* Opens data, prompt and evaluation tasks, and what drills read. Owner: the caller,
    app_job_close, also after errors. Errors: those of wf_dataset_open, wf_tok_open, .. */

@@ -6,6 +6,7 @@
  * one that begins with a dash. Given twice, the last value counts; files add up.
  */
 #include "apps/options/options_table.h"
+#include "parallel/program/unknown_flag.h"
 #include <string.h>
 
 /* The arguments still to be read. */
@@ -28,20 +29,12 @@ static bool at_value(const reader *in, const app_option_row *row)
     return row->kind == APP_KIND_FILES ? **in->at != '-' : !is_flag(*in->at);
 }
 
-static wf_status unknown_flag(const char *argument, size_t name_length, wf_error *error)
+static wf_status unknown_flag(const char *argument, wf_error *error)
 {
-    const char *name = argument + strspn(argument, "-");
-    int shown = (int)(name - argument) + (int)name_length;
-    app_suggestion meant = app_option_suggest(name, name_length, false);
+    const char *names[APP_OPTION_COUNT + 1];
 
-    if (meant.none)
-        return wf_error_set(error, WF_EINVAL, "unknown flag %.*s: %s", shown, argument,
-                            meant.none);
-    if (*meant.text)
-        return wf_error_set(error, WF_EINVAL, "unknown flag %.*s; did you mean %s?", shown,
-                            argument, meant.text);
-    return wf_error_set(error, WF_EINVAL, "unknown flag %.*s; --help lists all flags", shown,
-                        argument);
+    app_option_names(names);
+    return wf_flag_unknown("gpt_train", argument, names, error);
 }
 
 static wf_status stray_argument(const reader *in, wf_error *error)
@@ -49,7 +42,7 @@ static wf_status stray_argument(const reader *in, wf_error *error)
     const char *argument = *in->at;
 
     if (argument[0] == '-' && argument[1] && strspn(argument + 1, ".0123456789") == 0)
-        return unknown_flag(argument, strcspn(argument + 1, "="), error);
+        return unknown_flag(argument, error);
     if (in->last && app_option_is_bare(in->last))
         return wf_error_set(
             error, WF_EINVAL,
@@ -88,7 +81,7 @@ static wf_status read_flag(reader *in, app_options *options, wf_error *error)
     wf_status status;
 
     if (!row)
-        return unknown_flag(argument, length, error);
+        return unknown_flag(argument, error);
     in->at++;
     in->last = row;
     if (value)
@@ -138,11 +131,13 @@ bool app_options_asks(const app_options *options)
     return options->help || options->version || *options->completion;
 }
 
-wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error)
+static wf_status parse(int argc, char **argv, bool is_fed, app_options *options,
+                       wf_error *error)
 {
     wf_status status;
 
     memset(options, 0, sizeof *options);
+    options->is_fed = is_fed;
     status = app_options_defaults(options, error);
     if (status == WF_OK)
         status = read_command_line(argc, argv, options, error);
@@ -155,6 +150,16 @@ wf_status app_options_parse(int argc, char **argv, app_options *options, wf_erro
     if (status != WF_OK)
         app_options_free(options);
     return status;
+}
+
+wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error)
+{
+    return parse(argc, argv, false, options, error);
+}
+
+wf_status app_options_parse_fed(int argc, char **argv, app_options *options, wf_error *error)
+{
+    return parse(argc, argv, true, options, error);
 }
 
 void app_options_free(app_options *options)

@@ -65,6 +65,7 @@ typedef struct app_options {
     int64_t exam_tokens;
     wf_nn_schedule schedule; /* by lr_schedule and the flags beside it */
     bool whole_batches; /* micro_batch_size is not asked for: as many sequences as a rank has */
+    bool is_fed;        /* its batches come from its caller, and not from files of --data */
     bool bad_checkpoint; /* after a failure: it is the checkpoint's to go on from */
 } app_options;
 
@@ -80,6 +81,10 @@ typedef struct app_options {
  *                 with bad_checkpoint: the one to go on from, which decides flags
  */
 wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error);
+
+/** app_options_parse_fed - the same for a run that gets its batches from its caller: it needs
+ * no --data. */
+wf_status app_options_parse_fed(int argc, char **argv, app_options *options, wf_error *error);
 
 /** app_options_derive_compute - products are made as activations are stored, where --compute is
  * not given: for who changes dtype. */

@@ -8,6 +8,7 @@
  * here.
  */
 #include "apps/options/options_table.h"
+#include "parallel/program/unknown_flag.h"
 #include "core/files/input.h"
 #include "apps/program.h"
 #include <errno.h>
@@ -80,15 +81,10 @@ wf_status app_option_set_json(app_options *options, const app_option_row *row,
 
 static wf_status unknown_key(const char *where, const char *key, wf_error *error)
 {
-    app_suggestion meant = app_option_suggest(key, strlen(key), true);
+    const char *names[APP_OPTION_COUNT + 1];
 
-    if (meant.none)
-        return wf_error_set(error, WF_EINVAL, "%s is an unknown key: %s", where, meant.none);
-    if (*meant.text)
-        return wf_error_set(error, WF_EINVAL, "%s is an unknown key; did you mean %s?", where,
-                            meant.text);
-    return wf_error_set(error, WF_EINVAL, "%s is an unknown key; --help lists all flags",
-                        where);
+    app_option_names(names);
+    return wf_flag_unknown_key("gpt_train", where, key, names, error);
 }
 
 /* Checks the object of what was derived when the file was written. */

@@ -86,7 +86,11 @@ wf_status app_options_derive_from_data(app_options *o, wf_error *error)
 
 wf_status app_options_check_data(app_options *o, wf_error *error)
 {
-    if (o->steps && !o->plan && !o->calibrate && !o->data.count)
+    if (o->is_fed && o->data.count)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--data names files, and this run gets its batches from its caller");
+    if (o->steps && !o->plan && !o->calibrate && !o->is_fed && !o->data.count)
         return wf_error_set(
             error, WF_EINVAL,
             "--data is missing: training needs at least one file; use --data FILE...");

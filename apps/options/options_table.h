@@ -108,14 +108,8 @@ bool app_option_in_config(const app_option_row *row);
 /* The row of a name (dashes or underscores, no leading dashes), or NULL. */
 const app_option_row *app_option_find(const char *name, size_t length);
 
-/* The rows that a mistyped name most likely meant, or that have another tool's name for it, as
-   flags with " or " between them, or as the keys of a config file; empty when none is near. */
-typedef struct app_suggestion {
-    char text[128];
-    const char *none; /* the reason why no flag has the name of another tool; else NULL */
-} app_suggestion;
-
-app_suggestion app_option_suggest(const char *name, size_t length, bool keys);
+/* Lists the names of all rows, and NULL behind them. names: [APP_OPTION_COUNT + 1] */
+void app_option_names(const char **names);
 
 /* Walks the words of a domain: start with *cursor = row->domain; false after the last one. */
 bool app_choice_next(const char **cursor, app_choice *choice);

@@ -8,6 +8,7 @@
 #include "apps/tools/export_folder.h"
 #include "apps/tools/gguf_export.h"
 #include "apps/tools/gguf_import.h"
+#include "parallel/program/unknown_flag.h"
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -253,6 +254,7 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {"overwrite", no_argument, NULL, 'o'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
+    wf_error error = {WF_OK, ""};
     int c, wrong;
 
     opterr = 0;
@@ -277,10 +279,10 @@ static int read_command_line(int argc, char **argv, job *j)
             j->source.base = optarg;
         else if (c == 'o')
             j->overwrite = j->gguf.overwrite = true;
-        else if (c != 'r')
-            return refuse("%s is no flag, or lacks its value; see gpt_export --help",
-                          argv[optind - 1]);
-        else if (!(j->ranks = count_of(optarg)))
+        else if (c != 'r') {
+            wf_flag_refused("gpt_export", argc, argv, flags, &error);
+            return refuse("%s", error.text);
+        } else if (!(j->ranks = count_of(optarg)))
             return refuse("--ranks %s is no number from 1 to %d", optarg, WF_MAX_RANKS);
     }
     if (argc - optind > 2)

@@ -2,6 +2,7 @@
 #include "apps/tools/mesh_picture.h"
 #include "core/files/input.h"
 #include "apps/program.h"
+#include "parallel/program/unknown_flag.h"
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
@@ -150,14 +151,11 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
     int flag;
 
     opterr = 0;
-    while (status == WF_OK && (flag = getopt_long(argc, argv, ":", flags, NULL)) != -1)
-        status = flag == '?' || flag == ':'
-                     ? wf_error_set(
-                           error, WF_EINVAL, "%s %s: see mesh_info --help", argv[optind - 1],
-                           flag == ':' ? "needs a value" : "is no flag, or takes no value")
-                     : set_flag(q, flag, optarg, error);
+    while (status == WF_OK && (flag = getopt_long(argc, argv, "", flags, NULL)) != -1)
+        status = flag == '?' ? wf_flag_refused("mesh_info", argc, argv, flags, error)
+                             : set_flag(q, flag, optarg, error);
     if (status == WF_OK && optind < argc)
-        return wf_error_set(error, WF_EINVAL, "%s is no flag: see mesh_info --help",
+        return wf_error_set(error, WF_EINVAL, "unexpected argument '%s'; see mesh_info --help",
                             argv[optind]);
     if (status == WF_OK && q->plan &&
         (q->tp > 0 || q->dp > 0 || q->replicate > 0 || q->bytes_tp >= 0 || q->bytes_dp >= 0))

@@ -1,5 +1,6 @@
 /* apps/tools/schedule_flags.c - the command line of schedule. */
 #include "apps/tools/schedule_flags.h"
+#include "parallel/program/unknown_flag.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,12 +182,9 @@ wf_status app_schedule_parse(int argc, char **argv, app_schedule_request *q, wf_
     int flag;
 
     opterr = 0;
-    while (status == WF_OK && (flag = getopt_long(argc, argv, ":", flags, NULL)) != -1)
-        status =
-            flag == '?' || flag == ':'
-                ? wf_error_set(error, WF_EINVAL, "%s %s: see schedule --help", argv[optind - 1],
-                               flag == ':' ? "needs a value" : "is no flag, or takes no value")
-                : set_flag(q, flag, optarg, error);
+    while (status == WF_OK && (flag = getopt_long(argc, argv, "", flags, NULL)) != -1)
+        status = flag == '?' ? wf_flag_refused("schedule", argc, argv, flags, error)
+                             : set_flag(q, flag, optarg, error);
     return status == WF_OK && !q->help ? set_words(q, argc - optind, argv + optind, error)
                                        : status;
 }

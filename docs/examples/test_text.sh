@@ -33,10 +33,10 @@ grep -q 'layouts of 4 ranks on' search && grep -q '^   1 .* --' search || fail "
 run --help | grep -q -- '--prompt TEXT *what the model continues (default: The)' || fail "no help"
 echo '{"steps": 6, "eval_interval": 0}' >config.json
 [ "$(run --config config.json | grep -c '^step')" = 6 ] || fail "the config is not taken"
-run --nosuch 1 2>error && fail "a flag that is none is taken"
-grep -q -- '--nosuch is no flag' error || fail "another error"
+run --learning-rate 1 2>error && fail "a flag that is none is taken"
+grep -q -- 'unknown flag --learning-rate; did you mean --lr?' error || fail "another error"
 run --a nosuch.txt 2>error && fail "a file that is not there is taken"
 grep -q 'nosuch.txt: No such file' error || fail "another error of a file"
 echo '{"nosuch": 3}' >config.json
 run --config config.json 2>error && fail "a key that is no flag is taken"
-grep -q '"nosuch" is no flag' error || fail "another error of a config"
+grep -q '"nosuch" is an unknown key' error || fail "another error of a config"

@@ -94,19 +94,25 @@ static void tidy(const wf_folder *dir, char *const *names, int64_t n)
     }
 }
 
-wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_error *error)
+wf_status wf_ckpt_tidy(const wf_folder *dir, wf_error *error)
 {
-    char name[WF_CKPT_NAME], **names;
+    char **names;
     int64_t n;
     wf_status status = wf_folder_list(dir, &names, &n, error);
 
-    if (status == WF_OK) {
-        tidy(dir, names, n);
-        wf_folder_free_names(names, n);
-        *mark = wf_output_mark();
-        status = wf_folder_make(dir, wf_ckpt_partial(name, step, *mark), error);
-    }
-    return status;
+    if (status != WF_OK)
+        return status;
+    tidy(dir, names, n);
+    wf_folder_free_names(names, n);
+    return WF_OK;
+}
+
+wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_error *error)
+{
+    char name[WF_CKPT_NAME];
+
+    *mark = wf_output_mark();
+    return wf_folder_make(dir, wf_ckpt_partial(name, step, *mark), error);
 }
 
 wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_folder *dir, int64_t step, uint64_t mark,

@@ -39,11 +39,14 @@ typedef struct wf_ckpt_place {
 } wf_ckpt_place;
 
 /*
- * Make a new directory for a save in DIR, with a mark of its own.
- * What other saves have left is put away: what they replaced comes back if it is the only one
- * of its step, and what they did not publish goes. One rank does this, and no other save into
- * DIR may be under way.
+ * Put away what other saves have left in DIR: what they replaced comes back if it is the only
+ * one of its step, and what they did not publish goes. One rank does this, when the run has
+ * loaded what it goes on from, which may lie under such a name; no other save into DIR may be
+ * under way.
  */
+wf_status wf_ckpt_tidy(const wf_folder *dir, wf_error *error);
+
+/* Make a new directory for a save in DIR, with a mark of its own. One rank does this. */
 wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_error *error);
 
 /* Open it, from any rank once it is there. Owner: caller, wf_ckpt_leave (also a failed one). */

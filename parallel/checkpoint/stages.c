@@ -156,6 +156,8 @@ wf_status wf_save_begin(wf_par_saver *s, wf_error *error)
         return status;
     status = wf_saver_folder(s, true, error);
     if (status == WF_OK)
+        status = wf_ckpt_tidy(&s->folder, error);
+    if (status == WF_OK)
         status = wf_ckpt_begin(&s->folder, s->step, &s->mark, error);
     s->sum[WF_BEGUN_MARK] = s->mark;
     return status;

@@ -82,29 +82,36 @@ static float logprob_of(float logit, float logsumexp)
     return -(logsumexp - (logit + 0.0f));
 }
 
-/* All of the prompt but its last token goes to the slot. */
-static wf_status prefill(batch *b, int64_t slot, wf_gen_text *t)
+wf_status wf_gen_logprobs(wf_gen_engine *e, int64_t slot, int64_t length, const int32_t *ids,
+                          int64_t count, float *logprob)
 {
-    int64_t before = t->prompt - 1, v = b->e->vocabulary;
-    wf_status status = WF_OK;
-    float *logits, *sums;
+    int64_t v = e->vocabulary;
+    float *logits = malloc(sizeof *logits * ECHO * (size_t)v);
+    float *sums = malloc(sizeof *sums * ECHO);
+    wf_status status = wf_context_status(e->ctx);
 
-    if (!b->o->prompt_logprobs)
-        return wf_gen_engine_prefill(b->e, slot, t->prompt, 0, t->ids, before, NULL, NULL);
-    logits = malloc(sizeof *logits * ECHO * (size_t)v);
-    sums = malloc(sizeof *sums * ECHO);
     if (!logits || !sums)
-        status = no_memory(b);
-    for (int64_t at = 0; at < before && status == WF_OK; at += ECHO) {
-        int64_t n = before - at < ECHO ? before - at : ECHO;
+        status = wf_fail(e->ctx, WF_ENOMEM, "no memory for log probabilities");
+    for (int64_t at = 0; at < count && status == WF_OK; at += ECHO) {
+        int64_t n = count - at < ECHO ? count - at : ECHO;
 
-        status = wf_gen_engine_prefill(b->e, slot, t->prompt, at, t->ids + at, n, logits, sums);
+        status = wf_gen_engine_prefill(e, slot, length, at, ids + at, n, logits, sums);
         for (int64_t i = 0; i < n && status == WF_OK; i++)
-            t->logprob[at + i + 1] = logprob_of(logits[i * v + t->ids[at + i + 1]], sums[i]);
+            logprob[at + i + 1] = logprob_of(logits[i * v + ids[at + i + 1]], sums[i]);
     }
     free(logits);
     free(sums);
     return status;
+}
+
+/* All of the prompt but its last token goes to the slot. */
+static wf_status prefill(batch *b, int64_t slot, wf_gen_text *t)
+{
+    int64_t before = t->prompt - 1;
+
+    return b->o->prompt_logprobs
+               ? wf_gen_logprobs(b->e, slot, t->prompt, t->ids, before, t->logprob)
+               : wf_gen_engine_prefill(b->e, slot, t->prompt, 0, t->ids, before, NULL, NULL);
 }
 
 /* Returns true where a stop string has come; the text is cut before the first one. */

@@ -77,6 +77,19 @@ WF_API wf_status wf_gen_run(wf_gen_engine *e, const wf_gen_options *o,
                             int64_t step, const wf_gen_events *events);
 
 /**
+ * wf_gen_logprobs - computes the log probabilities of the tokens of a text, each given those
+ * before it, with the bits of a trainer's losses
+ *
+ * @param slot     takes the first `count` of them
+ * @param length   tokens of the whole text that is to be in the slot
+ * @param ids      [count + 1]
+ * @param logprob  [count + 1]: at i that of ids[i]; the first one stays as it is
+ * Collective over the engine's mesh. Errors: in the engine's context
+ */
+WF_API wf_status wf_gen_logprobs(wf_gen_engine *e, int64_t slot, int64_t length,
+                                 const int32_t *ids, int64_t count, float *logprob);
+
+/**
  * wf_gen_continue - continues one prompt by a model that is not trained meanwhile (no dropout)
  *
  * @param engine   its par, model, positions; slots are 1

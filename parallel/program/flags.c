@@ -2,6 +2,7 @@
 #include "parallel/program/flags.h"
 #include "core/files/input.h"
 #include "core/numerics/float_value.h"
+#include "parallel/program/unknown_flag.h"
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
@@ -59,13 +60,9 @@ wf_status wf_flags_read(const char *program, int argc, char **argv, const wf_fla
             flags[i].name, flags[i].kind == WF_FLAG_SWITCH ? no_argument : required_argument,
             NULL, 0};
     opterr = 0;
-    while ((c = getopt_long(argc, argv, ":", options, &at)) != -1) {
-        if (c == ':')
-            return wf_error_set(error, WF_EINVAL, "%s lacks its value; see %s --help",
-                                argv[optind - 1], program);
+    while ((c = getopt_long(argc, argv, "", options, &at)) != -1) {
         if (c != 0)
-            return wf_error_set(error, WF_EINVAL, "%s is no flag; see %s --help",
-                                argv[optind - 1], program);
+            return wf_flag_refused(program, argc, argv, options, error);
         if (take(&flags[at], optarg, error) != WF_OK ||
             (flags[at].taken && flags[at].taken(flags[at].arg, error) != WF_OK))
             return error->code;
@@ -147,7 +144,20 @@ static wf_status take_json(const wf_flag *f, const char *path, const char *key,
     return error->code;
 }
 
-wf_status wf_flags_config(const char *path, const wf_flag *flags, wf_error *error)
+static void unknown_key(const char *program, const char *path, const char *key,
+                        const wf_flag *flags, wf_error *error)
+{
+    const char *names[WF_FLAGS + 1] = {NULL};
+    char where[512];
+
+    for (int i = 0; flags[i].name; i++)
+        names[i] = flags[i].name;
+    snprintf(where, sizeof where, "--config %.300s: \"%.150s\"", path, key);
+    wf_flag_unknown_key(program, where, key, names, error);
+}
+
+wf_status wf_flags_config(const char *program, const char *path, const wf_flag *flags,
+                          wf_error *error)
 {
     json_error_t where;
     json_t *object, *value;
@@ -170,8 +180,7 @@ wf_status wf_flags_config(const char *path, const wf_flag *flags, wf_error *erro
         const wf_flag *f = find(flags, key);
 
         if (!f)
-            wf_error_set(error, WF_EINVAL, "--config %s: \"%s\" is no flag of this program",
-                         path, key);
+            unknown_key(program, path, key, flags, error);
         else
             take_json(f, path, key, value, error);
         if (error->code != WF_OK)

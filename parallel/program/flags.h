@@ -51,7 +51,8 @@ WF_API wf_status wf_flags_read(const char *program, int argc, char **argv, const
  * Texts live as long as the program. Errors: WF_EIO, WF_EDATA (no object, a key twice),
  * WF_EINVAL with key, value and rule
  */
-WF_API wf_status wf_flags_config(const char *path, const wf_flag *flags, wf_error *error);
+WF_API wf_status wf_flags_config(const char *program, const char *path, const wf_flag *flags,
+                                 wf_error *error);
 
 /** wf_flags_help - prints a line or more for each flag that has a help text, with its value */
 WF_API void wf_flags_help(FILE *out, const wf_flag *flags);

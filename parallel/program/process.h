@@ -50,6 +50,10 @@ typedef struct wf_process {
     bool is_elastic;
     int64_t min_dp, rejoin_after, nnodes; /* nnodes 0: as many processes as are started */
 
+    /* The process is another program's, an interpreter's for instance: no signal gets a
+       handler, and failures are reported by the status and the text of wf_process_run alone. */
+    bool is_embedded;
+
     /* Outputs; NULL: none. */
     const char *log_jsonl, *tensorboard, *trace;
     double peak; /* FLOP/s of all devices, for MFU; 0: not known */

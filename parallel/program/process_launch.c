@@ -16,7 +16,7 @@ static void report_failure(wf_process *p, const wf_error *error)
     wf_error failed = *error;
 
     wf_elastic_lost(&p->elastic, 0);
-    if (p->elastic.into && !p->run.recovery_dir)
+    if (p->is_embedded || (p->elastic.into && !p->run.recovery_dir))
         return;
     wf_recordings_directory(p->recorder_dir, directory, sizeof directory);
     if (wf_elastic_whole(&p->elastic))
@@ -105,6 +105,7 @@ static void describe_start(wf_process_launch *l)
                                                       : p->order,
                                          .stall_timeout = p->stall_timeout,
                                          .grace = p->run.recovery_dir ? GRACE : 0},
+                              .is_embedded = p->is_embedded,
                               .quiet = *p->elastic.report || wf_elastic_files_restarts(),
                               .function = run_rank,
                               .arg = l,
@@ -132,7 +133,7 @@ static wf_status launch(const void *shape, void *process, wf_launch_end *end, wf
         wf_recordings_forget();
     if (!p->run.saving.save.dir && p->launcher.processes > 1)
         wf_signal_requests_linger();
-    if (error->code == WF_OK && wf_recorder_files(directory, true, error) == WF_OK)
+    if (error->code == WF_OK && wf_recorder_files(directory, !p->is_embedded, error) == WF_OK)
         wf_par_job_pipeline(&l->job, &l->pipeline, error);
     describe_start(l);
     describe_run(l);

@@ -4,6 +4,7 @@
 #include "parallel/models/gpt/numerics.h"
 #include "parallel/program/process_internal.h"
 #include "parallel/recovery/elastic_files.h"
+#include "parallel/recovery/signal_requests.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,8 @@ static wf_status open_saving(wf_process *p, wf_error *error)
 {
     const char *dir = p->job.steps ? p->run.saving.save.dir : NULL;
 
+    if (dir && !p->is_embedded)
+        wf_signal_requests_listen();
     if (dir && wf_saving_prepare(p->program, dir, &p->launcher, &p->saved, error) != WF_OK) {
         p->saved.failed = error->code == WF_EIO;
         return error->code;

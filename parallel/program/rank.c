@@ -193,5 +193,7 @@ wf_status wf_run_rank(wf_par *par, const wf_run *run)
     wf_par_trainer_close(r.r.trainer);
     if (r.r.model)
         wf_nn_free(r.r.model);
+    if (run->between.left)
+        run->between.left(run->between.arg);
     return status;
 }

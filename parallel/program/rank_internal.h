@@ -38,6 +38,10 @@ wf_status wf_run_note(const wf_run_rank_state *r, const wf_error *error);
    Collective. Errors: in the context */
 wf_status wf_run_steps(wf_run_rank_state *r);
 
+/* Calls the program's work between steps. made: the step before; NULL: none. Collective.
+   Errors: in the context */
+wf_status wf_run_between_steps(wf_run_rank_state *r, const wf_step_log *made);
+
 /* ---- rank_step.c ---- */
 
 /* Makes a step, and ends it. Collective. Errors: in the context */

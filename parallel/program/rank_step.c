@@ -140,8 +140,9 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
     if (take_digests(r, &record, &digests) == WF_OK)
         log_step(r, &record);
     free(digests);
-    return wf_context_status(r->ctx) == WF_OK ? save_step(r, made->step)
-                                              : wf_context_status(r->ctx);
+    if (wf_context_status(r->ctx) != WF_OK || save_step(r, made->step) != WF_OK)
+        return wf_context_status(r->ctx);
+    return wf_run_between_steps(r, &record);
 }
 
 /* Returns the step that is reported: the second one, as in a plan, since the first may make

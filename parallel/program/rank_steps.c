@@ -65,6 +65,20 @@ static wf_status prepare(wf_run_rank_state *r, int64_t *step)
     return begin_steps(r, *step);
 }
 
+wf_status wf_run_between_steps(wf_run_rank_state *r, const wf_step_log *made)
+{
+    const wf_run_between *between = &r->run->between;
+    bool stop = false;
+
+    if (!between->function || r->stop || wf_context_status(r->ctx) != WF_OK)
+        return wf_context_status(r->ctx);
+    if (between->function(&r->r, made, &stop, between->arg) == WF_OK && stop) {
+        r->stop = true;
+        wf_saving_finish(&r->saving);
+    }
+    return wf_context_status(r->ctx);
+}
+
 wf_status wf_run_steps(wf_run_rank_state *r)
 {
     const wf_elastic *e = r->run->elastic;
@@ -73,6 +87,8 @@ wf_status wf_run_steps(wf_run_rank_state *r)
     if (prepare(r, &step) != WF_OK)
         return wf_context_status(r->ctx);
     r->resumed = step;
+    if (wf_run_between_steps(r, NULL) != WF_OK)
+        return wf_context_status(r->ctx);
     r->elastic.leaves = r->stop && r->run->recovery_dir;
     while (++step <= last && !r->stop && !r->elastic.leaves && wf_run_step(r, step) == WF_OK)
         r->elastic.leaves =

@@ -47,10 +47,28 @@ typedef enum wf_run_digest {
     WF_RUN_DIGEST_TENSORS
 } wf_run_digest;
 
+/** wf_run_between - work of a program's own between steps: after the run has what it continues
+ * from, and after each step. function NULL: there is none. */
+typedef struct wf_run_between {
+    /*
+     * Does the work: an evaluation, texts, a wait for the next batch.
+     *
+     * made  the step that was made, and is logged and saved; borrowed arrays of it are gone.
+     *       NULL: none is made yet
+     * stop  set on all ranks alike: the run ends, as after its last step
+     * Collective: over the world. Errors: in the context of the rank
+     */
+    wf_status (*function)(wf_par_running *rank, const wf_step_log *made, bool *stop, void *arg);
+    /* Called by each rank as it leaves the run, after errors too; NULL: nothing is. */
+    void (*left)(void *arg);
+    void *arg;
+} wf_run_between;
+
 /** wf_run - a launch of a job in one process. Its ranks share it, and only read it. */
 typedef struct wf_run {
     const wf_par_job *job;
     wf_run_hooks hooks;
+    wf_run_between between;
     const wf_par_pipeline *pipeline; /* the job's (wf_par_job_pipeline); NULL: none */
     const char *program;             /* names the reporter in lines on stderr */
     FILE *out;                       /* ranks print there */

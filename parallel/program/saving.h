@@ -63,8 +63,8 @@ typedef struct wf_saving {
     wf_saving_result *result;
 } wf_saving;
 
-/** wf_saving_prepare - makes and locks the folder, before hours of work are to go into it, and
- * listens to signals from then on. In every process. Errors: WF_EIO */
+/** wf_saving_prepare - makes and locks the folder, before hours of work are to go into it. In
+ * every process. Errors: WF_EIO */
 WF_API wf_status wf_saving_prepare(const char *program, const char *dir,
                                    const wf_launcher *launcher, wf_saving_result *result,
                                    wf_error *error);

@@ -4,7 +4,6 @@
 #include "parallel/checkpoint/folder_lock.h"
 #include "parallel/main.h"
 #include "parallel/program/saving_internal.h"
-#include "parallel/recovery/signal_requests.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,7 +24,6 @@ wf_status wf_saving_prepare(const char *program, const char *dir, const wf_launc
     }
     if (status == WF_OK && launcher->process == 0) /* it acts for all processes */
         status = wf_folder_lock(program, dir, &result->lock, error);
-    wf_signal_requests_listen();
     return status;
 }
 

@@ -268,12 +268,12 @@ wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *erro
     s->help = asks_for_help(argc, argv);
     if (s->help) /* it shows the values of flags that are not given */
         return WF_OK;
-    if ((config && wf_flags_config(config, s->flags, error) != WF_OK) ||
+    if ((config && wf_flags_config(s->start.program, config, s->flags, error) != WF_OK) ||
         wf_flags_read(s->start.program, argc, argv, s->flags, &first, error) != WF_OK)
         return error->code;
     if (first < argc)
-        return wf_error_set(error, WF_EINVAL, "%s is no flag; see %s --help", argv[first],
-                            s->start.program);
+        return wf_error_set(error, WF_EINVAL, "unexpected argument '%s'; see %s --help",
+                            argv[first], s->start.program);
     return take_values(s, steps, error);
 }
 

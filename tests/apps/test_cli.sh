@@ -116,7 +116,7 @@ refuse "a timeline that is a pipe" 3 "--trace: cannot write pipe: No such device
 # Flags
 refuse "an unknown flag" 2 "unknown flag --tq; did you mean --tp" --tq 2
 refuse "a flag with a typing mistake" 2 "did you mean --global-batch-size" --global-batchsize 2
-refuse "a flag that is like no other" 2 "--xyzzyxyzzy; --help lists all" --xyzzyxyzzy
+refuse "a flag that is like no other" 2 "--xyzzyxyzzy; gpt_train --help lists all" --xyzzyxyzzy
 refuse "a single dash" 2 "unknown flag -tp; did you mean --tp" -tp 2
 refuse "a flag without its value" 2 "--tp needs a value" "${tiny[@]}" --tp
 refuse "a flag followed by a flag" 2 "--tp needs a value" "${tiny[@]}" --tp --dp 2

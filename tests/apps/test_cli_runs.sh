@@ -363,7 +363,7 @@ refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained
 # Mistakes with the other programs.
 other "gpt_export of nothing" 2 "it takes a model, FROM" gpt_export
 other "gpt_export to a GGUF file without --gguf" 2 "give --gguf made.gguf" gpt_export made made.gguf
-other "gpt_export with an unknown flag" 2 "--foo is no flag" gpt_export --foo made exported
+other "gpt_export with an unknown flag" 2 "unknown flag --outtype; did you mean --gguf-type" gpt_export --outtype f16 made exported
 other "gpt_export to a name that is empty" 2 "folder TO is empty" gpt_export made ""
 other "gpt_export as another type" 2 "--dtype f64 is none of f32, bf16, f16 and nf4" gpt_export made exported --dtype f64
 result "which leaves nothing" "$([ ! -e exported ] || echo exported)"
@@ -389,7 +389,7 @@ other "gpt_diff without an end" 3 "/dev/zero, row 1" gpt_diff a.jsonl /dev/zero
 other "ckpt of an unknown command" 2 "it takes list DIR, verify PATH" ckpt look saved
 other "ckpt list of nothing" 8 "there is no checkpoint in nothing" ckpt list nothing
 other "ckpt diff names the one" 8 "^ckpt: nothing is no checkpoint" ckpt diff made nothing
-other "mesh_info with an unknown flag" 2 "--foo is no flag" mesh_info --foo
+other "mesh_info with an unknown flag" 2 "unknown flag -tensor-parallel; did you mean --tp" mesh_info -tensor-parallel 2
 other "mesh_info without a value" 2 "--tp needs a value" mesh_info --tp
 other "recorder_diff of nothing" 2 "no file was given" recorder_diff
 other "recorder_diff of a text" 3 "text.txt is not a flight recorder" recorder_diff text.txt

@@ -107,6 +107,9 @@ for threads in 1 3; do
     says out '^skipped.bin: 8 tokens, 4 documents'
     says err '^gpt_data: left out 6 bad rows, the first: bad.jsonl:2: '
 done
+printf '{"text": ""}\n{"text": "ab"}\n' >empty.jsonl
+tool "an empty document" 0 tokenize empty.jsonl --output skipped
+says err '^gpt_data: left out 1 of 2 documents: they are empty$'
 tool "a word that is none" 2 tokenize bad.jsonl --output y --on-bad-row drop
 says err '--on-bad-row drop is none of stop and skip'
 tool "which show has not" 2 show t1 --on-bad-row skip

@@ -179,13 +179,14 @@ mkdir nothing
 other "a folder without a model" 3 'nothing/config.json: No such file: a model is a folder' gpt_generate nothing --prompt x
 other "a folder with GGUF" 3 'packed is no model, .* gpt_export packed/small.gguf FOLDER' gpt_generate packed --prompt x
 other "a prompt for --prompts" 3 'Once upon: No such file .*--prompt a text' gpt_generate llama --prompts 'Once upon'
-other "a flag without its value" 2 '[-]-prompt lacks its value' gpt_generate llama --prompt
+other "a flag without its value" 2 '[-]-prompt needs a value' gpt_generate llama --prompt
 other "no prompt" 2 'give --prompt TEXT or --prompts FILE' gpt_generate llama
 other "both" 2 'give one of them' gpt_generate llama --prompt x --prompts prompts.jsonl
 other "an empty prompt" 2 'has no token' gpt_generate llama --prompt ''
 other "a prompt that is too long" 2 'has at most 160' gpt_generate llama --prompt "$(head -c 500 text.txt)"
 other "stages" 2 '--pp 2: a model has no stages here.* --tp N splits it' gpt_generate llama --prompt x --pp 2
-other "no such flag" 2 'is no flag' gpt_generate llama --promt x
+other "no such flag" 2 'unknown flag --promt; did you mean --prompt' gpt_generate llama --promt x
+other "another tool's flag" 2 'unknown flag --n-predict; did you mean --max-new-tokens' gpt_generate llama --n-predict 3
 other "a number that is none" 2 'top-p 2: a number from' gpt_generate llama --prompt x --temperature 1 --top-p 2
 other "a filter without a draw" 2 'have no effect' gpt_generate llama --prompt x --top-k 3
 other "the same text many times" 2 'the same text' gpt_generate llama --prompt x --n 3

@@ -121,7 +121,7 @@ whole, merged, base = (json.load(open(name + ".json"))["nats_per_token"] for nam
 if abs(whole - merged) > 1e-4 or not whole < base - 0.001: print(whole, merged, base)'
 
 # What does not fit.
-for change in '"use_dora": true' '"bias": "all"' '"peft_type": "IA3"' '"rank_pattern": {"q_proj": 2}' '"r": 0' \
+for change in '"use_dora": true' '"layers_to_transform": 0' '"bias": "all"' '"peft_type": "IA3"' '"rank_pattern": {"q_proj": 2}' '"r": 0' \
     '"target_modules": "q.*"' '"target_modules": []' '"lora_alpha": "much"' '"init_lora_weights": "pissa_niter_4"' \
     '"init_lora_weights": "olora"' '"init_lora_weights": "corda"' '"init_lora_weights": "loftq"' \
     '"init_lora_weights": "lora_ga"' '"init_lora_weights": "new"' '"init_lora_weights": 2' '"novelty": true'; do

@@ -75,7 +75,7 @@ static void bad_configs(void)
         {"{\"derived\": 3}", "\"derived\" must be an object"},
         {"{\"derived\": {\"min-rl\": 1}}",
          "\"derived\": \"min-rl\" is an unknown key; did you mean \"min_lr\"?"},
-        {"{\"nothing_like_it\": 1}", "\"nothing_like_it\" is an unknown key; --help"},
+        {"{\"nothing_like_it\": 1}", "\"nothing_like_it\" is an unknown key; gpt_train --help"},
         {"{\"tp\": \"2\"}", "\"tp\" must be a whole number, and is \"2\""},
         {"{\"tp\": 2.0}", "\"tp\" must be a whole number"},
         {"{\"tp\": 0}", "\"tp\" 0 is not in [1, 4096]"},

@@ -11,6 +11,7 @@ WRITERS = {
     "core/files/prepare.c": "opens what is there to see that it can be written, and changes nothing",
     "parallel/checkpoint/folder_lock.c": "a lock stays the same file; no link is followed (O_NOFOLLOW)",
     "apps/program.c": "/dev/null in the place of a descriptor that is missing",
+    "apps/python/bridge/run.c": "/dev/null as the console of a run that is quiet",
     "tests/bench/mpi.c": "/dev/null as a child's input",
     "apps/tools/export_files.c": "files that are whole go from one folder to another",
     "apps/tools/export_folder.c": "folders that are whole are exchanged",

@@ -281,8 +281,13 @@ static wf_status move_and_remove(trial *t, wf_rank *rank, wf_par_trainer *traine
     text moved, path;
 
     snprintf(moved, sizeof moved, "%s.moved", t->dir);
+    NEED(rank->index != 0 || mkdir(in(path, t->dir, "step-00000007.replaced"), 0755) == 0);
+    GOOD(barrier(rank));
     GOOD(wf_par_saver_check(saver, &rank->error));
     NEED(!is_there(t->dir, "latest") && wf_par_saver_saved(saver) == 0);
+    GOOD(barrier(rank));
+    /* a run that checks its saver may still have to load what a killed one has left */
+    NEED(rank->index != 0 || (is_there(t->dir, "step-00000007.replaced") && rmdir(path) == 0));
     GOOD(barrier(rank));
     NEED(rank->index != 0 || (rename(t->dir, moved) == 0 && mkdir(t->dir, 0755) == 0));
     GOOD(barrier(rank));

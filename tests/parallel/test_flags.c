@@ -29,7 +29,7 @@ static wf_status read_config(const char *text, wf_error *error)
     CU_ASSERT_FATAL(fd >= 0);
     CU_ASSERT_EQUAL(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
-    status = wf_flags_config(path, flags, error);
+    status = wf_flags_config("test", path, flags, error);
     unlink(path);
     return status;
 }
@@ -48,7 +48,7 @@ static void from_a_config(void)
         const char *text, *words;
     } wrong[] = {{"{\"steps\": 1, \"steps\": 2}", "no JSON object of flags: duplicate"},
                  {"[]", "another value"},
-                 {"{\"step\": 1}", "\"step\" is no flag of this program"},
+                 {"{\"step\": 1}", "\"step\" is an unknown key; did you mean \"steps\"?"},
                  {"{\"steps\": 11}", "a whole number from 1 to 10"},
                  {"{\"steps\": \"2\"}", "a value of another kind"},
                  {"{\"lr\": 1e-60}", "as a 32-bit float"},

@@ -45,6 +45,7 @@ static const char *const strategy_name[] = {"walk", "uneven", "priorities"};
 static thread all[THREADS];
 static int threads;
 static _Thread_local int self = -1;
+static _Atomic int running; /* the thread whose turn it is */
 static bool on;
 static strategy chosen;
 static uint64_t seed, random_state, change_in, jump_in, points, most_points = 400000000, hash;
@@ -74,9 +75,10 @@ bool scheduler_chance(uint64_t in)
     return in && next_random() % in == 0;
 }
 
+/* A signal's handler may run in a thread that waits for its turn: it passes no point. */
 bool scheduler_on(void)
 {
-    return on && self >= 0;
+    return on && self >= 0 && self == atomic_load(&running);
 }
 
 /* ---- the end of a program that cannot go on ---- */
@@ -215,6 +217,7 @@ static void give(int next)
     hash = (hash ^ (uint64_t)next) * UINT64_C(0x100000001b3) + points;
     if (next == self)
         return;
+    atomic_store(&running, next);
     atomic_store(&all[next].turn, 1);
     futex(&all[next].turn, FUTEX_WAKE_PRIVATE, 1);
 }
@@ -380,6 +383,7 @@ __attribute__((constructor)) static void begin(void)
                                      : UINT64_C(1) << (next_random() % 10);
     jump_in = next_random() % 3 == 0 ? 1 << 16 : 0;
     self = scheduler_add();
+    atomic_store(&running, self);
     on = true;
 }
 

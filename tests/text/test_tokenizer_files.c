@@ -87,6 +87,7 @@ static void models_that_are_refused(void)
 {
     check_json("{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", WF_EUNSUPPORTED,
                "model.type: of all models only BPE is supported");
+    check_json(json_with("", ", \"version\": \"2.0\""), WF_EUNSUPPORTED, "version: is not 1.0");
     check_json(json_with("\"dropout\": 0.1, ", ""), WF_EDATA, "model.dropout: is 0.1");
     check_json(json_with("\"end_of_word_suffix\": \"</w>\", ", ""), WF_EUNSUPPORTED,
                "model.end_of_word_suffix: is not supported");

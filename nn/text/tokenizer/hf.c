@@ -8,11 +8,14 @@
 wf_status wf_tok_load_hf(wf_tok *t, const wf_text_json *json)
 {
     uint32_t model = wf_text_json_need(json, 0, "model", WF_TEXT_JSON_OBJECT);
+    uint32_t version = wf_text_json_get(json, 0, "version");
     wf_status status;
 
     if (model == WF_TEXT_JSON_NONE)
         return json->error->code;
     t->characters = true; /* until ByteLevel is read */
+    if (version != WF_TEXT_JSON_NONE && !wf_text_json_equals(json, version, "1.0"))
+        return wf_text_json_refuse(json, version, WF_EUNSUPPORTED, "is not 1.0");
     status = wf_tok_hf_keys(json, 0,
                             "version truncation padding added_tokens normalizer pre_tokenizer "
                             "post_processor decoder model");

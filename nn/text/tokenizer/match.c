@@ -93,10 +93,8 @@ bool wf_tok_matcher_open(wf_tok_matcher *m)
     m->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, NULL);
     if (m->context && m->stack)
         pcre2_jit_stack_assign(m->context, NULL, m->stack);
-    if (m->context) {
+    if (m->context)
         pcre2_set_heap_limit(m->context, HEAP_MOST);
-        pcre2_set_match_limit(m->context, WAYS);
-    }
     return m->data && m->context && m->stack;
 }
 
@@ -118,13 +116,15 @@ static size_t window_end(const uint8_t *text, size_t n, size_t from, size_t byte
     return end;
 }
 
-/* Matches in the text up to `end`, which is a window's where more follows. */
+/* Matches in the text up to `end`, which is a window's where more follows, in so many ways. */
 static int match(const pcre2_code *code, wf_tok_matcher *m, const uint8_t *text, size_t n,
-                 size_t end, size_t from)
+                 size_t end, size_t from, uint32_t ways)
 {
     const uint32_t options = PCRE2_NO_UTF_CHECK | (end < n ? PCRE2_PARTIAL_HARD : 0);
-    int result = pcre2_match(code, text, end, from, options, m->data, m->context);
+    int result;
 
+    pcre2_set_match_limit(m->context, ways);
+    result = pcre2_match(code, text, end, from, options, m->data, m->context);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
         result =
             pcre2_match(code, text, end, from, options | PCRE2_NO_JIT, m->data, m->context);
@@ -138,14 +138,13 @@ static int match_counted(const wf_tok_pattern *pattern, wf_tok_matcher *m, const
     int result = PCRE2_ERROR_PARTIAL;
 
     pcre2_set_callout(m->context, walk, m);
-    pcre2_set_match_limit(m->context, WAYS_COUNTED);
     for (size_t bytes = m->window; result == PCRE2_ERROR_PARTIAL;) {
         bytes = bytes > n / GROWTH ? n : bytes * GROWTH;
         m->at = (const char *)text + at;
-        result = match(pattern->counted, m, text, n, window_end(text, n, at, bytes), at);
+        result = match(pattern->counted, m, text, n, window_end(text, n, at, bytes), at,
+                       WAYS_COUNTED);
     }
     pcre2_set_callout(m->context, NULL, NULL);
-    pcre2_set_match_limit(m->context, WAYS);
     return result;
 }
 
@@ -158,7 +157,7 @@ int wf_tok_pattern_find(const wf_tok_pattern *pattern, wf_tok_matcher *m, const 
     while (result == PCRE2_ERROR_NOMATCH) {
         size_t window = window_end(text, n, from, m->window);
 
-        result = match(pattern->code, m, text, n, window, from);
+        result = match(pattern->code, m, text, n, window, from, WAYS);
         if (result >= 0)
             break;
         if (result == PCRE2_ERROR_NOMATCH) {

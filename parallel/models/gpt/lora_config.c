@@ -48,10 +48,10 @@ static const harmless known[] = {
 /* Initialisations of adapters that leave the base as it is. */
 static const char *const beginnings[] = {"gaussian", "orthogonal", "eva"};
 
+/* Returns true where a value switches nothing on. 0 does: it may be the number of a layer. */
 static bool is_off(const json_t *value)
 {
     return !value || json_is_null(value) || json_is_false(value) ||
-           (json_is_number(value) && json_number_value(value) == 0) ||
            (json_is_object(value) && json_object_size(value) == 0) ||
            (json_is_array(value) && json_array_size(value) == 0);
 }

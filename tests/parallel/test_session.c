@@ -1,0 +1,195 @@
+/* Sessions: runs that are driven step by step from outside, on several meshes; calls of all
+   ranks between steps, failures, and what is refused. */
+#include "nn/models/gpt/gpt.h"
+#include "parallel/models/gpt/gpt.h"
+#include "parallel/program/session.h"
+#include "tests/harness.h"
+#include <string.h>
+
+enum { TOKENS = 8, BATCH = 4, STEPS = 3 };
+
+static const wf_nn_gpt_config config = {.vocabulary = 16,
+                                        .positions = TOKENS,
+                                        .layers = 1,
+                                        .heads = 4,
+                                        .kv_heads = 4,
+                                        .width = 16,
+                                        .ffn = 32};
+
+static wf_nn_module *make(wf_par *par, void *arg)
+{
+    wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), &config);
+
+    (void)arg;
+    if (model)
+        wf_par_plan(par, &model->base, wf_par_gpt_plan);
+    return (wf_nn_module *)model;
+}
+
+/* Reads sequences that count up from `self`, an int. Errors: one where it is negative */
+static wf_status read_data(void *self, int64_t step, int64_t first, int64_t count,
+                           void *const *field, wf_error *error)
+{
+    int from = *(const int *)self;
+
+    (void)step;
+    if (from < 0)
+        return wf_error_set(error, WF_EDATA, "the batch is gone");
+    for (int64_t i = 0; i < count * TOKENS; i++) {
+        int32_t id = (int32_t)((from + first * TOKENS + i) % 16);
+
+        ((int32_t *)field[0])[i] = id;
+        ((int32_t *)field[1])[i] = (id + 1) % 16;
+    }
+    return WF_OK;
+}
+
+static void describe(wf_process *p, int tp, int dp, FILE *out)
+{
+    p->job = (wf_par_job){
+        .mesh = {.tp = tp, .dp = dp, .seed = 1, .threads = 1},
+        .model = make,
+        .train = {.global_batch = BATCH,
+                  .field = WF_PAR_GPT_FIELDS(TOKENS),
+                  .optimizer = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f},
+                  .schedule = {.lr = 1e-2, .min_lr = 1e-2, .steps = STEPS},
+                  .loss = wf_par_gpt_loss},
+        .steps = STEPS};
+    p->started = "threads";
+    p->run.out = p->run.saving.out = out;
+    p->run.digest = WF_RUN_DIGEST_STEPS;
+    wf_plan_request_of(&p->job, &p->request);
+}
+
+static wf_status count_ranks(wf_par_running *rank, void *arg)
+{
+    __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
+    return wf_context_status(wf_par_context(rank->par));
+}
+
+/* Returns the digest after the last step. */
+static uint64_t digest_on(int tp, int dp)
+{
+    FILE *out = fopen("/dev/null", "w");
+    wf_process p = WF_PROCESS("test");
+    wf_error error = {WF_OK, ""};
+    wf_step_log made = {.digest = 0};
+    wf_session *s;
+
+    describe(&p, tp, dp, out);
+    s = wf_session_open(&p, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    for (int step = 1; step <= STEPS; step++) {
+        int from = step * 5, calls = 0;
+        const wf_par_data data = {.read = read_data, .self = &from};
+
+        CU_ASSERT_EQUAL(wf_session_step(s, &data, &made, &error), WF_OK);
+        CU_ASSERT_EQUAL(made.step, step);
+        CU_ASSERT_EQUAL(wf_session_steps(s), step);
+        CU_ASSERT_EQUAL(wf_session_call(s, count_ranks, &calls, &error), WF_OK);
+        CU_ASSERT_EQUAL(calls, tp * dp);
+    }
+    CU_ASSERT_EQUAL(wf_session_step(s, NULL, &made, &error), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "has made its 3 steps"));
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(wf_session_close(s, &error), WF_OK);
+    fclose(out);
+    return made.digest;
+}
+
+static void test_meshes(void)
+{
+    uint64_t one = digest_on(1, 1);
+
+    CU_ASSERT_NOT_EQUAL(one, 0);
+    CU_ASSERT_EQUAL(digest_on(2, 1), one);
+    CU_ASSERT_EQUAL(digest_on(2, 2), one);
+}
+
+static wf_status fail_on_last(wf_par_running *rank, void *arg)
+{
+    wf_context *ctx = wf_par_context(rank->par);
+
+    (void)arg;
+    if (wf_context_rank(ctx) == wf_mesh_ranks(wf_par_mesh(rank->par)) - 1)
+        wf_fail(ctx, WF_EINVAL, "not this one");
+    return wf_context_status(ctx);
+}
+
+/* Opens a session on two ranks, and lets it fail: a call where `function`, else a batch. */
+static void fail_by(wf_par_hook *function)
+{
+    FILE *out = fopen("/dev/null", "w");
+    wf_process p = WF_PROCESS("test");
+    wf_error error = {WF_OK, ""};
+    int gone = -1;
+    const wf_par_data data = {.read = read_data, .self = &gone};
+    const char *words = function ? "not this one" : "the batch is gone";
+    wf_session *s;
+
+    describe(&p, 2, 1, out);
+    s = wf_session_open(&p, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    if (function)
+        wf_session_call(s, function, NULL, &error);
+    else
+        wf_session_step(s, &data, NULL, &error);
+    CU_ASSERT_NOT_EQUAL(error.code, WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, words));
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_NOT_EQUAL(wf_session_step(s, &data, NULL, &error), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, words));
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(wf_session_close(s, &error), WF_OK); /* it was returned before */
+    fclose(out);
+}
+
+static void test_failures(void)
+{
+    fail_by(fail_on_last);
+    fail_by(NULL);
+}
+
+static void test_no_batch(void)
+{
+    FILE *out = fopen("/dev/null", "w");
+    wf_process p = WF_PROCESS("test");
+    wf_error error = {WF_OK, ""};
+    wf_session *s;
+
+    describe(&p, 1, 1, out);
+    s = wf_session_open(&p, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    CU_ASSERT_EQUAL(wf_session_step(s, NULL, NULL, &error), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "step 1 has no batch"));
+    wf_session_close(s, &error);
+    fclose(out);
+}
+
+static void test_refused(void)
+{
+    wf_process p = WF_PROCESS("test");
+    wf_error error = {WF_OK, ""};
+
+    describe(&p, 1, 2, stdout);
+    p.is_elastic = true;
+    CU_ASSERT_PTR_NULL(wf_session_open(&p, &error));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "elastic"));
+    error = (wf_error){WF_OK, ""};
+    p.is_elastic = false;
+    p.job.steps = 0;
+    CU_ASSERT_PTR_NULL(wf_session_open(&p, &error));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "0 steps"));
+    CU_ASSERT_EQUAL(wf_session_close(NULL, &(wf_error){WF_OK, ""}), WF_OK);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"meshes", test_meshes},
+                                    {"failures", test_failures},
+                                    {"no batch", test_no_batch},
+                                    {"refused", test_refused},
+                                    {NULL, NULL}};
+
+    return wf_test_main("session", tests);
+}
