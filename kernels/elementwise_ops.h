@@ -16,6 +16,9 @@ WF_BEGIN_DECLS
  * sqrt(x)
  * wf_relu - max(x, 0), a NaN of a NaN; wf_tanh; wf_sigmoid - 1 / (1 + e^-x); wf_abs - |x|;
  * wf_neg - -x
+ * wf_gelu_erf - x (1 + erf(x / sqrt 2)) / 2, its erf within 1.5e-7 (Abramowitz & Stegun
+ * 7.1.26);
+ * wf_softplus - log(1 + e^x)
  *
  * Layout:      "...->..."
  * Gradient:    to x; that of relu and abs at 0 is 0
@@ -27,6 +30,8 @@ WF_API wf_tensor *wf_rsqrt(wf_tensor *x);
 WF_API wf_tensor *wf_relu(wf_tensor *x);
 WF_API wf_tensor *wf_tanh(wf_tensor *x);
 WF_API wf_tensor *wf_sigmoid(wf_tensor *x);
+WF_API wf_tensor *wf_gelu_erf(wf_tensor *x);
+WF_API wf_tensor *wf_softplus(wf_tensor *x);
 WF_API wf_tensor *wf_abs(wf_tensor *x);
 WF_API wf_tensor *wf_neg(wf_tensor *x);
 

@@ -4,7 +4,7 @@
  * set, and on a GPU.
  *
  *     WF_EXP(x)  WF_LOG(x)  WF_SQRT(x)  WF_TANH(x)  WF_SIGMOID(x)  WF_ABS(x)  WF_SILU(x)
- *     WF_GELU(x)
+ *     WF_GELU(x)  WF_NORMAL_BELOW(x), which is (1 + erf(x / sqrt 2)) / 2 within 1e-7
  *     WF_MAX(a, b)  WF_MIN(a, b)        a NaN where one is
  *     WF_POW(x, y)                      1 where y is 0; below zero an integral y alone has a
  *                                       value
@@ -332,6 +332,18 @@ WF_LANES_FUNCTION wf_lanes1 wf_lanes1_less(wf_lanes1 a, wf_lanes1 b)
 #define WF_POW(x, y)    WF_LANES_TWO(pow, x, y)
 #define WF_FMA(a, b, c) WF_LANES_THREE(fma, a, b, c)
 #define WF_SIGMOID(x)   WF_LANES_ONE(sigmoid, x)
+/* 1 - erf(|x|) by Abramowitz & Stegun's 7.1.26, within 1.5e-7 */
+#define WF_X_ERFC_T(x) (1 / (1 + 0.3275911f * WF_ABS(x)))
+#define WF_X_ERFC(x)                                                                           \
+    (((((1.061405429f * WF_X_ERFC_T(x) - 1.453152027f) * WF_X_ERFC_T(x) + 1.421413741f) *      \
+           WF_X_ERFC_T(x) -                                                                    \
+       0.284496736f) *                                                                         \
+          WF_X_ERFC_T(x) +                                                                     \
+      0.254829592f) *                                                                          \
+     WF_X_ERFC_T(x) * WF_EXP(-((x) * (x))))
+/* the share of a normal distribution that is below x */
+#define WF_NORMAL_BELOW(x)                                                                     \
+    WF_WHERE((x) < 0, 0.5f * WF_X_ERFC((x)*0.70710678f), 1 - 0.5f * WF_X_ERFC((x)*0.70710678f))
 #if !defined(WF_SILU)
 #define WF_SILU(x)          WF_LANES_ONE(silu, x)
 #define WF_GELU(x)          WF_LANES_ONE(gelu, x)

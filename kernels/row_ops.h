@@ -104,6 +104,19 @@ WF_API wf_tensor *wf_pad(wf_tensor *x, int dim, int64_t before, int64_t behind, 
 WF_API wf_tensor *wf_expand(wf_tensor *y, wf_tensor *like, int dim);
 WF_API wf_tensor *wf_variance(wf_tensor *x, int dim, int64_t correction);
 
+/**
+ * wf_logsumexp - returns log(sum of exp(x)) over one dim, which the result lacks;
+ * wf_log_softmax - x less that of the last dim
+ *
+ * Both are of the greatest of a row, exponentials of what lies below it, and their sum, by
+ * those ops: no exponential overflows. A row of -infinity gives a NaN.
+ *
+ * Layout:      the dim is whole on each rank
+ * Gradient:    to x, by those of the ops
+ */
+WF_API wf_tensor *wf_logsumexp(wf_tensor *x, int dim);
+WF_API wf_tensor *wf_log_softmax(wf_tensor *x);
+
 WF_END_DECLS
 
 #endif

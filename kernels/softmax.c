@@ -2,8 +2,29 @@
  * kernels/softmax.c - y = exp(x - max) / sum of exp(x - max) over the last dim, or over another
  * one that is moved there. The CPU's kernel is in kernels/cpu/dims.c.
  */
+#include "kernels/elementwise_ops.h"
+#include "kernels/reshape.h"
+#include "kernels/row_ops.h"
 #include "kernels/dims_internal.h"
 #include "kernels/row_exponentials_internal.h"
+
+wf_tensor *wf_logsumexp(wf_tensor *x, int dim)
+{
+    wf_tensor *most = wf_max(x, dim), *below;
+
+    if (!most)
+        return NULL;
+    below = wf_sub(x, wf_unsqueeze(most, dim));
+    return wf_add(most, wf_log(wf_sum(wf_exp(below), dim)));
+}
+
+wf_tensor *wf_log_softmax(wf_tensor *x)
+{
+    const int last = x ? x->ndim - 1 : 0;
+    wf_tensor *sum = wf_logsumexp(x, last);
+
+    return sum ? wf_sub(x, wf_unsqueeze(sum, last)) : NULL;
+}
 
 wf_tensor *wf_softmax(wf_tensor *x, int dim)
 {

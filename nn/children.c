@@ -3,7 +3,7 @@
  * made for each, in one block of memory, so that all that walks over fields finds them.
  */
 #include "nn/chain.h"
-#include "nn/children.h"
+#include "nn/children_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +134,11 @@ wf_nn_module *wf_nn_module_make(wf_context *ctx, const char *type, wf_nn_forward
     m->base.ctx = ctx;
     fill(m, entries, n);
     return &m->base;
+}
+
+bool wf_nn_has_named_children(const wf_nn_module *module)
+{
+    return module->type->release == free_kept;
 }
 
 /* The field of a name and kind; NULL with the names that there are. */

@@ -86,6 +86,27 @@ WF_API wf_tensor *wf_nn_run(wf_nn_module *self, const char *name, wf_tensor *x);
 WF_API wf_tensor *wf_nn_weight(wf_nn_module *self, const char *name);
 
 /**
+ * wf_nn_replace - puts a module in the place of another below root, which is freed: torch's
+ * model.block[3].mlp = other
+ *
+ *     wf_nn_replace(model, "block.3.mlp", wf_nn_swiglu_mlp_new(ctx, &options));
+ *
+ * Comes before the model has a sharding plan (wf_par_plan, wf_par_tensor, wf_par_shard), which
+ * gives parameters their owners, units their members and modules their borders; then the new
+ * one is planned, materialised and saved by its paths like any other. Parameters that others
+ * share (wf_nn_tie) live on in those. Paths are made anew (wf_nn_name_tree).
+ *
+ * @param root    named or not
+ * @param path    that of a child, or of one of a list ("block.3")
+ * @param module  takes the same input and gives the same output as the one before; of the same
+ *                context; owned by the tree from then on, and freed where it fails. In a module
+ *                with a struct of its own it has the type of the one before
+ * Errors:        WF_EINVAL in the context: no module at the path, root itself, NULL, another
+ *                type, a module that is planned or has hooks
+ */
+WF_API wf_status wf_nn_replace(wf_nn_module *root, const char *path, wf_nn_module *module);
+
+/**
  * wf_nn_keep - stores numbers of a module's own (sizes, rates) in it: a copy; wf_nn_kept -
  * returns it
  *

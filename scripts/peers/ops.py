@@ -96,10 +96,11 @@ TABLE = [
     ("x + 2.5", "wf_add_constant(a, 2.5f)", lambda a: a + 2.5, (X,)),
     *((name, f"wf_{name}(a)", getattr(torch, name), (X,)) for name in ("exp", "abs", "relu", "tanh", "sigmoid")),
     *((name, f"wf_{name}(a)", getattr(torch, name), (X + " positive",)) for name in ("log", "sqrt", "rsqrt")),
-    ("-x", "wf_neg(a)", lambda a: -a, (X,)),
     ("pow", "wf_pow(a, 2.5f)", lambda a: a ** 2.5, (X + " positive",)),
-    ("silu", "wf_silu(a)", F.silu, (X,)),
     ("gelu, tanh", "wf_gelu(a)", lambda a: F.gelu(a, approximate="tanh"), (X,)),
+    *((name, f"wf_{name}({more})", f, (X,)) for name, more, f in (
+        ("neg", "a", torch.neg), ("gelu_erf", "a", F.gelu), ("silu", "a", F.silu), ("softplus", "a", F.softplus),
+        ("log_softmax", "a", lambda a: a.log_softmax(-1)), ("logsumexp", "a, 1", lambda a: a.logsumexp(1)))),
     ("silu(a) * b", "wf_swiglu(a, b)", lambda a, b: F.silu(a) * b, (X, Y)),
     ("clamp", "wf_clamp(a, -0.5f, 0.75f)", lambda a: a.clamp(-0.5, 0.75), (X,)),
     ("maximum", "wf_maximum(a, b)", torch.maximum, (X, Y)),
@@ -174,8 +175,8 @@ TABLE = [
      lambda a: taps(a, 3), ("b3 c9 w4",)),
     ("fold", "wf_patches_grad(b, a, (int[]){3}, &(wf_conv_options){.stride = {2}, .padding = {1}})",
      lambda a, b: folded(a, 9), ("b3 c5 w4 w3", "b3 c9 w4 mask")),
-    ("cross_entropy", "loss_of(a, in[1])", lambda a, b: F.cross_entropy(a.movedim(2, 1), b.long(), reduction="none"),
-     ("b3 c5 c11", "b3 c5 i<11")),
+    *((f"cross_entropy, smoothing {e}", f"loss_of(a, in[1], {e}f)", lambda a, b, e=e: F.cross_entropy(
+        a.movedim(2, 1), b.long(), reduction="none", label_smoothing=e), ("b3 c5 c11", "b3 c5 i<11")) for e in (0.0, 0.25)),
 ]
 
 PROGRAM = r"""
@@ -196,11 +197,11 @@ typedef struct operand {
     wf_dim dim[WF_MAX_DIMS];
 } operand;
 
-static wf_tensor *loss_of(wf_tensor *logits, wf_tensor *targets)
+static wf_tensor *loss_of(wf_tensor *logits, wf_tensor *targets, float smoothing)
 {
     wf_tensor *max = wf_logit_max(logits), *sum, *picked;
 
-    wf_logit_sum(logits, max, targets, &sum, &picked);
+    wf_logit_sum(logits, max, targets, smoothing, &sum, &picked);
     return wf_cross_entropy(sum, picked, max);
 }
 

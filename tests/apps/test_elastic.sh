@@ -96,7 +96,7 @@ refuse "a buddy for one rank" 2 "--redundancy buddy is held by other data parall
 refuse "a buddy of zero1" 2 "strategy zero1 keeps the optimizer's state" "${small[@]}" --dp 2 --strategy zero1 \
     --redundancy buddy
 refuse "a buddy of muon" 2 "as a whole matrix or from whole rows" "${small[@]}" "${buddy[@]}" --optimizer muon
-refuse "an elastic run of muon" 2 "ranks make the update of .* together \(muon\)" "${small[@]}" --dp 2 --strategy no_shard \
+refuse "an elastic run of muon" 2 "ranks make the update of .* together \(muon, adafactor\)" "${small[@]}" --dp 2 --strategy no_shard \
     --optimizer muon --elastic on
 refuse "fewest ranks of no elastic run" 2 "--min-dp belongs to --elastic on" "${small[@]}" --min-dp 2
 refuse "more than there are" 2 "--min-dp 8 is more than --dp 4" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 8

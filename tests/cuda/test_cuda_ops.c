@@ -18,6 +18,12 @@
 
 #define WITH(attr) &attr, sizeof attr
 
+#define AND_GRADIENT(name, x, y)                                                               \
+    {name, x ":bsn", y ":bsn", "n", NULL, 0},                                                  \
+    {                                                                                          \
+        name "_grad", x ":bsn " y ":bsn", y ":bsn", "n", NULL, 0                               \
+    }
+
 static void elements(void)
 {
     static const wf_scale_attr factor = {-1.7F};
@@ -28,10 +34,8 @@ static void elements(void)
         {"mul", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
         {"scale", "a:bsn", "a:bsn", "n", WITH(factor)},
         {"add_constant", "f:bsn", "f:bsn", "n", WITH(constant)},
-        {"silu", "a:bsn", "a:bsn", "n", NULL, 0},
-        {"silu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"gelu", "a:bsn", "a:bsn", "n", NULL, 0},
-        {"gelu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        AND_GRADIENT("silu", "a", "a"),
+        AND_GRADIENT("gelu", "a", "a"),
         {"swiglu", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
         {"swiglu_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
         {NULL, NULL, NULL, NULL, NULL, 0}};
@@ -43,26 +47,20 @@ static void expressions(void)
 {
     static const float exponent[] = {2.5F}, bounds[] = {-0.5F, 0.75F};
     static const op_row rows[] = {
-        {"exp", "a:bsn", "a:bsn", "n", NULL, 0},
-        {"exp_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"log", "p:bsn", "f:bsn", "n", NULL, 0},
-        {"log_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        AND_GRADIENT("exp", "a", "a"),
+        AND_GRADIENT("log", "p", "f"),
         {"div", "f:bsn p:bsn", "f:bsn", "n", NULL, 0},
         {"div_grad", "f:bsn p:bsn f:bsn", "f:bsn f:bsn", "n", NULL, 0},
-        {"sqrt", "p:bsn", "f:bsn", "n", NULL, 0},
-        {"sqrt_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
-        {"rsqrt", "p:bsn", "f:bsn", "n", NULL, 0},
-        {"rsqrt_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        AND_GRADIENT("sqrt", "p", "f"),
+        AND_GRADIENT("rsqrt", "p", "f"),
         {"pow", "p:bsn", "f:bsn", "n", WITH(exponent)},
         {"pow_grad", "p:bsn f:bsn", "f:bsn", "n", WITH(exponent)},
-        {"relu", "a:bsn", "a:bsn", "n", NULL, 0},
-        {"relu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"tanh", "a:bsn", "a:bsn", "n", NULL, 0},
-        {"tanh_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"sigmoid", "a:bsn", "a:bsn", "n", NULL, 0},
-        {"sigmoid_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"abs", "a:bsn", "a:bsn", "n", NULL, 0},
-        {"abs_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        AND_GRADIENT("relu", "a", "a"),
+        AND_GRADIENT("tanh", "a", "a"),
+        AND_GRADIENT("sigmoid", "a", "a"),
+        AND_GRADIENT("gelu_erf", "a", "a"),
+        AND_GRADIENT("softplus", "a", "a"),
+        AND_GRADIENT("abs", "a", "a"),
         {"clamp", "a:bsn", "a:bsn", "n", WITH(bounds)},
         {"clamp_grad", "a:bsn a:bsn", "a:bsn", "n", WITH(bounds)},
         {"maximum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
@@ -323,10 +321,12 @@ static void ropes(void)
 
 static void losses(void)
 {
+    static const float smoothing[] = {0.25F};
     static const op_row rows[] = {
         {"logit_max", "a:bsv", "f:bs", "vs", NULL, 0},
-        {"logit_sum", "a:bsv f:bs t:bs", "f:bs f:bs", "vs", NULL, 0},
+        {"logit_sum", "a:bsv f:bs t:bs", "f:bs f:bs", "vs", WITH(smoothing)},
         {"logit_sum_grad", "a:bsv f:bs t:bs f:bs f:bs", "a:bsv", "vs", NULL, 0},
+        {"logit_sum_grad", "a:bsv f:bs t:bs f:bs f:bs", "a:bsv", "vs", WITH(smoothing)},
         {"cross_entropy", "z:bs f:bs f:bs", "f:bs", "s", NULL, 0},
         {"cross_entropy_grad", "z:bs f:bs", "f:bs f:bs", "s", NULL, 0},
         {NULL, NULL, NULL, NULL, NULL, 0}};

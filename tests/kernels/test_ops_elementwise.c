@@ -20,10 +20,10 @@ typedef struct range {
 } range;
 
 static const range ranges[] = {
-    {"exp", {0}, -3, 3},   {"log", {0}, 0.1, 4},    {"div", {0}, 0.5, 2},
-    {"sqrt", {0}, 0.1, 4}, {"rsqrt", {0}, 0.1, 4},  {"pow", {2.5F}, 0.1, 3},
-    {"tanh", {0}, -4, 4},  {"sigmoid", {0}, -9, 9}, {"clamp", {-0.7F, 1.1F}, 0, 0},
-    {NULL, {0}, 0, 0}};
+    {"exp", {0}, -3, 3},      {"log", {0}, 0.1, 4},           {"div", {0}, 0.5, 2},
+    {"sqrt", {0}, 0.1, 4},    {"rsqrt", {0}, 0.1, 4},         {"pow", {2.5F}, 0.1, 3},
+    {"tanh", {0}, -4, 4},     {"sigmoid", {0}, -9, 9},        {"gelu_erf", {0}, -5, 5},
+    {"softplus", {0}, -9, 9}, {"clamp", {-0.7F, 1.1F}, 0, 0}, {NULL, {0}, 0, 0}};
 
 static const range *range_of(const char *name)
 {
