@@ -1,5 +1,7 @@
 #!/bin/bash
 # test_python.sh TOP BUILD - the Python module (apps/python/weft) by pytest, and its types by mypy where that is there.
+#
+# ctest: arguments source build, builds plain
 set -uo pipefail
 
 top=$1
