@@ -28,6 +28,10 @@ for mesh in "--tp 2 --dp 2" "--dp 4 --strategy zero1" "--dp 2 --strategy no_shar
         "$(value digest average.jsonl) $(value val_loss average.jsonl)" ] || value val_loss other.jsonl)"
     rm other.jsonl
 done
+whole=("${average[@]}" --dp 2 --strategy no_shard --param-dtype bf16)
+run "with copies in bf16" "${whole[@]}" --log-jsonl copies.jsonl
+run "that averages take the place of" "${whole[@]}" --eval-ema --log-jsonl copied.jsonl
+result "and give back" "$([ "$(value digest copies.jsonl)" = "$(value digest copied.jsonl)" ] || echo differs)"
 plan_is_run "with an average of whole weights" "${average[@]}" --eval-ema --dp 2 --strategy no_shard --rank 0
 run "without a stop" "${average[@]}" --eval-ema --steps 4 --warmup-steps 1 --log-jsonl straight.jsonl --lr-schedule constant
 run "saved on one mesh" "${average[@]}" --eval-ema --steps 2 --save there --tp 2 --dp 2 --warmup-steps 1 --lr-schedule constant
