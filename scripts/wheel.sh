@@ -17,7 +17,7 @@ if [ $# -lt 1 ] || [ $# -gt 2 ] || [[ ${1:-} == -* ]]; then
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
-for program in patchelf readelf strip ldd python3; do
+for program in patchelf readelf "strip" ldd python3; do
     if ! command -v $program >/dev/null; then
         echo "wheel: no $program (Debian: patchelf, binutils, libc-bin, python3)" >&2
         exit 2
@@ -62,9 +62,13 @@ while read -r name path; do
     if [[ $name =~ $given ]] || [[ $name == libweft* ]] || [ -n "${renamed[$name]:-}" ]; then
         continue
     fi
-    renamed[$name]=weft-$name
-    cp -L "$path" "$tree/weft/lib/weft-$name"
-    chmod u+w "$tree/weft/lib/weft-$name"
+    if [[ $name != lib* ]]; then
+        echo "wheel: $path: only names that begin with lib are known how to change" >&2
+        exit 1
+    fi
+    renamed[$name]=wft${name#lib}
+    cp -L "$path" "$tree/weft/lib/${renamed[$name]}"
+    chmod u+w "$tree/weft/lib/${renamed[$name]}"
     package=$({ dpkg -S "$(readlink -f "$path")" 2>/dev/null || dpkg -S "$path" 2>/dev/null || true; } | head -n 1 | cut -d: -f1)
     if [ ! -e "/usr/share/doc/$package/copyright" ]; then
         echo "wheel: the licence of $path is not in /usr/share/doc: it could not be given along" >&2
@@ -73,20 +77,27 @@ while read -r name path; do
     cp "/usr/share/doc/$package/copyright" "$tree/licences/$package.txt"
 done < <(LD_LIBRARY_PATH=$build ldd "${ours[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u)
 
-strip --strip-unneeded "$tree"/weft/bin/* "$tree"/weft/lib/*
+"strip" -s "$tree"/weft/bin/* "$tree"/weft/lib/*
 for file in "$tree"/weft/bin/* "$tree"/weft/lib/*; do
-    changes=()
-    for name in "${!renamed[@]}"; do
-        changes+=(--replace-needed "$name" "${renamed[$name]}")
-    done
     # shellcheck disable=SC2016 # the loader's own word
     case $file in
-    */bin/*) changes+=(--set-rpath '$ORIGIN/../lib') ;;
-    */lib/weft-*) changes+=(--set-soname "$(basename "$file")" --set-rpath '$ORIGIN') ;;
-    *) changes+=(--set-rpath '$ORIGIN') ;;
+    */bin/*) patchelf --set-rpath '$ORIGIN/../lib' "$file" ;;
+    *) patchelf --set-rpath '$ORIGIN' "$file" ;;
     esac
-    patchelf "${changes[@]}" "$file"
 done
+# Names of the same length are put in their place, wherever a file has one: what it needs, its own, and those whose versions it asks
+# for, which Debian 12's patchelf forgets.
+python3 - "${!renamed[@]}" "$tree"/weft/bin/* "$tree"/weft/lib/* <<'END'
+import pathlib, sys
+
+names = [word for word in sys.argv[1:] if "/" not in word]
+for path in (pathlib.Path(word) for word in sys.argv[1:] if "/" in word):
+    content = old = path.read_bytes()
+    for name in names:
+        content = content.replace(b"\0" + name.encode() + b"\0", b"\0" + b"wft" + name[3:].encode() + b"\0")
+    if content != old:
+        path.write_bytes(content)
+END
 
 # ---- the wheel: a zip with a list of what is in it ----
 glibc=$(readelf -V "$tree"/weft/bin/* "$tree"/weft/lib/* 2>/dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -uV | tail -n 1)

@@ -248,7 +248,7 @@ static void signal_writes_all(void)
 /* Links that somebody has put in the place of the folder and of a file are not followed. */
 static void links_are_not_followed(void)
 {
-    char inside[64], link[64], target[64], text[8] = "";
+    char inside[WF_TEST_FOLDER + 16], link[sizeof inside], target[sizeof inside], text[8] = "";
     wf_error error = {WF_OK, ""};
     int rounds = 1, before = wf_recorder_written();
     FILE *file;

@@ -103,7 +103,7 @@ static char *read_text(const char *path)
 
 static void pictures_are_alike(void)
 {
-    char folder[WF_TEST_FOLDER], a[64], b[64], *run_text, *plan_text;
+    char folder[WF_TEST_FOLDER], a[WF_TEST_FOLDER + 16], b[sizeof a], *run_text, *plan_text;
     memory ran = {.t = new_training(GPT2, HEADS, 4), .picture = a}, planned = {.picture = b};
 
     wf_test_new_folder(folder);

@@ -51,7 +51,7 @@ static off_t size_of(const char *path)
 /* Rows of a file stay: a run that continues appends to it, another one refuses it. */
 static void rows_stay(void)
 {
-    char folder[WF_TEST_FOLDER], path[80], above[64];
+    char folder[WF_TEST_FOLDER], above[WF_TEST_FOLDER + 8], path[sizeof above + 8];
     int64_t logged = -1;
     wf_error error;
     off_t size;
@@ -122,7 +122,8 @@ static void cut_rows(void)
 /* A file whose name can be guessed is the program's own, or is refused and stays as it is. */
 static void own_files(void)
 {
-    char folder[WF_TEST_FOLDER], inside[64], path[80], other[80];
+    char folder[WF_TEST_FOLDER], inside[WF_TEST_FOLDER + 8], path[sizeof inside + 8],
+        other[sizeof path];
     wf_error error = {0};
     wf_row_file f;
 
