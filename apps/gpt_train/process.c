@@ -126,13 +126,8 @@ static wf_run describe_run(const app_job *job)
     return (wf_run){.hooks = app_run_hooks,
                     .program = "gpt_train",
                     .out = stdout,
-                    .rank = (int)o->rank,
-                    .show_layout = o->show_layout,
-                    .comm_report = o->comm_report,
                     .moe_report = o->moe_report,
                     .report_json = o->report_json,
-                    .profile = (int)o->profile,
-                    .memory_timeline = o->memory_timeline,
                     .trace_first = o->trace_steps.first,
                     .trace_last = o->trace_steps.last,
                     .digest = digest_of(o),
@@ -140,7 +135,6 @@ static wf_run describe_run(const app_job *job)
                     .log_digests = o->log_digests,
                     .replay_to = o->replay_to,
                     .flip = job->flip,
-                    .recovery_dir = o->recovery_dir,
                     .saving = app_saving_options(o)};
 }
 
@@ -173,17 +167,13 @@ wf_status app_job_process(app_job *job, wf_process *p, wf_error *error)
     p->order = strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
                : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
                                                        : WF_ORDER_TRANSPOSED;
-    p->stall_timeout = o->stall_timeout;
     p->pace = o->paced ? &job->paced.pace : NULL;
     p->memory_check = o->memory_check;
     p->recorder_dir = o->recorder_dir;
     p->is_elastic = o->elastic;
-    p->min_dp = o->min_dp;
-    p->rejoin_after = o->rejoin_after;
-    p->nnodes = o->nnodes;
-    p->log_jsonl = o->log_jsonl;
-    p->tensorboard = o->tensorboard;
-    p->trace = o->trace;
+#define PROCESS(field) p->field = (__typeof__(p->field))o->field;
+#define RUN(field)     p->run.field = (__typeof__(p->run.field))o->field;
+#include "parallel/program/service_fields.def"
     p->resume = app_resume_options(o);
     p->arg = job;
     p->settings = settings;

@@ -49,15 +49,9 @@ static wf_run describe_run(wf_services *s)
     return (wf_run){.hooks = s->program->hooks,
                     .program = s->start.program,
                     .out = s->out,
-                    .rank = (int)s->rank,
-                    .show_layout = s->show_layout,
-                    .comm_report = s->comm_report,
-                    .profile = (int)s->profile,
-                    .memory_timeline = s->memory_timeline,
                     .trace_first = s->trace_first,
                     .trace_last = s->trace_last,
                     .last_digest = true,
-                    .recovery_dir = s->recovery_dir,
                     .saving = {.save = {.dir = s->save,
                                         .kind = WF_PAR_SAVE_SHARDED,
                                         .keep = (int)s->keep,
@@ -83,14 +77,10 @@ wf_status wf_services_describe(wf_services *s, wf_error *error)
     wf_services_request(s, &p->request);
     p->request.planned = false;
     p->run = describe_run(s);
-    p->stall_timeout = (double)s->stall_timeout;
     p->is_elastic = s->is_elastic;
-    p->min_dp = s->min_dp;
-    p->rejoin_after = s->rejoin_after;
-    p->nnodes = s->nnodes;
-    p->log_jsonl = s->log_jsonl;
-    p->tensorboard = s->tensorboard;
-    p->trace = s->trace;
+#define PROCESS(field) p->field = (__typeof__(p->field))s->field;
+#define RUN(field)     p->run.field = (__typeof__(p->run.field))s->field;
+#include "parallel/program/service_fields.def"
     p->resume.save = s->save;
     p->resume.resume = s->resume;
     p->arg = s;

@@ -3,7 +3,7 @@
  * of gpt_eval's commands, and of writing a GGUF file with its tokenizer fails once: each is
  * told, and nothing is left behind.
  *
- * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers WEFT_REFERENCE=tests/reference
+ * ctest: cost 50, defines WEFT_TOKENIZERS=tests/text/tokenizers WEFT_REFERENCE=tests/reference
  * ctest: links weft_app_texts weft_allocations
  */
 #include "apps/gpt_eval/choices.h"

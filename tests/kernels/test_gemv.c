@@ -9,11 +9,12 @@
 #include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
 #include "tests/kernels/gemm_bf16_reference.h"
+#include "tests/sanitizer.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POOLS = 3, GUARD = 16, MOST_ROWS = 11 };
+enum { POOLS = 3, GUARD = 16, MOST_ROWS = 11, FEWER = UNDER_SANITIZER ? 4 : 1 };
 
 static uint64_t state = 99991;
 static wf_thread_pool *pools[POOLS + 1];
@@ -250,10 +251,10 @@ static void check_both(int64_t m, int64_t n, int64_t k, int64_t chunks)
 
 static void both_bf16(void)
 {
-    for (int round = 0; round < 60; round++)
+    for (int round = 0; round < 60 / FEWER; round++)
         check_both(1 + below(MOST_ROWS), WF_GEMV_COLUMNS + below(round % 2 ? 60 : 150),
                    below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
-    for (int round = 0; round < 60; round++) { /* one row, and chunks of whole blocks */
+    for (int round = 0; round < 60 / FEWER; round++) { /* one row, and chunks of whole blocks */
         wholes = 32;
         check_both(1, 48 + below(200), 32 * below(20),
                    1 + below(round % 3 ? 8 : WF_MAX_CHUNKS));
@@ -281,7 +282,7 @@ static void check(int64_t m, int64_t n, int64_t k, int64_t chunks)
 
 static void random_products(void)
 {
-    for (int round = 0; round < 300; round++)
+    for (int round = 0; round < 300 / FEWER; round++)
         check(1 + below(MOST_ROWS), WF_GEMV_COLUMNS + below(round % 2 ? 60 : 300),
               below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
 }

@@ -2,6 +2,8 @@
  * tests/parallel/test_expert_parallel.c - experts that ranks of tp and dp split: a run has the
  * bits of one rank, of losses, norms and state, under each strategy, and every expert is
  * counted once. What a layout cannot have is refused by name.
+ *
+ * ctest: cost 50
  */
 #include "nn/layers/moe.h"
 #include "parallel/report/expert_load.h"

@@ -4,7 +4,7 @@
  * the digest of a run that lost none. Without a buddy, what only that rank had is missed, and
  * named.
  *
- * ctest: builds address thread
+ * ctest: cost 50, builds address thread
  */
 #include "mesh/comm/collective.h"
 #include "parallel/recovery/snapshot.h"
