@@ -1,6 +1,6 @@
 /* tests/parallel/test_dearest_ops.c - a profile: rows by op and module, times outside of what
    they contain, sums over ranks, and nothing of a step that is not counted. */
-#include "parallel/report/profile.h"
+#include "parallel/report/profile_internal.h"
 #include "tests/harness.h"
 #include "tests/parallel/parallel_harness.h"
 #include <stdbool.h>
@@ -279,12 +279,39 @@ static void it_costs_little(void)
     CU_ASSERT(c.ratio < 0.1);
 }
 
+/* Rows of ranks are added up, and the rank that spent most is kept. */
+static void most_of_a_rank(void)
+{
+    static const struct {
+        int rank;
+        int64_t time;
+    } ranks[] = {{0, 10}, {3, 50}, {1, 20}};
+    wf_error error = {WF_OK, ""};
+    wf_profile *profile = wf_profile_open(&error);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(profile);
+    for (int i = 0; i < 3; i++) {
+        const wf_profile_row row = {.name = "add",
+                                    .module = "block.*",
+                                    .kind = WF_TRACE_OP,
+                                    .most_rank = ranks[i].rank,
+                                    .time = ranks[i].time};
+
+        CU_ASSERT_EQUAL(wf_profile_put(profile, &row, &error), WF_OK);
+    }
+    CU_ASSERT_EQUAL_FATAL(profile->n, 1);
+    CU_ASSERT(profile->row[0].time == 80 && profile->row[0].most == 50);
+    CU_ASSERT_EQUAL(profile->row[0].most_rank, 3);
+    wf_profile_close(profile);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"layers are one row", layers_are_one_row},
                                     {"time is counted once", time_is_counted_once},
                                     {"nothing is left", nothing_is_left},
                                     {"it costs little", it_costs_little},
+                                    {"the most of a rank", most_of_a_rank},
                                     {NULL, NULL}};
 
     return wf_test_main("dearest_ops", tests);
