@@ -24,7 +24,7 @@ case "${1:-}" in
     dir=$root/build
     shift
     # all GPUs, optimised, also where scripts/test.sh --sanitize has built for one kind, and in a hurry
-    set -- -UCMAKE_CUDA_ARCHITECTURES -UCMAKE_CUDA_FLAGS_RELEASE -UWEFT_REST -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF "$@"
+    set -- -UCMAKE_CUDA_ARCHITECTURES -UCMAKE_CUDA_FLAGS_RELEASE -UWEFT_REST -UWEFT_CUDA_ONE_FILE -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF "$@"
     ;;
 --only)
     [ $# -ge 3 ] || usage

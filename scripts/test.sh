@@ -141,11 +141,11 @@ bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
 
 # Machine code for one kind of GPU says that there is some for all: the code that it is made from is the same. What
 # is compiled for a GPU does not run here, so nvcc's optimiser, which takes two thirds of its time, does little.
-mine=(-DWEFT_REST=OFF)
+mine=(-DWEFT_REST=OFF -DWEFT_CUDA_ONE_FILE=OFF)
 options=""
 if [ $sanitize = yes ]; then
     options="-LE elsewhere"
-    mine=(-DWEFT_REST=ON -DCMAKE_CUDA_ARCHITECTURES=80
+    mine=(-DWEFT_REST=ON -DWEFT_CUDA_ONE_FILE=ON -DCMAKE_CUDA_ARCHITECTURES=80
         "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG -Xcicc=-O1 -Xptxas=-O1")
 fi
 build_and_test gcc build "$options" -DCMAKE_BUILD_TYPE=Release -DWEFT_WERROR=$werror "${mine[@]}"

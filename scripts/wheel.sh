@@ -78,7 +78,6 @@ while read -r name path; do
 done < <(LD_LIBRARY_PATH=$build ldd "${ours[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u)
 
 for file in "$tree"/weft/bin/* "$tree"/weft/lib/*; do
-    objcopy -S "$file" # without symbols that no loader reads
     # shellcheck disable=SC2016 # the loader's own word
     case $file in
     */bin/*) patchelf --set-rpath '$ORIGIN/../lib' "$file" ;;

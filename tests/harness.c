@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static bool skipped;
 
@@ -31,6 +33,42 @@ void wf_test_remove(const char *path)
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* A folder that wf_test_main removes. */
+typedef struct folder {
+    char path[WF_TEST_FOLDER];
+    struct folder *next;
+} folder;
+
+static folder *folders;
+
+void wf_test_new_folder(char path[WF_TEST_FOLDER])
+{
+    static const char memory[] = "/dev/shm"; /* a sync costs nothing there */
+    folder *made = malloc(sizeof *made);
+
+    if (made)
+        snprintf(made->path, sizeof made->path, "%s/weft-test-XXXXXX",
+                 access(memory, W_OK) == 0 ? memory : "/tmp");
+    if (!made || !mkdtemp(made->path)) {
+        perror("tests: a temporary folder");
+        exit(1);
+    }
+    made->next = folders;
+    folders = made;
+    memcpy(path, made->path, sizeof made->path);
+}
+
+static void remove_folders(void)
+{
+    while (folders) {
+        folder *next = folders->next;
+
+        wf_test_remove(folders->path);
+        free(folders);
+        folders = next;
+    }
+}
+
 int wf_test_main(const char *suite, const wf_test *tests)
 {
     CU_pSuite pointer;
@@ -47,5 +85,6 @@ int wf_test_main(const char *suite, const wf_test *tests)
     CU_basic_run_tests();
     failed = CU_get_number_of_failures() + CU_get_number_of_tests_failed();
     CU_cleanup_registry();
+    remove_folders();
     return failed ? 1 : skipped ? 77 : 0;
 }

@@ -26,6 +26,12 @@ void wf_test_skip_all(const char *why);
    WEFT_EVERY_ROW in the environment. */
 int wf_test_one_in(int n);
 
+enum { WF_TEST_FOLDER = 64 };
+
+/* Makes an empty folder, in memory where it can, and writes its absolute path. wf_test_main
+   removes it in the end, with all that is below it. Ends the process where it can't be made. */
+void wf_test_new_folder(char path[WF_TEST_FOLDER]);
+
 /* Remove a file, or a directory with all that is below it; links are not followed. */
 void wf_test_remove(const char *path);
 

@@ -12,7 +12,7 @@
 
 namespace
 {
-enum { MOST_DIM = 256, EACH = MOST_DIM / WF_WARP, WARPS = WF_BLOCK / WF_WARP };
+enum { MOST_DIM = 256, OF_LANE = MOST_DIM / WF_WARP };
 
 struct write_job {
     const float *from;
@@ -57,7 +57,7 @@ wf_status cache_write(const wf_call *call, void *)
     });
 }
 
-struct job {
+struct cached_job {
     const void *q;
     const float *k, *v;
     void *y;
@@ -76,14 +76,14 @@ __device__ __forceinline__ float warp_sum(float x)
 }
 
 /* Rows are (sequence, token, head); feature lane + 32 i is a lane's. */
-template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job a)
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(cached_job a)
 {
     const int lane = (int)threadIdx.x % WF_WARP;
-    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WF_WARP;
+    const int64_t row = (int64_t)blockIdx.x * WF_WARPS + threadIdx.x / WF_WARP;
     const int64_t head = row % a.heads, b = row / a.heads / a.tokens;
     const int64_t group = (a.head_start + head) / a.per_group - a.group_start;
     int64_t at, from;
-    float q[EACH], y[EACH], greatest = -INFINITY, sum = 0.0f;
+    float q[OF_LANE], y[OF_LANE], greatest = -INFINITY, sum = 0.0f;
     const float *k, *v;
 
     if (row >= a.rows)
@@ -93,7 +93,7 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job
     k = a.k + (((int64_t)a.slot[b] * a.room + from) * a.groups + group) * a.dim;
     v = a.v + (((int64_t)a.slot[b] * a.room + from) * a.groups + group) * a.dim;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < OF_LANE; i++) {
         const int64_t d = lane + WF_WARP * i;
 
         q[i] = d < a.dim ? wf_get(((const T *)a.q)[row * a.dim + d]) * a.scale : 0.0f;
@@ -103,7 +103,7 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job
         float score = 0.0f, before, p, more;
 
 #pragma unroll
-        for (int i = 0; i < EACH; i++)
+        for (int i = 0; i < OF_LANE; i++)
             if (lane + WF_WARP * i < a.dim)
                 score = fmaf(q[i], k[lane + WF_WARP * i], score);
         score = warp_sum(score);
@@ -113,12 +113,12 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job
         greatest = more;
         sum = sum * before + p;
 #pragma unroll
-        for (int i = 0; i < EACH; i++)
+        for (int i = 0; i < OF_LANE; i++)
             if (lane + WF_WARP * i < a.dim)
                 y[i] = fmaf(p, v[lane + WF_WARP * i], y[i] * before);
     }
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
+    for (int i = 0; i < OF_LANE; i++)
         if (lane + WF_WARP * i < a.dim)
             wf_put((T *)a.y + row * a.dim + lane + WF_WARP * i, y[i] / sum);
 }
@@ -126,7 +126,7 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job
 wf_status attention_cached(const wf_call *call, void *)
 {
     const wf_tensor *q = call->in[0], *cache = call->in[1];
-    job a = {};
+    cached_job a = {};
 
     if (q->local[3] > MOST_DIM)
         return wf_cuda_host_table->fail(
@@ -152,7 +152,7 @@ wf_status attention_cached(const wf_call *call, void *)
     a.scale = 1.0f / sqrtf((float)a.dim);
     return wf_run(call, [&](auto zero) {
         return wf_launch(attend_kernel<decltype(zero)>,
-                         dim3((unsigned)wf_ceil(a.rows, (int64_t)WARPS)), dim3(WF_BLOCK), 0,
+                         dim3((unsigned)wf_ceil(a.rows, (int64_t)WF_WARPS)), dim3(WF_BLOCK), 0,
                          wf_cuda_of(call)->stream, a);
     });
 }

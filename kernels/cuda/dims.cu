@@ -132,15 +132,14 @@ wf_status sum_expand(const wf_call *call, void *)
     });
 }
 
-enum { WARPS = WF_BLOCK / WF_WARP };
-
 template <class T>
 __global__ void __launch_bounds__(WF_BLOCK)
     softmax_kernel(const T *x, T *y, int64_t rows, int64_t n)
 {
-    const int64_t lane = threadIdx.x % WF_WARP, step = (int64_t)gridDim.x * WARPS;
+    const int64_t lane = threadIdx.x % WF_WARP, step = (int64_t)gridDim.x * WF_WARPS;
 
-    for (int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WF_WARP; r < rows; r += step) {
+    for (int64_t r = (int64_t)blockIdx.x * WF_WARPS + threadIdx.x / WF_WARP; r < rows;
+         r += step) {
         float greatest = -INFINITY, sum = 0.0f;
 
         for (int64_t i = lane; i < n; i += WF_WARP)
@@ -162,7 +161,7 @@ wf_status softmax(const wf_call *call, void *)
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
-        return wf_launch(softmax_kernel<T>, wf_grid(rows, WARPS), WF_BLOCK, 0,
+        return wf_launch(softmax_kernel<T>, wf_grid(rows, WF_WARPS), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, (const T *)x->data, (T *)call->out[0]->data,
                          rows, n);
     });
@@ -172,9 +171,10 @@ template <class T>
 __global__ void __launch_bounds__(WF_BLOCK)
     softmax_grad_kernel(const T *y, const T *dy, T *dx, int64_t rows, int64_t n)
 {
-    const int64_t lane = threadIdx.x % WF_WARP, step = (int64_t)gridDim.x * WARPS;
+    const int64_t lane = threadIdx.x % WF_WARP, step = (int64_t)gridDim.x * WF_WARPS;
 
-    for (int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WF_WARP; r < rows; r += step) {
+    for (int64_t r = (int64_t)blockIdx.x * WF_WARPS + threadIdx.x / WF_WARP; r < rows;
+         r += step) {
         float dot = 0.0f;
 
         for (int64_t i = lane; i < n; i += WF_WARP)
@@ -193,7 +193,7 @@ wf_status softmax_grad(const wf_call *call, void *)
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
-        return wf_launch(softmax_grad_kernel<T>, wf_grid(rows, WARPS), WF_BLOCK, 0,
+        return wf_launch(softmax_grad_kernel<T>, wf_grid(rows, WF_WARPS), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, (const T *)y->data,
                          (const T *)call->in[1]->data, (T *)call->out[0]->data, rows, n);
     });

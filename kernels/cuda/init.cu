@@ -8,7 +8,7 @@
 
 namespace
 {
-struct job {
+struct init_job {
     wf_tensor t;
     uint64_t key, stream;
     float arg[WF_INIT_ARGS];
@@ -16,7 +16,7 @@ struct job {
     int64_t n;
 };
 
-__device__ __forceinline__ void words_at(const job &a, uint64_t index, uint32_t word[4])
+__device__ __forceinline__ void words_at(const init_job &a, uint64_t index, uint32_t word[4])
 {
     uint64_t block = index / 4;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)a.stream,
@@ -26,21 +26,21 @@ __device__ __forceinline__ void words_at(const job &a, uint64_t index, uint32_t 
 }
 
 struct fill_with {
-    __device__ float operator()(const job &a, uint64_t, float) const
+    __device__ float operator()(const init_job &a, uint64_t, float) const
     {
         return a.arg[0];
     }
 };
 
 struct scale_by {
-    __device__ float operator()(const job &a, uint64_t, float was) const
+    __device__ float operator()(const init_job &a, uint64_t, float was) const
     {
         return was * a.arg[0];
     }
 };
 
 struct draw_normal {
-    __device__ float operator()(const job &a, uint64_t index, float) const
+    __device__ float operator()(const init_job &a, uint64_t index, float) const
     {
         uint32_t word[4];
         float pair[2];
@@ -53,7 +53,7 @@ struct draw_normal {
 };
 
 struct draw_uniform {
-    __device__ float operator()(const job &a, uint64_t index, float) const
+    __device__ float operator()(const init_job &a, uint64_t index, float) const
     {
         uint32_t word[4];
 
@@ -63,7 +63,7 @@ struct draw_uniform {
 };
 
 struct draw_truncated {
-    __device__ float operator()(const job &a, uint64_t index, float) const
+    __device__ float operator()(const init_job &a, uint64_t index, float) const
     {
         uint32_t word[4];
 
@@ -73,7 +73,7 @@ struct draw_truncated {
 };
 
 template <class T, class F>
-__global__ void __launch_bounds__(WF_BLOCK) init_kernel(F make, job a)
+__global__ void __launch_bounds__(WF_BLOCK) init_kernel(F make, init_job a)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
     T *x = (T *)a.t.data;
@@ -85,10 +85,10 @@ __global__ void __launch_bounds__(WF_BLOCK) init_kernel(F make, job a)
     }
 }
 
-job job_of(const wf_call *call)
+init_job job_of(const wf_call *call)
 {
     const wf_init_attr *attr = (const wf_init_attr *)call->attr;
-    job a = {};
+    init_job a = {};
 
     a.t = *call->in[0];
     a.key = attr->key;
@@ -99,7 +99,7 @@ job job_of(const wf_call *call)
     return a;
 }
 
-template <class F> wf_status run_job(const wf_call *call, const job &a, F make)
+template <class F> wf_status run_job(const wf_call *call, const init_job &a, F make)
 {
     return wf_run(call, [&](auto zero) {
         return wf_launch(init_kernel<decltype(zero), F>, wf_grid(a.n, WF_BLOCK), WF_BLOCK, 0,
@@ -124,7 +124,7 @@ wf_status init_uniform(const wf_call *call, void *)
 
 wf_status init_truncated(const wf_call *call, void *)
 {
-    job a = job_of(call);
+    init_job a = job_of(call);
 
     wf_cuda_host_table->truncate(&a.truncated, a.arg[0], a.arg[1], a.arg[2], a.arg[3]);
     return run_job(call, a, draw_truncated{});

@@ -17,7 +17,7 @@
 #error "kernels/cuda/launch_internal.h is for .cu files"
 #endif
 
-enum { WF_WARP = 32, WF_BLOCK = 256, WF_ALL_LANES = -1 };
+enum { WF_WARP = 32, WF_BLOCK = 256, WF_WARPS = WF_BLOCK / WF_WARP, WF_ALL_LANES = -1 };
 
 /*
  * wf_launch - kernel(args...) on grid x block threads with so many bytes of dynamic shared

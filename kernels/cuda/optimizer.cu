@@ -6,9 +6,9 @@
 
 namespace
 {
-enum { EACH = 4 }; /* elements of a thread: 16 bytes of each float */
+enum { FLOATS = 4 }; /* elements of a thread: 16 bytes of each float */
 
-struct update {
+struct parameter_update {
     float *p, *m, *v;
     const void *grad;
     int64_t n;
@@ -17,7 +17,7 @@ struct update {
     bool wide;
 };
 
-__device__ __forceinline__ wf_update update_now(const update &a)
+__device__ __forceinline__ wf_update update_now(const parameter_update &a)
 {
     wf_update u = a.u;
 
@@ -38,26 +38,26 @@ __device__ __forceinline__ void gradient_at(const float *g, int64_t n, bool wide
 __device__ __forceinline__ void gradient_at(const wf_bf16 *g, int64_t n, bool, float *out)
 {
 #pragma unroll
-    for (int k = 0; k < EACH; k++)
+    for (int k = 0; k < FLOATS; k++)
         out[k] = k < n ? wf_get(g[k]) : 0.0f;
 }
 
-template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(update a)
+template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(parameter_update a)
 {
     const wf_update u = update_now(a);
-    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * EACH;
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * FLOATS;
 
-    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * EACH; i < a.n;
+    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * FLOATS; i < a.n;
          i += step) {
         int64_t n = a.n - i;
-        float p[EACH], m[EACH], v[EACH], g[EACH];
+        float p[FLOATS], m[FLOATS], v[FLOATS], g[FLOATS];
 
         wf_load(a.p + i, n, a.wide, p);
         wf_load(a.m + i, n, a.wide, m);
         wf_load(a.v + i, n, a.wide, v);
         gradient_at((const G *)a.grad + i, n, a.wide, g);
 #pragma unroll
-        for (int k = 0; k < EACH; k++) {
+        for (int k = 0; k < FLOATS; k++) {
             float gradient = g[k] * u.grad_scale, root, change;
 
             m[k] = fmaf(1.0f - u.beta1, gradient, u.beta1 * m[k]);
@@ -74,23 +74,23 @@ template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(upda
 }
 
 /* Without momentum m is neither read nor written. */
-template <class G> __global__ void __launch_bounds__(WF_BLOCK) sgd_kernel(update a)
+template <class G> __global__ void __launch_bounds__(WF_BLOCK) sgd_kernel(parameter_update a)
 {
     const wf_update u = update_now(a);
-    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * EACH;
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * FLOATS;
     const bool momentum = u.beta1 > 0.0f;
 
-    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * EACH; i < a.n;
+    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * FLOATS; i < a.n;
          i += step) {
         int64_t n = a.n - i;
-        float p[EACH], m[EACH], g[EACH];
+        float p[FLOATS], m[FLOATS], g[FLOATS];
 
         wf_load(a.p + i, n, a.wide, p);
         gradient_at((const G *)a.grad + i, n, a.wide, g);
         if (momentum)
             wf_load(a.m + i, n, a.wide, m);
 #pragma unroll
-        for (int k = 0; k < EACH; k++) {
+        for (int k = 0; k < FLOATS; k++) {
             g[k] = fmaf(u.weight_decay, p[k], g[k] * u.grad_scale);
             if (momentum)
                 g[k] = m[k] = fmaf(u.beta1, m[k], g[k]);
@@ -102,9 +102,9 @@ template <class G> __global__ void __launch_bounds__(WF_BLOCK) sgd_kernel(update
     }
 }
 
-update update_of(const wf_call *call)
+parameter_update update_of(const wf_call *call)
 {
-    update a = {};
+    parameter_update a = {};
     uintptr_t bits;
 
     a.p = (float *)call->in[0]->data;
@@ -121,20 +121,20 @@ update update_of(const wf_call *call)
 
 wf_status adamw(const wf_call *call, void *)
 {
-    update a = update_of(call);
+    parameter_update a = update_of(call);
 
     return wf_run(call, [&](auto zero) {
-        return wf_launch(adamw_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, EACH), WF_BLOCK),
+        return wf_launch(adamw_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, FLOATS), WF_BLOCK),
                          WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
     });
 }
 
 wf_status sgd(const wf_call *call, void *)
 {
-    update a = update_of(call);
+    parameter_update a = update_of(call);
 
     return wf_run(call, [&](auto zero) {
-        return wf_launch(sgd_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, EACH), WF_BLOCK),
+        return wf_launch(sgd_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, FLOATS), WF_BLOCK),
                          WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
     });
 }

@@ -58,7 +58,7 @@ template <class T> __global__ void pad_kernel(wf_cuda_padding p)
     }
 }
 
-dim3 grid_of(int64_t columns, int64_t rows)
+dim3 plane_grid(int64_t columns, int64_t rows)
 {
     return dim3((unsigned)wf_ceil(columns, WF_BLOCK),
                 (unsigned)(rows < MOST_ROWS ? rows : (int64_t)MOST_ROWS));
@@ -71,8 +71,8 @@ template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_jo
         join_kernel<3, T>, join_kernel<4, T>, join_kernel<5, T>,
         join_kernel<6, T>, join_kernel<7, T>, join_kernel<8, T>};
 
-    return wf_launch(kernel[j->n_from], grid_of(wf_ceil(j->columns, QUAD), j->rows), WF_BLOCK,
-                     0, stream, *j);
+    return wf_launch(kernel[j->n_from], plane_grid(wf_ceil(j->columns, QUAD), j->rows),
+                     WF_BLOCK, 0, stream, *j);
 }
 
 } // namespace
@@ -86,5 +86,5 @@ cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *j)
 cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_padding *p)
 {
     return wf_launch(p->size == 2 ? pad_kernel<uint16_t> : pad_kernel<uint32_t>,
-                     grid_of(p->to_ld, p->to_rows), WF_BLOCK, 0, stream, *p);
+                     plane_grid(p->to_ld, p->to_rows), WF_BLOCK, 0, stream, *p);
 }

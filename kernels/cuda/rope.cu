@@ -7,7 +7,7 @@
 
 namespace
 {
-struct job {
+struct rotation {
     const void *x;
     void *y;
     float *cosine, *sine; /* [tokens][half], sines negated where it turns back */
@@ -23,8 +23,8 @@ struct divisors {
 
 /* at: NULL, or the position of each row of the tables. */
 __global__ void __launch_bounds__(WF_BLOCK)
-    table_kernel(job a, const int32_t *at, int64_t first, wf_rope_attr how, wf_rope_range range,
-                 divisors by)
+    table_kernel(rotation a, const int32_t *at, int64_t first, wf_rope_attr how,
+                 wf_rope_range range, divisors by)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
     const bool lists = how.options.scaling.kind == WF_ROPE_LONG;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(WF_BLOCK)
 
 /* A thread turns a pack of the first half of what turns with that of its second, or copies a
    pack of what does not. */
-template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(job a)
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(rotation a)
 {
     constexpr int PACK = wf_pack<T>::N;
     const int64_t turning = (a.half + PACK - 1) / PACK, rest = a.dim - 2 * a.half;
@@ -115,7 +115,7 @@ wf_status rope(const wf_call *call, void *workspace)
     const wf_tensor *x = call->in[0];
     const int32_t *at = call->n_in > 1 ? (const int32_t *)call->in[1]->data : NULL;
     divisors by = {};
-    job a = {};
+    rotation a = {};
 
     a.x = x->data;
     a.y = call->out[0]->data;

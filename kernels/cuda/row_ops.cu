@@ -11,7 +11,7 @@ namespace
 #undef T
 
 template <class LOOP>
-__global__ void __launch_bounds__(WF_BLOCK) rows_kernel(LOOP loop, wf_row_job j)
+__global__ void __launch_bounds__(WF_BLOCK) row_loop_kernel(LOOP loop, wf_row_job j)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(WF_BLOCK) rows_kernel(LOOP loop, wf_row_job j)
         const wf_row_job j = wf_row_job_of(call);                                              \
                                                                                                \
         return wf_run(call, [&](auto) {                                                        \
-            return wf_launch(rows_kernel<name##_loop>, wf_grid(j.rows, WF_BLOCK), WF_BLOCK, 0, \
-                             wf_cuda_of(call)->stream, name##_loop{}, j);                      \
+            return wf_launch(row_loop_kernel<name##_loop>, wf_grid(j.rows, WF_BLOCK),          \
+                             WF_BLOCK, 0, wf_cuda_of(call)->stream, name##_loop{}, j);         \
         });                                                                                    \
     }
 ROW_OPS

@@ -32,7 +32,7 @@ wf_status rows(const wf_call *call, void *)
 
 template <class T>
 __global__ void __launch_bounds__(WF_BLOCK)
-    pad_kernel(wf_vector x, T *y, int64_t n, int64_t all)
+    pad_rows_kernel(wf_vector x, T *y, int64_t n, int64_t all)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
@@ -47,7 +47,7 @@ wf_status rows_grad(const wf_call *call, void *)
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
-        return wf_launch(pad_kernel<T>, wf_grid(all, WF_BLOCK), WF_BLOCK, 0,
+        return wf_launch(pad_rows_kernel<T>, wf_grid(all, WF_BLOCK), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, wf_vector_of(call->in[1]),
                          (T *)call->out[0]->data, n, all);
     });

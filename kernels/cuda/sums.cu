@@ -160,8 +160,6 @@ wf_status bias_gelu_grad(const wf_call *call, void *)
 
 /* ---- over one dim: sequences, or any other ---- */
 
-enum { OPEN = 40 }; /* nodes of a tree over up to 2^39 chunks */
-
 struct dim_job {
     const void *x;
     float *y;
@@ -172,7 +170,7 @@ struct dim_job {
 
 /* The midpoint tree, leaf by leaf. */
 struct open_tree {
-    float node[OPEN];
+    float node[WF_OPEN_NODES];
     int open;
 
     __device__ void add(float leaf, int64_t l, int64_t leaves)

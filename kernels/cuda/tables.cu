@@ -11,10 +11,10 @@
  * the loss; its gradient goes nowhere.
  */
 #include "kernels/cuda/operands_internal.h"
+#include "kernels/cuda/tree_internal.h"
 
 namespace
 {
-enum { LANES = WF_WARP, WARPS = 8, OPEN = 40 };
 
 struct lookup {
     wf_vector table;
@@ -24,17 +24,17 @@ struct lookup {
 };
 
 template <class T>
-__global__ void __launch_bounds__(LANES *WARPS) embedding_kernel(lookup a, T *y)
+__global__ void __launch_bounds__(WF_WARP *WF_WARPS) embedding_kernel(lookup a, T *y)
 {
     constexpr int PACK = wf_pack<T>::N;
-    const int64_t step = (int64_t)gridDim.x * WARPS;
+    const int64_t step = (int64_t)gridDim.x * WF_WARPS;
 
-    for (int64_t k = (int64_t)blockIdx.x * WARPS + threadIdx.y; k < a.tokens; k += step) {
+    for (int64_t k = (int64_t)blockIdx.x * WF_WARPS + threadIdx.y; k < a.tokens; k += step) {
         const int64_t row = a.token[k] - a.start;
         const bool here = row >= 0 && row < a.rows;
         const float other = a.token[k] >= 0 && a.token[k] < a.size ? 0.0f : NAN;
 
-        for (int64_t i = threadIdx.x * PACK; i < a.d; i += LANES * PACK) {
+        for (int64_t i = threadIdx.x * PACK; i < a.d; i += WF_WARP * PACK) {
             float v[PACK];
 
             if (here)
@@ -59,8 +59,9 @@ wf_status embedding(const wf_call *call, void *)
         typedef decltype(zero) T;
 
         a.wide = wf_wide((const T *)call->out[0]->data, a.d) && wf_wide_vector(a.table, a.d);
-        return wf_launch(embedding_kernel<T>, wf_grid(a.tokens, WARPS), dim3(LANES, WARPS), 0,
-                         wf_cuda_of(call)->stream, a, (T *)call->out[0]->data);
+        return wf_launch(embedding_kernel<T>, wf_grid(a.tokens, WF_WARPS),
+                         dim3(WF_WARP, WF_WARPS), 0, wf_cuda_of(call)->stream, a,
+                         (T *)call->out[0]->data);
     });
 }
 
@@ -218,7 +219,7 @@ __device__ __forceinline__ void subtree(int64_t chunks, int w, int64_t *first, i
 {
     *first = 0;
     *n = chunks;
-    for (int bit = WARPS / 2; bit > 0; bit /= 2) {
+    for (int bit = WF_WARPS / 2; bit > 0; bit /= 2) {
         int64_t left = *n / 2;
 
         if (*n <= 1) { /* a chunk stays on the left */
@@ -238,8 +239,8 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
                          int64_t i, float *sum)
 {
     constexpr int PACK = wf_pack<T>::N;
-    float node[OPEN][PACK];
-    int64_t chunk_of[OPEN];
+    float node[WF_OPEN_NODES][PACK];
+    int64_t chunk_of[WF_OPEN_NODES];
     int open = 0;
 
     while (k < end) {
@@ -278,13 +279,13 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
 
 /* Warps sum the 8 subtrees of 32 packs of a row's columns, and those are added in their
    tree. */
-template <class T> __global__ void __launch_bounds__(LANES *WARPS) rows_kernel(rows_job a)
+template <class T> __global__ void __launch_bounds__(WF_WARP *WF_WARPS) rows_kernel(rows_job a)
 {
     constexpr int PACK = wf_pack<T>::N;
-    WF_SHARED(float, part, WARPS *LANES *PACK);
-    WF_SHARED(int, there, WARPS);
+    WF_SHARED(float, part, WF_WARPS *WF_WARP *PACK);
+    WF_SHARED(int, there, WF_WARPS);
     const int w = (int)threadIdx.y, lane = (int)threadIdx.x;
-    const int64_t i = ((int64_t)blockIdx.y * LANES + lane) * PACK;
+    const int64_t i = ((int64_t)blockIdx.y * WF_WARP + lane) * PACK;
 
     for (int64_t r = blockIdx.x; r < a.s.rows; r += gridDim.x) {
         const uint32_t begin = a.s.first[r], end = a.s.first[r + 1];
@@ -300,13 +301,13 @@ template <class T> __global__ void __launch_bounds__(LANES *WARPS) rows_kernel(r
         if (begin < end) { /* the same in all threads of the block */
 #pragma unroll
             for (int e = 0; e < PACK; e++)
-                part[(w * LANES + lane) * PACK + e] = v[e];
+                part[(w * WF_WARP + lane) * PACK + e] = v[e];
             there[w] = from < to;
-            for (int apart = 1; apart < WARPS; apart *= 2) {
+            for (int apart = 1; apart < WF_WARPS; apart *= 2) {
                 __syncthreads();
                 for (int e = 0; w % (2 * apart) == 0 && there[w + apart] && e < PACK; e++)
-                    part[(w * LANES + lane) * PACK + e] +=
-                        part[((w + apart) * LANES + lane) * PACK + e];
+                    part[(w * WF_WARP + lane) * PACK + e] +=
+                        part[((w + apart) * WF_WARP + lane) * PACK + e];
                 __syncthreads();
                 if (w % (2 * apart) == 0 && lane == 0)
                     there[w] |= there[w + apart];
@@ -354,14 +355,14 @@ wf_status embedding_dw(const wf_call *call, void *workspace)
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;
-        unsigned columns = (unsigned)wf_ceil(a.d, LANES * wf_pack<T>::N);
+        unsigned columns = (unsigned)wf_ceil(a.d, WF_WARP * wf_pack<T>::N);
         cudaError_t error = sort(a.s, stream);
 
         a.wide = wf_wide((const T *)a.dy, a.d);
         return error != cudaSuccess
                    ? error
                    : wf_launch(rows_kernel<T>, dim3(wf_grid(a.s.rows, 1), columns),
-                               dim3(LANES, WARPS), 0, stream, a);
+                               dim3(WF_WARP, WF_WARPS), 0, stream, a);
     });
 }
 

@@ -3,6 +3,9 @@
 #ifndef WF_KERNELS_CUDA_TREE_INTERNAL_H
 #define WF_KERNELS_CUDA_TREE_INTERNAL_H
 
+/* The most nodes that a tree over up to 2^39 chunks has open at once. */
+enum { WF_OPEN_NODES = 40 };
+
 template <int N> static __device__ __forceinline__ float wf_tree_of(const float *chunk)
 {
     if constexpr (N == 0)

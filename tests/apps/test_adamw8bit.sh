@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_adamw8bit.sh GPT_TRAIN - AdamW with moments in 8 bits as a user meets it: one digest on layouts, instruction sets and
 # after stops, a quarter of the memory, losses beside AdamW's, plans, and what does not fit.
+#
+# ctest: arguments gpt_train sanitized, builds plain
 set -uo pipefail
 
 gpt_train=$1

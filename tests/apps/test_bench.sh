@@ -2,6 +2,8 @@
 # test_bench.sh BENCH - every subcommand of bench, with small sizes: each line of --json is an object
 # of that command, figures are positive, and a limit stands beside them; tables have titles and rows;
 # what is wrong on the command line is said, with status 2.
+#
+# ctest: arguments bench, heavy, timeout 120
 set -uo pipefail
 
 bench=$1

@@ -1,6 +1,9 @@
 #!/bin/bash
 # test_campaign.sh BUILD kill|campaign - a few trials of scripts/proofs/campaign.py: 100 kills of runs that save, or faults by
 # chance and a short soak; a campaign that is given more trials goes on with what is left.
+#
+# ctest: arguments build campaign, heavy
+# ctest: test kill, arguments build kill, heavy, cost 50
 set -uo pipefail
 
 build=$(cd "$1" && pwd)

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_check.sh GPT_CHECK REFERENCE - gpt_check on gradients of transformers (tests/reference/make_check.py), as they are and with
 # faults put in: each is named, with its cause; and input that is none is refused by name. scripts/peers/check.py has more of them.
+#
+# ctest: arguments gpt_check tests/reference, timeout 120, builds plain
 set -uo pipefail
 
 export program=$1

@@ -3,6 +3,8 @@
 # within 5 s with one line on stderr, nothing on stdout and the exit status of --help; what can
 # work prints and logs what it promises. A sanitizer's shadow memory needs more address space than
 # the limits of some cases leave: --sanitized leaves those out.
+#
+# ctest: arguments gpt_train sanitized, builds plain
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}

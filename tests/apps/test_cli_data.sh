@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_cli_data.sh GPT_TRAIN - training on token ids: formats, mixtures, validation, epochs, and that no
 # layout and no stop changes what is read.
+#
+# ctest: arguments gpt_train sanitized, cost 50
 set -uo pipefail
 
 gpt_train=$1

@@ -2,6 +2,8 @@
 # test_cli_files.sh BIN FAILING_CALLS [--sanitized] - what gpt_train, gpt_export, ckpt and gpt_diff do
 # with directories and files that are not as they should be: left by others, damaged, hostile.
 # FAILING_CALLS is the library of tests/campaign; --sanitized leaves out what is preloaded.
+#
+# ctest: arguments build/apps file_call_faults sanitized
 set -uo pipefail
 
 bin=$1 failing=$2 sanitized=${3:-}

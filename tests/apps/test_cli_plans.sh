@@ -1,5 +1,7 @@
 #!/bin/bash
 # test_cli_plans.sh GPT_TRAIN [--sanitized] - plans, timelines, and runs that memory has no room for.
+#
+# ctest: arguments gpt_train sanitized, builds plain, cost 50
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}

@@ -2,6 +2,8 @@
 # test_elastic.sh BUILD - gpt_train --elastic on: a run that loses a rank goes on, on the same mesh or a smaller one, with the
 # digest of one that lost none; each step is logged once, and checkpoints are those that were due. scripts/proofs/elastic.py does
 # hundreds of such runs at random moments.
+#
+# ctest: arguments build, heavy
 set -uo pipefail
 
 build=$(cd "$1" && pwd)

@@ -1,5 +1,7 @@
 #!/bin/bash
 # test_flops.sh GPT_TRAIN - the model FLOPs of a run: those of one rank on any layout and whatever is recomputed, and MFU.
+#
+# ctest: arguments gpt_train, timeout 60, builds plain
 set -uo pipefail
 
 gpt_train=$1

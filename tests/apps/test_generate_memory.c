@@ -2,6 +2,9 @@
  * tests/apps/test_generate_memory.c - every allocation of generating texts and printing them,
  * of gpt_eval's commands, and of writing a GGUF file with its tokenizer fails once: each is
  * told, and nothing is left behind.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers WEFT_REFERENCE=tests/reference
+ * ctest: links weft_app_texts weft_allocations
  */
 #include "apps/gpt_eval/choices.h"
 #include "apps/gpt_eval/perplexity.h"

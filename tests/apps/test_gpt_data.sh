@@ -1,6 +1,8 @@
 #!/bin/bash
-# test_gpt_data.sh GPT_DATA [--bytes] - gpt_data as a user meets it: texts as token ids, vocabularies of one's own,
-# mistakes. With --bytes it was built without PCRE2.
+# test_gpt_data.sh GPT_DATA - gpt_data as a user meets it: texts as token ids, vocabularies of one's own,
+# mistakes. Where it was built without PCRE2 there are bytes alone.
+#
+# ctest: arguments gpt_data, cost 50, timeout 120
 set -uo pipefail
 
 program=$1
@@ -22,7 +24,7 @@ awk 'BEGIN { srand(5); for (i = 0; i < 300000; i++) { n = int(rand() * 2000); pr
 printf '{"text": "first \\u00e9t\\u00e9", "n": 1}\n\n{"n": 2, "text": "a\\nb<|endoftext|>"}\n{"text": ""}' >rows.jsonl
 sed 's/"text"/"body"/' rows.jsonl >other.jsonl
 
-if [ "${2:-}" = --bytes ]; then
+if ! ldd "$program" | grep -q libpcre2; then
     tool "bytes alone" 0 tokenize text.txt --output b --threads 2
     same "they are the file" text.txt b.bin
     tool "no vocabulary" 2 train-bpe text.txt --output bpe

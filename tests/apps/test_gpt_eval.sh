@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_gpt_eval.sh GPT_TRAIN - gpt_eval as a user meets it: each token counts once, the layout changes no bit, the sum
 # is that of the log probabilities that gpt_generate has, and mistakes.
+#
+# ctest: arguments gpt_train, cost 50, builds plain
 set -uo pipefail
 
 gpt_train=$1

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_gpt_generate.sh GPT_TRAIN - gpt_generate as a user meets it: that a text is the same however it is made,
 # what ends it, and mistakes. (Log probabilities are the trainer's losses: tests/nn/test_cache.c.)
+#
+# ctest: arguments gpt_train, cost 50
 set -uo pipefail
 
 gpt_train=$1

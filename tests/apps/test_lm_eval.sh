@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_lm_eval.sh GPT_TRAIN - apps/python/weft_lm_eval.py without lm-evaluation-harness, which three classes stand for here: what
 # a task asks for comes back in its order, by the programs' own numbers. scripts/peers/evaluation.py has the harness itself.
+#
+# ctest: arguments gpt_train, timeout 120, builds plain
 set -uo pipefail
 
 gpt_train=$1

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_lora.sh GPT_TRAIN [--sanitized] - adapters as a user meets them: one digest on layouts and after stops, checkpoints of them
 # alone, PEFT's files out and in, merging, plans, and what does not fit.
+#
+# ctest: arguments gpt_train sanitized, cost 50, builds plain
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}

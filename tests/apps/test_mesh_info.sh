@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_mesh_info.sh MESH_INFO GPT_TRAIN TOPOLOGIES - mesh_info as a user meets it: what it prints for
 # hosts that are not here, its picture, its warning, and what it refuses.
+#
+# ctest: arguments mesh_info gpt_train tests/mesh/topologies, timeout 60, environment ASAN_OPTIONS=detect_leaks=0
 set -uo pipefail
 
 program=$1 gpt_train=$2 hosts=$3

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_paced.sh GPT_TRAIN PACED_PY [--sanitized] - a run that takes the time of another machine has the bits of one that does
 # not, and takes what a plan says of that machine; and this machine's own figures.
+#
+# ctest: arguments gpt_train scripts/proofs/paced.py sanitized, cost 50, builds plain
 set -uo pipefail
 
 gpt_train=$1 script=$2 sanitized=${3:-}

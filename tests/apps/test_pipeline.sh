@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_pipeline.sh GPT_TRAIN [--sanitized] - training over pipeline stages as a user meets it: losses, validation losses, digests
 # and samples are those of one rank, the first lines say what runs, and what cannot run is refused.
+#
+# ctest: arguments gpt_train sanitized, builds plain, cost 50
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_plan_advice.sh GPT_TRAIN - what a plan says that does not fit: each proposal is tried, as a plan
 # and as a run. And what a plan says of itself.
+#
+# ctest: arguments gpt_train, timeout 120, builds plain
 set -uo pipefail
 
 gpt_train=$1

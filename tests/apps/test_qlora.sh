@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_qlora.sh GPT_TRAIN - adapters on a base of 4 bits as a user meets them: one digest on layouts and after stops,
 # folders of bitsandbytes out and in, merging, running, plans, and what does not fit.
+#
+# ctest: arguments gpt_train sanitized, builds plain, cost 50
 set -uo pipefail
 
 gpt_train=$1

@@ -1,12 +1,16 @@
-/* tests/apps/test_recorder_diff.c - ranks that go apart, and what recorder_diff says of
-   them. */
+/*
+ * tests/apps/test_recorder_diff.c - ranks that go apart, and what recorder_diff says of
+ * them.
+ *
+ * ctest: builds address thread, defines WEFT_RECORDER_DIFF=recorder_diff
+ */
 #include "mesh/health/flight_recorder.h"
 #include "tests/mesh/ranks.h"
 #include <unistd.h>
 
 enum { RANKS = 4 };
 
-static char directory[] = "/tmp/weft-diff-XXXXXX";
+static char directory[WF_TEST_FOLDER];
 static char output[8192];
 
 /* The exit status; what it prints is in output. */
@@ -275,11 +279,6 @@ static const wf_test tests[] = {{"one is absent", absent},
 
 int main(void)
 {
-    int result;
-
-    if (!mkdtemp(directory))
-        return 1;
-    result = wf_test_main("recorder_diff", tests);
-    rmdir(directory);
-    return result;
+    wf_test_new_folder(directory);
+    return wf_test_main("recorder_diff", tests);
 }

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_schedule.sh SCHEDULE - schedule as a user meets it: tables that are printed, edited and given back, what
 # is proved of them, their pictures, and what is refused.
+#
+# ctest: arguments schedule, timeout 60
 set -uo pipefail
 
 program=$1

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_search.sh GPT_TRAIN MACHINES [--sanitized] - the search for a layout: what it lists fits by a plan of its own with the
 # time that was said, no neighbour is faster, data parallelism is compared, and counts add up.
+#
+# ctest: arguments gpt_train docs/machines sanitized, cost 50, builds plain
 set -uo pipefail
 
 gpt_train=$1 machines=$2 sanitized=${3:-}

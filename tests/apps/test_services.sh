@@ -2,6 +2,8 @@
 # test_services.sh GPT_TRAIN - one run with all that goes on beside training at once: ranks with threads, asynchronous
 # saves, logs, a timeline, digests, replicas that are compared, evaluation; stopped, and resumed on another mesh. It has
 # the digest of a plain run. ThreadSanitizer's build runs it for the threads that these have.
+#
+# ctest: arguments gpt_train, builds address thread, timeout 120
 set -euo pipefail
 
 gpt_train=$1

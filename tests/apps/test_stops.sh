@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_stops.sh GPT_TRAIN - what happens to a run from outside while it goes: it is asked to stop in an evaluation, its directory of
 # checkpoints is moved or removed.
+#
+# ctest: arguments gpt_train sanitized
 set -uo pipefail
 
 gpt_train=$1

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_tensorboard.sh GPT_TRAIN - TensorBoard's own reader finds in --tensorboard what --log-jsonl says, of a run
 # on four ranks, and once for each step where a run goes on from before its end.
+#
+# ctest: arguments gpt_train, timeout 120, builds plain
 set -uo pipefail
 
 gpt_train=$1

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_training.sh GPT_TRAIN - flags of training as a user meets them: a moving average of the weights that is evaluated,
 # exported and resumed; and checkpoints that are continued with a new optimizer.
+#
+# ctest: arguments gpt_train sanitized, builds plain
 set -uo pipefail
 
 gpt_train=$1

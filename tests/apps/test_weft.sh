@@ -1,5 +1,7 @@
 #!/bin/bash
 # test_weft.sh WEFT - weft COMMAND becomes the program of that command, and says what it does not know.
+#
+# ctest: arguments weft_command, timeout 60
 set -uo pipefail
 
 program=$1

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_wheel.sh TOP BUILD - scripts/wheel.sh makes a wheel of the build; pip installs it, and its programs and its module work from
 # where they lie then, with the digests of the build.
+#
+# ctest: arguments source build, builds plain
 set -uo pipefail
 
 top=$1

@@ -5,6 +5,8 @@
 #
 # The runs differ in layout, strategy, optimizer, dtype and data path, and no two of them share a
 # model, but for the two of bf16, so that a digest says where to look. They hold on any machine with any number of cores.
+#
+# ctest: arguments build, builds plain address thread, timeout 120
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -2,6 +2,8 @@
  * tests/core/test_math.c - our functions against the C library's, in units in the last place,
  * at special values, and against a checksum of their bits that every machine and compiler must
  * meet.
+ *
+ * ctest: builds plain
  */
 #define WF_ISA portable
 #include "core/numerics/math.h"

@@ -1,4 +1,8 @@
-/* tests/core/test_memory.c - the pool: classes, accounting, limit and a failing device. */
+/*
+ * tests/core/test_memory.c - the pool: classes, accounting, limit and a failing device.
+ *
+ * ctest: builds plain address thread
+ */
 #include "core/memory/blocks.h"
 #include "core/memory/size_class_internal.h"
 #include "tests/core/pool_ledger.h"

@@ -1,5 +1,9 @@
-/* tests/core/test_ranges.c - the pool's ranges: cut and joined, over real memory and over
-   addresses that hold nothing. */
+/*
+ * tests/core/test_ranges.c - the pool's ranges: cut and joined, over real memory and over
+ * addresses that hold nothing.
+ *
+ * ctest: builds plain address thread
+ */
 #include "tests/core/pool_ledger.h"
 #include "tests/harness.h"
 #include <signal.h>

@@ -1,5 +1,9 @@
-/* tests/core/test_trace.c - a trace keeps what finds room, and knows what ran beside a
-   transfer. */
+/*
+ * tests/core/test_trace.c - a trace keeps what finds room, and knows what ran beside a
+ * transfer.
+ *
+ * ctest: builds plain address thread
+ */
 #include "core/trace.h"
 #include "tests/harness.h"
 #include <string.h>

@@ -1,4 +1,8 @@
-/* tests/cuda/test_cuda_attention.c - attention on the emulated GPU, by device_parts.h. */
+/*
+ * tests/cuda/test_cuda_attention.c - attention on the emulated GPU, by device_parts.h.
+ *
+ * ctest: builds plain
+ */
 #include "kernels/attention_internal.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"

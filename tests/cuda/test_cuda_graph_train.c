@@ -2,6 +2,8 @@
  * tests/cuda/test_cuda_graph_train.c - training by graphs has the loss, norm and digest of
  * training without, bit for bit, and calls no op: both models, optimizers, types, with
  * evaluations and checkpoints in between; its plan is the run to the byte.
+ *
+ * ctest: builds plain
  */
 #include "parallel/train/report.h"
 #include "parallel/models/gpt/gpt.h"
@@ -195,10 +197,10 @@ static void checkpoints(void)
     whole.steps = rest.steps = 6;
     begun.steps = 3;
     begun.layout.cuda_graph = rest.layout.cuda_graph = true;
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     if (train(&whole) && save_run(&begun, &how, 3) && resume_run(&rest, dir, 3))
         CU_ASSERT_EQUAL(rest.digest, whole.digest);
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* A step that is lost is looked at op by op, whoever ran it. */

@@ -3,6 +3,8 @@
  * have the CPU's bits in exact mode. The emulated cuBLASLt, which serves with exact off alone,
  * holds another order of sums best for every shape, so a product of exact mode that went there
  * is found out.
+ *
+ * ctest: builds plain
  */
 #include "kernels/dims_internal.h"
 #include "kernels/shared_internal.h"

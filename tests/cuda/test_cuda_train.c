@@ -5,6 +5,8 @@
  *
  * WEFT_TEST_ALL in the environment tries every strategy on both models and longer curves;
  * without it each strategy is tried once.
+ *
+ * ctest: builds plain, cost 50
  */
 #include "parallel/train/report.h"
 #include "kernels/devices.h"
@@ -143,18 +145,18 @@ static void checkpoints(void)
     rest.steps = 3;
     cpu = make_training(GPT2, "cpu");
     cpu.steps = 2;
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     if (train(&whole) && save_run(&begun, &how, 2) && resume_run(&rest, dir, 2) &&
         resume_run(&cpu, dir, 2)) {
         CU_ASSERT_EQUAL(rest.digest, whole.digest);
         CU_ASSERT_EQUAL(cpu.digest, begun.digest);
     }
-    remove_directory(dir);
-    fresh_directory(dir);
+    wf_test_remove(dir);
+    wf_test_new_folder(dir);
     how.async = true;
     if (save_run(&begun, &how, 2) && resume_run(&cpu, dir, 2))
         CU_ASSERT_EQUAL(cpu.digest, begun.digest);
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* Ranks take GPUs by their seats; none of it shows in the numbers. */

@@ -2,6 +2,8 @@
 # test_gpt_train.sh GPT_TRAIN EMULATED BUILD - gpt_train --device as a user meets it: on the emulated
 # device in folder EMULATED, and with the plugin for GPUs in BUILD (where nvcc was found), which has
 # to load and to say in one line what is wrong where there is no driver or GPU.
+#
+# ctest: arguments gpt_train build/tests/cuda build, builds plain
 set -uo pipefail
 
 gpt_train=$1 emulated=$2 build=$3

@@ -7,6 +7,8 @@
  *     test_differential --seed S --case K     one of them, and the program that it is
  *
  * A failing case is made smaller and printed with the line that runs it again.
+ *
+ * ctest: builds address thread
  */
 #include "tests/differential/trial.h"
 

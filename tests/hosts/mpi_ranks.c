@@ -9,6 +9,7 @@
  */
 #include "mesh/cluster/launch.h"
 #include "mesh/transport/launcher.h"
+#include "tests/clock.h"
 #include "tests/mesh/ranks.h"
 #include <signal.h>
 #include <time.h>
@@ -235,7 +236,7 @@ static const struct {
 static struct {
     const char *name;
     rank_case *run;
-    struct timespec begun;
+    double begun; /* by CLOCK_MONOTONIC */
     bool told_here;
 } now;
 
@@ -255,14 +256,9 @@ static wf_status rank_main(wf_rank *rank, void *arg)
 /* Prints how the world ended, as this process knows it. */
 static void say(const wf_error *error, const char *who)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
     printf("%s: process %d: status %d (%s) in %.3f s: %s\n", now.name,
            wf_launcher_detected().process, (int)error->code, who,
-           (double)(t.tv_sec - now.begun.tv_sec) +
-               (double)(t.tv_nsec - now.begun.tv_nsec) * 1e-9,
-           error->text);
+           wf_test_clock(CLOCK_MONOTONIC) - now.begun, error->text);
     fflush(stdout);
 }
 
@@ -307,7 +303,7 @@ int main(int argc, char **argv)
 
         find_case(argv[i]);
         error = (wf_error){WF_OK, ""};
-        clock_gettime(CLOCK_MONOTONIC, &now.begun);
+        now.begun = wf_test_clock(CLOCK_MONOTONIC);
         wf_launch(&options, rank_main, NULL, &error);
         if (!now.told_here)
             say(&error, end.reported ? "elsewhere" : "here");

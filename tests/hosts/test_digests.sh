@@ -2,6 +2,8 @@
 # test_digests.sh BUILD [--sanitized] - the same bits on six layouts of eight ranks: threads, a process
 # per rank, and two threads in each of four processes. STEPS=20 for more than the few steps of CI;
 # test_hosts.sh is for hosts.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"

@@ -3,6 +3,8 @@
 # and the next start goes on with it, on the mesh of fewer processes and with the digests of one rank; where a rank and its
 # buddy are lost at once it goes on from the newest checkpoint, and without one it says what there is to do.
 # scripts/proofs/elastic_hosts.py loses hosts.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_generate.sh BUILD [--sanitized] - texts, perplexity and choices by copies of a model in several processes are
 # those of one rank, in the same order, and come from the first process alone.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 folder=$(cd "$(dirname "$0")/../reference/hf_llama" && pwd)
 # shellcheck source=tests/hosts/common.sh

@@ -3,6 +3,8 @@
 # per rank and with one process of several threads per host; that tp stays inside hosts however the
 # launcher deals processes out; and that hosts leave nothing behind, also when they are killed.
 # STEPS=20 for more than the few steps of CI, WHOLE=yes for more hosts.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/hosts/common.sh

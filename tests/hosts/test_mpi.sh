@@ -2,6 +2,8 @@
 # test_mpi.sh BUILD [--sanitized] - ranks in several processes on this machine: every case of the
 # transports' test, and what goes wrong: an error on every rank, soon, told once, nothing left over.
 # Cases mostly wait, so a few run at a time, each in a folder of its own.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"

@@ -3,6 +3,8 @@
 # one form (a process per rank, two ranks in each process, threads), gone on with in another, and
 # the digests stay those of one rank; a launcher that is told to end saves first. WHOLE=yes: every
 # form goes on from every other.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"

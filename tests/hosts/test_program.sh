@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_program.sh BUILD - a program of a user on wf_par_run (docs/examples/digits.c) in two processes, of which one is killed: the
 # other one leaves its state, and the same command, in one process, continues with it and has the digest of an undisturbed run.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 data=$(cd "$(dirname "$0")/../.." && pwd)/docs/examples/digits.txt
 # shellcheck source=tests/hosts/common.sh

@@ -2,6 +2,8 @@
 # test_slurm.sh BUILD [--sanitized] - a real Slurm on four simulated hosts starts the app as the README
 # says: srun, sbatch, and mpirun in an allocation, on two and on four of them; the digests are those
 # of one rank. A job that loses a node goes on.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/hosts/common.sh

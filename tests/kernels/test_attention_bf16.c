@@ -2,6 +2,8 @@
  * tests/kernels/test_attention_bf16.c - attention of bf16 numbers on the CPU: bit for bit what
  * the definition of a bf16 product gives, on every instruction set; and how far that is from
  * fp32's.
+ *
+ * ctest: builds plain, cost 50
  */
 #include "core/numerics/bf16.h"
 #include "core/op.h"

@@ -2,6 +2,8 @@
  * tests/kernels/test_attention_cached.c - attention to a cache has the bits of attention to the
  * whole sequence: for every instruction set, whatever the tokens come in, in whichever rows of
  * the cache.
+ *
+ * ctest: builds plain, cost 50
  */
 #include "core/numerics/random.h"
 #include "kernels/attention_cached.h"

@@ -2,6 +2,8 @@
  * tests/kernels/test_linear_joined.c - gradients of weights of several passes as one product
  * have the bits of each by itself, summed in the tree; and passes that are not alike are left
  * to wf_backward_weights.
+ *
+ * ctest: builds plain address thread
  */
 #include "core/numerics/random.h"
 #include "core/tape.h"

@@ -2,6 +2,8 @@
  * tests/kernels/test_thread_pool.c - a thread pool calls its function once for every index,
  * whatever the counts, from as many members at once as there are, with the caller's modes;
  * thread pools don't mind being many.
+ *
+ * ctest: builds plain address thread
  */
 #include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"

@@ -1,4 +1,8 @@
-/* tests/mesh/test_axes.c - the axes of a mesh, and meshes that cannot be. */
+/*
+ * tests/mesh/test_axes.c - the axes of a mesh, and meshes that cannot be.
+ *
+ * ctest: builds address thread
+ */
 #include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"
 

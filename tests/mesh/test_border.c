@@ -1,4 +1,7 @@
-/* tests/mesh/test_border.c - gradients that cross a redistribution, and what is kept for them.
+/*
+ * tests/mesh/test_border.c - gradients that cross a redistribution, and what is kept for them.
+ *
+ * ctest: builds address thread
  */
 #include "core/numerics/bf16.h"
 #include "core/tape.h"

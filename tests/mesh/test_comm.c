@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_comm.c - every collective, on both paths and 1 to 32 ranks: uneven and empty
  * parts, many buffers at once, several in flight, in place, to the bit.
+ *
+ * ctest: builds plain address thread, cost 50
  */
 #include "tests/mesh/comm_buffers.h"
 

@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_comm_counters.c - what collectives count: every byte once, where it arrives,
  * and the same on both paths and on the fake transport.
+ *
+ * ctest: builds address thread
  */
 #include "tests/mesh/ranks.h"
 

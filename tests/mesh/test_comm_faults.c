@@ -2,6 +2,8 @@
  * tests/mesh/test_comm_faults.c - what goes wrong between ranks is an error on each of them,
  * soon and by name: ranks that fail, leave early or wait for each other. Ranks that disagree
  * are in test_comm_mismatch.c.
+ *
+ * ctest: builds address thread
  */
 #include "tests/mesh/comm_outcome.h"
 #include <unistd.h>

@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_comm_groups.c - groups of ranks, which work at once, and groups of groups;
  * the seat of a rank among those of its host.
+ *
+ * ctest: builds plain address thread
  */
 #include "tests/mesh/comm_buffers.h"
 

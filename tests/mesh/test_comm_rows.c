@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_comm_rows.c - collectives over tensors cut along an inner dim, whose parts
  * lie in rows: on both paths, with uneven and empty parts, to the bit; and what is refused.
+ *
+ * ctest: builds address thread
  */
 #include "tests/mesh/ranks.h"
 

@@ -8,6 +8,8 @@
  * x is [batch/a, tokens/b] up to the norm, the columns of W' are split over b, and what the
  * accents stand for ends with a wf_redistribute, whose gradient sums over the ranks that share
  * the weight.
+ *
+ * ctest: builds plain address thread
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"

@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_distribute.c - from plain memory to tensors of a mesh and back, and the
  * gradients of tensors that one rank looks at alone.
+ *
+ * ctest: builds address thread
  */
 #include "core/tape.h"
 #include "kernels/ops.h"

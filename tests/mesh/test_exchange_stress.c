@@ -6,6 +6,8 @@
  * looked at twice.
  *
  *     test_exchange_stress [WORLDS]      by hand: 20000
+ *
+ * ctest: builds address thread
  */
 #include "mesh/transport/threads/exchange_internal.h"
 #include "tests/mesh/ranks.h"

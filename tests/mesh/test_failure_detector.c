@@ -2,6 +2,8 @@
  * tests/mesh/test_failure_detector.c - ranks that hang and ranks that crash: noticed by the
  * others, named with where they were, and left behind. Ranks in several processes:
  * scripts/proofs/failures.py.
+ *
+ * ctest: builds address thread
  */
 #include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
@@ -12,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char directory[] = "/tmp/weft-failures-XXXXXX";
+static char directory[WF_TEST_FOLDER];
 static _Atomic bool released;
 static _Atomic int returned;
 
@@ -212,11 +214,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    int result;
-
-    if (!mkdtemp(directory))
-        return 1;
-    result = wf_test_main("failure_detector", tests);
-    rmdir(directory);
-    return result;
+    wf_test_new_folder(directory);
+    return wf_test_main("failure_detector", tests);
 }

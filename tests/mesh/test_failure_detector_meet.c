@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_failure_detector_meet.c - what a process that was given up receives, and one
  * that waits for a report.
+ *
+ * ctest: builds address thread
  */
 #include "tests/mesh/market.h"
 #include <fcntl.h>

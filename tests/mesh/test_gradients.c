@@ -2,6 +2,8 @@
  * tests/mesh/test_gradients.c - what gradients may not be across ranks: sums that meet before
  * they are taken, of a maximum, of members that are split apart; and borders that vectors pass,
  * or that are crossed again in backward.
+ *
+ * ctest: builds plain address thread
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"

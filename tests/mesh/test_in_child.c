@@ -1,5 +1,9 @@
-/* tests/mesh/test_in_child.c - what reads in a child process: its answers, its errors, and its
-   end. */
+/*
+ * tests/mesh/test_in_child.c - what reads in a child process: its answers, its errors, and its
+ * end.
+ *
+ * ctest: defines WEFT_TOPOLOGIES=tests/mesh/topologies
+ */
 #include "mesh/cluster/host.h"
 #include "mesh/cluster/in_child_internal.h"
 #include "tests/harness.h"

@@ -1,5 +1,9 @@
-/* tests/mesh/test_job_compare.c - jobs of processes, played by ranks of a world of threads: all
-   hear the same. */
+/*
+ * tests/mesh/test_job_compare.c - jobs of processes, played by ranks of a world of threads: all
+ * hear the same.
+ *
+ * ctest: builds address thread
+ */
 #include "mesh/cluster/job_compare_internal.h"
 #include "tests/harness.h"
 #include "tests/mesh/ranks.h"

@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_last_word.c - a collective ends well on all ranks or on none: one that knows
  * its end may fail at once, and all others still have their results.
+ *
+ * ctest: builds address thread
  */
 #include "mesh/comm/collective.h"
 #include "tests/mesh/ranks.h"

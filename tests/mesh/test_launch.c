@@ -1,5 +1,9 @@
-/* tests/mesh/test_launch.c - a world of ranks: all start or none, and the first failure is
- * told. */
+/*
+ * tests/mesh/test_launch.c - a world of ranks: all start or none, and the first failure is
+ * told.
+ *
+ * ctest: builds address thread
+ */
 #include "tests/mesh/ranks.h"
 #include <stdatomic.h>
 #include <sys/resource.h>

@@ -1,5 +1,9 @@
-/* tests/mesh/test_launcher.c - what started this process, by the environment; and
- * contradictions, which are told with both sides by name. */
+/*
+ * tests/mesh/test_launcher.c - what started this process, by the environment; and
+ * contradictions, which are told with both sides by name.
+ *
+ * ctest: environment ASAN_OPTIONS=detect_leaks=0
+ */
 #include "mesh/cluster/launch.h"
 #include "mesh/transport/launcher_internal.h"
 #include "tests/harness.h"

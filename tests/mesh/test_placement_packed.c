@@ -2,6 +2,9 @@
  * tests/mesh/test_placement_packed.c - jobs on more devices than can be searched: what is
  * packed against every single step from there, against each host alone, and where the job is
  * small against all placements.
+ *
+ * ctest: builds plain, defines WEFT_TOPOLOGIES=tests/mesh/topologies
+ * ctest: environment ASAN_OPTIONS=detect_leaks=0
  */
 #include "tests/mesh/placement_hosts.h"
 #include "tests/sanitizer.h"

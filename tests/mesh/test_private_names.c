@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char top[] = "/tmp/weft-names-XXXXXX";
+static char top[WF_TEST_FOLDER];
 
 static const char *in_top(const char *name)
 {
@@ -140,12 +140,7 @@ static void names(void)
 int main(void)
 {
     static const wf_test tests[] = {{"folders", folders}, {"names", names}, {NULL, NULL}};
-    char command[64];
-    int result;
 
-    if (!mkdtemp(top))
-        return 1;
-    result = wf_test_main("private_names", tests);
-    snprintf(command, sizeof command, "rm -rf %s", top);
-    return system(command) == 0 ? result : 1;
+    wf_test_new_folder(top);
+    return wf_test_main("private_names", tests);
 }

@@ -2,6 +2,8 @@
  * tests/mesh/test_progress.c - what was begun goes on while its ranks compute, in the order in
  * which it was begun, and costs nothing where it is ended at once. The transport's link is made
  * slow, and sleeps, so that there is something to overlap with on any machine.
+ *
+ * ctest: builds address thread
  */
 #include "mesh/transport/threads/world_internal.h"
 #include "tests/mesh/ranks.h"

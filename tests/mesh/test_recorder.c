@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_recorder.c - the flight recorder: what is kept of a world, when it is
  * written, and what an event costs.
+ *
+ * ctest: builds address thread
  */
 #include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
@@ -13,7 +15,7 @@
 
 enum { RANKS = 4 };
 
-static char directory[] = "/tmp/weft-recorder-XXXXXX";
+static char directory[WF_TEST_FOLDER];
 static wf_recording kept;
 
 static bool read_recording(int rank)
@@ -246,7 +248,7 @@ static void signal_writes_all(void)
 /* Links that somebody has put in the place of the folder and of a file are not followed. */
 static void links_are_not_followed(void)
 {
-    char inside[64], link[64], target[64], text[8] = "";
+    char inside[WF_TEST_FOLDER + 16], link[sizeof inside], target[sizeof inside], text[8] = "";
     wf_error error = {WF_OK, ""};
     int rounds = 1, before = wf_recorder_written();
     FILE *file;
@@ -349,11 +351,6 @@ static const wf_test tests[] = {{"all ranks write when one fails", all_ranks_wri
 
 int main(void)
 {
-    int result;
-
-    if (!mkdtemp(directory))
-        return 1;
-    result = wf_test_main("recorder", tests);
-    rmdir(directory);
-    return result;
+    wf_test_new_folder(directory);
+    return wf_test_main("recorder", tests);
 }

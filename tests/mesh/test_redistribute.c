@@ -5,6 +5,8 @@
  * which it is partial (each of those ranks holds another share), so what any rank must hold
  * after any move is computed from the two layouts alone: shares are folded over the axes that
  * stop being partial, the innermost first, each by the midpoint tree.
+ *
+ * ctest: builds address thread
  */
 #include "core/numerics/bf16.h"
 #include "tests/mesh/mesh_harness.h"

@@ -1,4 +1,8 @@
-/* tests/mesh/test_rendezvous.c - how processes meet, among strangers that connect as well. */
+/*
+ * tests/mesh/test_rendezvous.c - how processes meet, among strangers that connect as well.
+ *
+ * ctest: builds address thread
+ */
 #include "tests/mesh/market.h"
 #include <errno.h>
 #include <signal.h>

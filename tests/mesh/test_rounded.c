@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_rounded.c - sums over ranks whose results are stored as bf16: rounded once,
  * when the sum is complete, and gathered as they are stored.
+ *
+ * ctest: builds plain address
  */
 #include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"

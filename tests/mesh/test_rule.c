@@ -7,6 +7,7 @@
  * told the same, with every operand's layout in the text; and then the op's kernel is run on
  * the parts all the same, to see whether any layout of the outputs would have been right: such
  * a rule that nobody claims must be in a short list too, with the reason (rule_trial.h).
+ * ctest: builds plain
  */
 #include "tests/mesh/rule_trial.h"
 #include <math.h>

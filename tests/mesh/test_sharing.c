@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_sharing.c - what is whole on ranks of one process is there once and computed
  * once: who sees the same memory, who does not, and that nobody sees what another changes.
+ *
+ * ctest: builds address thread
  */
 #include "core/host_data.h"
 #include "core/sharing.h"

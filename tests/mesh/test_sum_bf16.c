@@ -1,6 +1,8 @@
 /*
  * tests/mesh/test_sum_bf16.c - sums over ranks of elements stored as bf16: the midpoint tree
  * (or the chain) over floats, rounded once, on both paths of collectives.
+ *
+ * ctest: builds plain address thread
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/bits.h"

@@ -1,4 +1,8 @@
-/* tests/mesh/test_topology.c - the machine as hwloc sees it, and machines that are not here. */
+/*
+ * tests/mesh/test_topology.c - the machine as hwloc sees it, and machines that are not here.
+ *
+ * ctest: builds address thread
+ */
 #include "mesh/cluster/launch.h"
 #include "mesh/cluster/affinity_internal.h"
 #include "mesh/cluster/topology.h"

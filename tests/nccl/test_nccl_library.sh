@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_nccl_library.sh BUILD - the real libweft_nccl.so: it loads, exports one symbol, never stands on
 # the driver, and says in one line that there is no GPU.
+#
+# ctest: arguments build, builds plain, timeout 120
 set -uo pipefail
 self=$(readlink -f "$0") build=$1
 library=$build/libweft_nccl.so

@@ -2,6 +2,8 @@
 # test_nccl_processes.sh BUILD [--sanitized] - the transport's cases with ranks that are processes, over
 # the emulated NCCL: started as torchrun starts them, with nothing but NCCL between them, and by
 # mpirun, whose MPI carries what the hosts say.
+#
+# ctest: arguments build sanitized, heavy, lock launchers, cost 100, timeout 120
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/../hosts/common.sh"

@@ -11,18 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static char data_folder[64]; /* all tests of a program share it */
+static char data_folder[WF_TEST_FOLDER]; /* all tests of a program share it */
 
 static inline int data_main(const char *suite, const wf_test *tests)
 {
-    int status;
-
-    strcpy(data_folder, "/tmp/weft-data-XXXXXX");
-    if (!mkdtemp(data_folder))
-        return 1;
-    status = wf_test_main(suite, tests);
-    wf_test_remove(data_folder);
-    return status;
+    wf_test_new_folder(data_folder);
+    return wf_test_main(suite, tests);
 }
 
 /* The path of a name in the folder, which lasts for 16 calls. */

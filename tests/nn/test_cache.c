@@ -2,6 +2,8 @@
  * tests/nn/test_cache.c - generation with a key-value cache has the bits of a forward pass over
  * the whole text: for both families, on every layout, whatever pieces and batches the tokens
  * come in.
+ *
+ * ctest: builds plain, cost 50
  */
 #include "core/host_data.h"
 #include "core/numerics/bits.h"

@@ -1,5 +1,9 @@
-/* tests/nn/test_dataset_memory.c - every allocation of opening, reading and writing data fails
-   once: each is told. */
+/*
+ * tests/nn/test_dataset_memory.c - every allocation of opening, reading and writing data fails
+ * once: each is told.
+ *
+ * ctest: links weft_allocations
+ */
 #include "tests/allocations.h"
 #include "tests/nn/dataset_files.h"
 

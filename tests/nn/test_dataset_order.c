@@ -1,6 +1,8 @@
 /*
  * tests/nn/test_dataset_order.c - the order of windows: permutations; mixtures; and what three
  * epochs of five data sets read, beside scripts/proofs/data_order.py.
+ *
+ * ctest: builds address thread, defines WEFT_SCRIPTS=scripts/proofs
  */
 #include "nn/dataset/order_internal.h"
 #include "core/numerics/random.h"

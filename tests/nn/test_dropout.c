@@ -3,6 +3,8 @@
  * by 1 - p, masks that depend on (seed, site, step, sequence, position, feature) alone.
  *
  * Counts may be five of their standard deviations off; the numbers are the same in every run.
+ *
+ * ctest: builds plain
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"

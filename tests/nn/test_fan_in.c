@@ -2,6 +2,8 @@
  * tests/nn/test_fan_in.c - three gradients and more that meet at one value are added in the
  * order of its uses, whether modules in between are recomputed or not, and whether gradients of
  * leaves wait.
+ *
+ * ctest: builds address thread
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"

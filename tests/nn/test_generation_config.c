@@ -2,6 +2,8 @@
  * tests/nn/test_generation_config.c - which tokens end a text, as a folder's
  * generation_config.json and config.json say it: found, and refused with file and key where it
  * is damaged or asks for what Weft does not do.
+ *
+ * ctest: links weft_allocations
  */
 #include "parallel/models/gpt/pretrained.h"
 #include "tests/allocations.h"
@@ -14,7 +16,7 @@
 
 enum { PATH = 128 };
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static const char *path_in(const char *name)
 {
@@ -162,12 +164,7 @@ int main(void)
         {"a file that cannot be read is told", a_file_that_cannot_be_read_is_told},
         {"memory ends", memory_ends},
         {NULL, NULL}};
-    int failed;
 
-    snprintf(folder, sizeof folder, "/tmp/weft-ends-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    failed = wf_test_main("generation config", tests);
-    wf_test_remove(folder);
-    return failed;
+    wf_test_new_folder(folder);
+    return wf_test_main("generation config", tests);
 }

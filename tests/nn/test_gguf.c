@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FOLDER = 64, PATH = 128 };
+enum { PATH = 128 };
 
 /* The elements of a tensor of a folder; bf16 and f32 come as f32. Owner: caller, free. */
 static float *weights_of(const char *folder, const char *name, int64_t *count)
@@ -44,7 +44,7 @@ static float *weights_of(const char *folder, const char *name, int64_t *count)
     return x;
 }
 
-static char folder[FOLDER];
+static char folder[WF_TEST_FOLDER];
 
 static const char *path_in(const char *name)
 {
@@ -287,12 +287,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    int failed;
-
-    snprintf(folder, sizeof folder, "/tmp/weft-gguf-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    failed = wf_test_main("gguf", tests);
-    wf_test_remove(folder);
-    return failed;
+    wf_test_new_folder(folder);
+    return wf_test_main("gguf", tests);
 }

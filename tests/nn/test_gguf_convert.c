@@ -11,7 +11,7 @@
 
 enum { PATH = 128 };
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static void save(const char *from, const char *path)
 {
@@ -77,12 +77,6 @@ static const wf_test tests[] = {{"a file becomes a folder", a_file_becomes_a_fol
 
 int main(void)
 {
-    int failed;
-
-    snprintf(folder, sizeof folder, "/tmp/weft-gguf-convert-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    failed = wf_test_main("gguf_convert", tests);
-    wf_test_remove(folder);
-    return failed;
+    wf_test_new_folder(folder);
+    return wf_test_main("gguf_convert", tests);
 }

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOLDER = 64, PATH = 128 };
+enum { PATH = 128 };
 
-static char folder[FOLDER];
+static char folder[WF_TEST_FOLDER];
 
 static const char *path_in(const char *name)
 {
@@ -253,12 +253,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    int failed;
-
-    snprintf(folder, sizeof folder, "/tmp/weft-gguf-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    failed = wf_test_main("loading gguf", tests);
-    wf_test_remove(folder);
-    return failed;
+    wf_test_new_folder(folder);
+    return wf_test_main("loading gguf", tests);
 }

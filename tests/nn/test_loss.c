@@ -2,6 +2,8 @@
  * tests/nn/test_loss.c - the head fused with its loss has the bits of the plain ops, in losses
  * and in every gradient, for any layout and any size of chunks; it holds no logits of all
  * sequences; and what it cannot do it refuses.
+ *
+ * ctest: builds plain address
  */
 #include "tests/nn/loss_passes.h"
 

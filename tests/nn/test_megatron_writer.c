@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static char folder[64], prefix[96];
+static char folder[WF_TEST_FOLDER], prefix[96];
 
 static size_t read_back(const char *ending, unsigned char *to, size_t room)
 {
@@ -256,8 +256,7 @@ static void full_disk(void)
 /* Each test has a folder that is empty when it begins. */
 static void begin(void)
 {
-    strcpy(folder, "/tmp/weft-megatron-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    wf_test_new_folder(folder);
     snprintf(prefix, sizeof prefix, "%s/x", folder);
 }
 

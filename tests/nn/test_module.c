@@ -1,4 +1,8 @@
-/* tests/nn/test_module.c - what every module has: points, scopes, children, paths. */
+/*
+ * tests/nn/test_module.c - what every module has: points, scopes, children, paths.
+ *
+ * ctest: builds address thread
+ */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/checkpointing.h"

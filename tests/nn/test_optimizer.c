@@ -1,6 +1,8 @@
 /*
  * tests/nn/test_optimizer.c - AdamW, SGD and rows of others, groups of parameters and moving
  * averages, against plain double arithmetic written from the papers' formulas.
+ *
+ * ctest: builds plain address
  */
 #include "nn/optim/optimizer.h"
 #include "kernels/ops.h"

@@ -100,8 +100,7 @@ static void a_round_trip_keeps_every_byte(void)
             model_test test = {.options = layouts[l], .body = load_and_save, .arg = &p};
             wf_nn_gpt_config again;
 
-            snprintf(p.saved, sizeof p.saved, "/tmp/weft-pretrained-XXXXXX");
-            CU_ASSERT_FATAL(mkdtemp(p.saved) != NULL);
+            wf_test_new_folder(p.saved);
             CU_ASSERT_EQUAL(wf_par_pretrained_config(p.folder, &test.config, &error), WF_OK);
             on_model_ranks(&test);
             CU_ASSERT(same_tensors(p.folder, p.saved));

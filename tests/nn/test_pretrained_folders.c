@@ -41,9 +41,9 @@ static void fails(const char *ffn, const char *name, const char *content, const 
     wf_error error = {WF_OK, ""};
     pretrained p = {.reason = reason};
     model_test test = {.options = {.tp = 2, .dp = 1}, .body = load_in_vain, .arg = &p};
-    char folder[] = "/tmp/weft-pretrained-XXXXXX", text[512], path[FOLDER];
+    char folder[WF_TEST_FOLDER], text[512], path[FOLDER];
 
-    CU_ASSERT_FATAL(mkdtemp(folder) != NULL);
+    wf_test_new_folder(folder);
     snprintf(text, sizeof text, tiny_gpt2, ffn);
     write_text(folder, "config.json", text);
     if (content) {
@@ -139,8 +139,7 @@ static void change_llama(char folder[FOLDER], const char *file, const char *text
     static const char *const others[] = {"config.json", "model.safetensors.index.json"};
     char name[64];
 
-    snprintf(folder, FOLDER, "/tmp/weft-pretrained-XXXXXX");
-    CU_ASSERT_FATAL(mkdtemp(folder) != NULL);
+    wf_test_new_folder(folder);
     for (int i = 1; i <= 4; i++) {
         snprintf(name, sizeof name, "model-0000%d-of-00004.safetensors", i);
         link_file(from, name, folder, NULL);
@@ -168,8 +167,7 @@ static void a_head_of_its_own_is_kept(void)
     CU_ASSERT_EQUAL(wf_par_pretrained_config(folder, &test.config, &error), WF_OK);
     CU_ASSERT_FALSE(test.config.tied);
     on_model_ranks(&test);
-    snprintf(p.saved, sizeof p.saved, "/tmp/weft-pretrained-XXXXXX");
-    CU_ASSERT_FATAL(mkdtemp(p.saved) != NULL);
+    wf_test_new_folder(p.saved);
     test.body = load_and_save;
     on_model_ranks(&test);
     CU_ASSERT(same_tensors(WEFT_REFERENCE "/hf_llama", p.saved));
@@ -245,11 +243,11 @@ static void layers_need_tensors(void)
 {
     static const char deep[] = "{\"model_type\": \"gpt2\", \"n_layer\": 65536, \"n_head\": 2, "
                                "\"n_embd\": 8, \"n_positions\": 8, \"vocab_size\": 16}";
-    char folder[] = "/tmp/weft-pretrained-XXXXXX", path[FOLDER];
+    char folder[WF_TEST_FOLDER], path[FOLDER];
     wf_error error = {WF_OK, ""};
     wf_nn_gpt_config config;
 
-    CU_ASSERT_FATAL(mkdtemp(folder) != NULL);
+    wf_test_new_folder(folder);
     write_text(folder, "config.json", deep);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     CU_ASSERT_EQUAL(symlink(WEFT_REFERENCE "/hf_gpt2/model.safetensors", path), 0);

@@ -1,6 +1,8 @@
 /*
  * tests/nn/test_recipe_numbers.c - the numbers of recipes: whose they are when one copies
  * another, that steps and models differ in them, and what is orthogonal.
+ *
+ * ctest: builds plain address
  */
 #include "nn/models/gpt/gpt.h"
 #include "tests/nn/model_ranks.h"

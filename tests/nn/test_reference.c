@@ -8,6 +8,8 @@
  *     logits      differ by 1e-4 at most
  *     gradients   each by 1e-5 of max(its own norm, 1e-3 of the whole gradient's norm)
  *     10 steps of AdamW: the losses differ by 1e-4, the gradients' norms by 1e-4 of themselves
+ *
+ * ctest: builds plain
  */
 #include "parallel/shard/gradient_reduce_internal.h"
 #include "parallel/models/gpt/gpt.h"

@@ -1,6 +1,6 @@
 /*
  * tests/parallel/checkpoint_harness.h - training runs that are saved and gone on with, over the
- * runs of parallel_harness.h, and directories for them.
+ * runs of parallel_harness.h.
  */
 #ifndef WF_TESTS_PARALLEL_CHECKPOINT_HARNESS_H
 #define WF_TESTS_PARALLEL_CHECKPOINT_HARNESS_H
@@ -9,20 +9,6 @@
 #include "parallel/checkpoint/verify_internal.h"
 #include "tests/parallel/rows.h"
 #include <unistd.h>
-
-static inline void fresh_directory(char text[64])
-{
-    const char *memory = "/dev/shm"; /* a sync costs nothing there */
-
-    snprintf(text, 64, "%s/weft-checkpoint-XXXXXX",
-             access(memory, W_OK) == 0 ? memory : "/tmp");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(text));
-}
-
-static inline void remove_directory(const char *dir)
-{
-    wf_test_remove(dir);
-}
 
 /* The saves and the load of a run: it saves after some steps, or loads before the first. */
 typedef struct saving {

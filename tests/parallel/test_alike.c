@@ -2,6 +2,8 @@
  * tests/parallel/test_alike.c - ranks that do not do the same: other options, another model,
  * other data where it has to be the same, steps, rates and updates of their own. Each is an
  * error on every rank, which names what differs, both values and the ranks.
+ *
+ * ctest: builds address thread
  */
 #include "parallel/agree.h"
 #include "tests/parallel/alike.h"

@@ -7,6 +7,8 @@
  * Any number of micro-steps does too, where they are what is summed first. Layouts beside these
  * say that they are not exact (test_inexact.c), and have other bits, so that equality here says
  * something.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/checkpoint_harness.h"
 #include <math.h>
@@ -335,7 +337,7 @@ static void resume(void)
         char dir[64];
         training t = on_row(one, &on[from]);
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         t.steps = 1;
         if (save_run(&t, &(wf_par_save_options){.dir = dir}, 1))
             for (int to = 0; to < 5; to++) {
@@ -344,7 +346,7 @@ static void resume(void)
                 if (resume_run(&rest, dir, 1))
                     CU_ASSERT_EQUAL(rest.digest, one.digest);
             }
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 

@@ -2,6 +2,8 @@
  * tests/parallel/test_axes_by_name.c - meshes whose axes have names of their own, tensor
  * parallelism over any of them, and sharding module by module: the bits of one rank on each,
  * and a clear error for what cannot be meant.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/parallel_harness.h"
 

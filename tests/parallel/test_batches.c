@@ -2,6 +2,7 @@
  * tests/parallel/test_batches.c - batches of any fields, here an image of floats and a label,
  * and losses of any kind: per sequence, with one digest on every mesh, or a mean of the model's
  * own. Gradients are what differences of the loss say.
+ * ctest: builds plain
  */
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/rows.h"

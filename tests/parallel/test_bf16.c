@@ -9,6 +9,8 @@
  *
  * (bf16 parameters + gradients + master, mean and mean square. zero2 gathers its parameters for
  * forward and backward; zero3 has one unit at a time beside.)
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/checkpoint_harness.h"
 
@@ -206,9 +208,9 @@ static void loading_makes_copies_anew(void)
         char dir[64];
         mid_run m = {&t, dir};
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         run_ranks(t.layout.tp * t.layout.dp, mid_run_rank, &m);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 

@@ -2,6 +2,8 @@
  * tests/parallel/test_borders.c - what a plan says of the borders between the steps of a chain
  * is what hooks see in the run: shapes, types and layouts of tensors and gradients, whether
  * there is a gradient, the numbers of uses of parameters, and work.
+ *
+ * ctest: builds address thread
  */
 #include "nn/pass.h"
 #include "parallel/pipeline/split.h"

@@ -4,6 +4,8 @@
  *
  * Nothing divides: 12 heads, 3 key-value heads, a vocabulary of 257; gpt2 has a tied embedding,
  * dropout, several micro-steps and a parameter that is frozen.
+ *
+ * ctest: builds address thread
  */
 #include "core/numerics/digest.h"
 #include "parallel/checkpoint/contents.h"
@@ -56,7 +58,7 @@ static void resume(const row *from, const row *to, wf_par_save_options how, bool
     char dir[64];
     training a = make_training(sgd), b = a;
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     how.dir = dir;
     settle(&a, from);
     settle(&b, to);
@@ -67,7 +69,7 @@ static void resume(const row *from, const row *to, wf_par_save_options how, bool
             printf("\n    %s tp %d dp %d to %s tp %d dp %d\n", from->strategy, from->tp,
                    from->dp, to->strategy, to->tp, to->dp);
     }
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* A sanitizer sees every STRIDE-th pair. */
@@ -111,7 +113,7 @@ static void frozen_bf16(void)
         settle(&a, from);
         settle(&b, to);
         a.steps = SAVED;
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         if (train(&whole) &&
             save_run(
                 &a,
@@ -121,7 +123,7 @@ static void frozen_bf16(void)
                 SAVED) &&
             resume_run(&b, dir, SAVED))
             CU_ASSERT_EQUAL(b.digest, whole.digest);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -147,11 +149,11 @@ static void skipped(void)
         settle(&a, &places[2 * i + 1]);
         settle(&b, &places[2 * i + 2]);
         a.steps = SAVED;
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         if (save_run(&a, &(wf_par_save_options){.dir = dir, .async = i == 1}, SAVED) &&
             resume_run(&b, dir, SAVED))
             CU_ASSERT_EQUAL(b.digest, whole.digest);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -198,7 +200,7 @@ static void large_tensors(void)
         wf_par_checkpoint *c = NULL;
         char dir[64], path[96];
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         settle(&t, &places[1]);
         t.model.vocabulary =
             23456; /* 24 features each: 2.2 MB, in two parts where it is sharded */
@@ -208,7 +210,7 @@ static void large_tensors(void)
         CU_ASSERT_PTR_NOT_NULL(c = wf_par_checkpoint_open(path, &error));
         CU_ASSERT(c && wf_par_checkpoint_verify(c, &error) == WF_OK);
         wf_par_checkpoint_close(c);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -241,13 +243,13 @@ static void inexact(void)
 
         a.options.global_batch = 12;
         b = a;
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         settle(&a, &odd[i / 4]);
         settle(&b, &odd[i % 4]);
         a.steps = b.steps = SAVED; /* so b loads, and trains no more */
         if (save_run(&a, &how, SAVED) && resume_run(&b, dir, SAVED))
             CU_ASSERT_EQUAL(a.digest, b.digest);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -258,7 +260,7 @@ static void refused(void)
     wf_par_save_options how = {.dir = dir, .kind = WF_PAR_SAVE_LOCAL};
     wf_error error;
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     settle(&a, &places[6]);
     settle(&b, &places[5]);
     a.steps = SAVED;
@@ -274,7 +276,7 @@ static void refused(void)
     b.options.optimizer.method = WF_NN_SGD;
     CU_ASSERT_EQUAL(try_resume(&b, dir, SAVED, &error), WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "another optimizer"));
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* Returns the part of one tensor in the digest, read back as a program reads it that is no
@@ -317,7 +319,7 @@ static void contents(void)
         wf_par_checkpoint_reader *reader;
         uint64_t digest = 0;
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         settle(&a, &places[6]);
         a.steps = SAVED;
         if (!save_run(&a, &how, SAVED))
@@ -335,7 +337,7 @@ static void contents(void)
             WF_EINVAL);
         wf_par_checkpoint_reader_close(reader);
         wf_par_checkpoint_close(c);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 

@@ -3,6 +3,8 @@
  * file call of a save on 4 ranks is recorded, and the disk is put together as it may be
  * afterwards (recorded_files.h). In each such state the old checkpoint or the new one is whole,
  * and it is the new one as soon as the save has returned.
+ *
+ * ctest: builds plain
  */
 #include "parallel/checkpoint/saver_internal.h"
 #include "core/numerics/bits.h"
@@ -97,7 +99,7 @@ static void check_state(const crashes *c, const char *dir, int until, int mode, 
     if (!good)
         printf("\n    after call %d of %d, mode %d: step %d, the first %s\n", until,
                recorded_calls(), mode, (int)step, whole ? "whole" : "torn");
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 static void crash_everywhere(bool again, int most)
@@ -108,8 +110,8 @@ static void crash_everywhere(bool again, int most)
     int states = 0, news = 0;
     uint64_t random = 7;
 
-    fresh_directory(dir);
-    fresh_directory(after);
+    wf_test_new_folder(dir);
+    wf_test_new_folder(after);
     c.dir = dir;
     record_files(dir);
     wf_launch(&(wf_launch_options){.ranks = 4}, save_three_rank, &c, &error);
@@ -126,7 +128,7 @@ static void crash_everywhere(bool again, int most)
     }
     CU_ASSERT(news > 10 && news < states - 10);
     forget_recorded();
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 static void every_crash(void)

@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_checkpoint_damage.c - what is damaged is refused: bits flip, files are
  * cut, lost, swapped and mixed.
+ *
+ * ctest: builds plain
  */
 #include "core/numerics/bits.h"
 #include "tests/parallel/checkpoint_trial.h"
@@ -114,9 +116,9 @@ static void damaged_files(void)
 
         if (UNDER_SANITIZER && kind != WF_PAR_SAVE_SHARDED)
             continue;
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         run_trial(&t, damage_files);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -179,9 +181,9 @@ static void lost_swapped_mixed(void)
     char dir[64];
     trial t = {.dir = dir};
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, named_damage);
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 int main(void)

@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_checkpoint_faults.c - whatever call fails, an old checkpoint or a new one
  * is there as a whole: the k-th file call of a save fails, for every k.
+ *
+ * ctest: builds plain, cost 50
  */
 #include "parallel/checkpoint/saver_internal.h"
 #include "kernels/ops.h"
@@ -269,10 +271,10 @@ static void calls_fail(wf_par_checkpoint_kind kind, bool async)
 
         if (UNDER_SANITIZER && f == ANY_EIO)
             continue;
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         run_trial(&t, every_call_fails);
         CU_ASSERT(t.cases > (f == RENAME_EIO ? 2 : 5));
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -284,10 +286,10 @@ static void replacing_fails(void)
         faults broken = {.fault = f, .at = -1};
         trial t = {.dir = dir, .again = true, .own = &broken};
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         run_trial(&t, every_call_fails);
         CU_ASSERT(t.cases > 2);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -331,9 +333,9 @@ static void spoiled_parameters(void)
         char dir[64];
         trial t = {.dir = dir, .kind = kind, .async = kind == WF_PAR_SAVE_LOCAL};
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         run_trial(&t, save_spoiled);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 

@@ -2,6 +2,8 @@
  * tests/parallel/test_checkpoint_folder.c - what else may lie in a directory of checkpoints:
  * links that lead elsewhere, what was left by runs that were killed, what was replaced, and
  * what cannot be read.
+ *
+ * ctest: builds address thread
  */
 #include "tests/parallel/checkpoint_folder.h"
 #include <errno.h>
@@ -41,8 +43,8 @@ static void links_are_not_followed(void)
     trial t = {.dir = dir, .own = victim};
     int fd;
 
-    fresh_directory(dir);
-    fresh_directory(victim);
+    wf_test_new_folder(dir);
+    wf_test_new_folder(victim);
     CU_ASSERT_EQUAL(mkdir(in(folder, victim, "folder"), 0755), 0);
     litter(folder, "model.safetensors", 100);
     litter(folder, "rank-00000.safetensors", 100);
@@ -59,8 +61,8 @@ static void links_are_not_followed(void)
     CU_ASSERT(!is_there(dir, "step-00000001") && !is_there(dir, "step-00000002"));
     CU_ASSERT(!is_there(dir, "step-00000009.partial") && !is_there(dir, "latest.partial"));
     CU_ASSERT(whole(dir, "step-00000003") && whole(dir, "step-00000004"));
-    remove_directory(dir);
-    remove_directory(victim);
+    wf_test_remove(dir);
+    wf_test_remove(victim);
 }
 
 /* ---- what was left ---- */
@@ -85,7 +87,7 @@ static void leftovers_are_not_written_to(void)
         char dir[64];
         trial t = {.dir = dir, .kind = kind, .async = kind == WF_PAR_SAVE_FULL};
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             text folder;
 
@@ -99,7 +101,7 @@ static void leftovers_are_not_written_to(void)
         CU_ASSERT(whole(dir, "step-00000001") && whole(dir, "step-00000002"));
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             CU_ASSERT(!is_there(dir, names[i]));
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -109,13 +111,13 @@ static void a_file_too_many_is_found(void)
     text folder;
     trial t = {.dir = dir};
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, save_two);
     litter(in(folder, dir, "step-00000001"), "rank-00004.safetensors", 10);
     litter(in(folder, dir, "step-00000002"), "notes.txt", 10);
     printf("(one of two is refused:)");
     CU_ASSERT(!whole(dir, "step-00000001") && whole(dir, "step-00000002"));
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* The machine stopped between the two renames that replace a step. */
@@ -136,7 +138,7 @@ static void what_was_replaced_comes_back(void)
     trial t = {.dir = dir};
     wf_error error;
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, save_two);
     CU_ASSERT_EQUAL(rename(in(a, dir, "step-00000002"), in(b, dir, "step-00000002.replaced")),
                     0);
@@ -147,7 +149,7 @@ static void what_was_replaced_comes_back(void)
     run_trial(&t, save_one_more);
     CU_ASSERT(whole(dir, "step-00000002") && whole(dir, "step-00000003"));
     CU_ASSERT(!is_there(dir, "step-00000002.replaced"));
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* ---- what cannot be read ---- */
@@ -160,7 +162,7 @@ static void what_cannot_be_read_is_not_nothing(void)
     trial t = {.dir = dir};
     wf_error error;
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     CU_ASSERT_STRING_EQUAL(listed("/tmp/weft-no-such-directory", 0, &error), "");
     CU_ASSERT_EQUAL(error.code, WF_OK);
     run_trial(&t, save_two);
@@ -174,7 +176,7 @@ static void what_cannot_be_read_is_not_nothing(void)
     litter(dir, "a file", 1);
     listed(in(path, dir, "a file"), 0, &error);
     CU_ASSERT_EQUAL(error.code, WF_EIO);
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 static void latest_is_what_counts(void)
@@ -184,7 +186,7 @@ static void latest_is_what_counts(void)
     trial t = {.dir = dir};
     wf_error error;
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, save_two);
     CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000002");
     litter(dir, "latest", 0);
@@ -207,7 +209,7 @@ static void latest_is_what_counts(void)
         CU_ASSERT_EQUAL(error.code, step == 1 ? WF_OK : WF_EDATA);
     }
     CU_ASSERT(strstr(error.text, "latest names step-00000003, which is not there") != NULL);
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* ---- files of another checkpoint ---- */
@@ -253,9 +255,9 @@ static void headers_belong_to_their_index(void)
         char dir[64];
         trial t = {.dir = dir, .kind = kind};
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         run_trial(&t, load_mixed);
-        remove_directory(dir);
+        wf_test_remove(dir);
     }
 }
 
@@ -297,7 +299,7 @@ static wf_status move_and_remove(trial *t, wf_rank *rank, wf_par_trainer *traine
     NEED(rank->index != 0 || strstr(path, ".moved/step-00000001"));
     GOOD(barrier(rank));
     if (rank->index == 0)
-        remove_directory(moved);
+        wf_test_remove(moved);
     GOOD(barrier(rank));
     GOOD(save_steps(t, rank, saver, 2, 2));
     NEED(is_there(t->dir, "step-00000002") && access(moved, F_OK) != 0);
@@ -308,7 +310,7 @@ static wf_status move_and_remove(trial *t, wf_rank *rank, wf_par_trainer *traine
     GOOD(wf_par_saver_check(saver, &rank->error));
     GOOD(barrier(rank));
     if (rank->index == 0)
-        remove_directory(t->dir);
+        wf_test_remove(t->dir);
     GOOD(barrier(rank));
     NEED(wf_par_saver_save(saver, 3, &error) == WF_EIO || t->async);
     NEED(wf_par_saver_finish(saver, &error) == WF_EIO || !t->async);
@@ -323,7 +325,7 @@ static void a_directory_is_followed(void)
         char dir[64];
         trial t = {.dir = dir, .kind = kind, .async = kind == WF_PAR_SAVE_FULL};
 
-        fresh_directory(dir);
+        wf_test_new_folder(dir);
         run_trial(&t, move_and_remove);
         CU_ASSERT(access(dir, F_OK) != 0);
     }

@@ -1,5 +1,9 @@
-/* tests/parallel/test_checkpoint_kept.c - which steps a saver deletes and which it keeps: those
-   of a run that was given up, of one that went back, and where a directory cannot be read. */
+/*
+ * tests/parallel/test_checkpoint_kept.c - which steps a saver deletes and which it keeps: those
+ * of a run that was given up, of one that went back, and where a directory cannot be read.
+ *
+ * ctest: builds address thread
+ */
 #include "parallel/checkpoint/saver_internal.h"
 #include "tests/parallel/checkpoint_folder.h"
 #include <errno.h>
@@ -47,7 +51,7 @@ static void a_run_that_was_given_up_stays(void)
     trial t = {.dir = dir};
     wf_error error;
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, give_up_and_go_on);
     for (int step = 1; step <= 7; step++) {
         char name[32];
@@ -56,7 +60,7 @@ static void a_run_that_was_given_up_stays(void)
         CU_ASSERT_EQUAL(is_there(dir, name), stays[step - 1]);
     }
     CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000007");
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* Checkpoints of a run from before it went back belong to it, and are older than all that it
@@ -77,11 +81,11 @@ static void a_run_that_goes_back_keeps_the_new(void)
     char dir[64];
     trial t = {.dir = dir};
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, go_back);
     CU_ASSERT(is_there(dir, "step-00000003") && is_there(dir, "step-00000004"));
     CU_ASSERT(!is_there(dir, "step-00000008") && !is_there(dir, "step-00000009"));
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 /* Checkpoints after the step that a run went back to are deleted before those in front of it,
@@ -104,7 +108,7 @@ static void what_lies_behind_goes_first(void)
     char dir[64];
     trial t = {.dir = dir};
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, go_back_a_little);
     for (int64_t step = 1, i = 0; step <= 9; step++) {
         char name[32];
@@ -114,7 +118,7 @@ static void what_lies_behind_goes_first(void)
         CU_ASSERT_EQUAL(is_there(dir, name), expected);
         i += expected;
     }
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 static wf_status save_unseen(trial *t, wf_rank *rank, wf_par_trainer *trainer)
@@ -146,10 +150,10 @@ static void a_directory_that_cannot_be_read(void)
     unreadable u = {.fails = false};
     trial t = {.dir = dir, .own = &u};
 
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     run_trial(&t, save_unseen);
     CU_ASSERT(whole(dir, "step-00000001") && whole(dir, "step-00000002"));
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 int main(void)

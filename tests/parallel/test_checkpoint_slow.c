@@ -2,6 +2,8 @@
  * tests/parallel/test_checkpoint_slow.c - a disk may be as slow as it likes: a rank that saves
  * or loads, a checkpoint or a model, or reads data for longer than a stall may last does not
  * stall, and its checkpoint is not lost.
+ *
+ * ctest: builds address thread
  */
 #include "parallel/checkpoint/saver_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
@@ -157,14 +159,14 @@ static void run(wf_status (*rank_main)(wf_rank *, void *), trial *t, slow *s)
 
     if (UNDER_SANITIZER) /* all else is that slow there, too */
         return;
-    fresh_directory(dir);
+    wf_test_new_folder(dir);
     t->dir = dir;
     t->own = s;
     wf_launch(&(wf_launch_options){.ranks = 4, .stall_timeout = limit}, rank_main, t, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
     if (error.code != WF_OK)
         printf("\n    %s\n", error.text);
-    remove_directory(dir);
+    wf_test_remove(dir);
 }
 
 static void slow_files_are_no_stall(void)

@@ -27,6 +27,8 @@
  * all-gather and a reduce-scatter take (t - 1) n, an all-reduce twice that. Whoever holds which
  * part of an uneven split, the sum is the same, and so it is for all micro-steps and dp: each
  * sequence travels once. The formulas are in tp_traffic and dp_traffic below.
+ *
+ * ctest: builds plain
  */
 #include "core/numerics/exact_sum.h"
 #include "tests/parallel/traffic.h"

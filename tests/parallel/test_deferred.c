@@ -5,6 +5,8 @@
  * recomputed.
  *
  * The trainer's wf_backward is this test's, which makes two walks of it.
+ *
+ * ctest: wraps wf_backward, cost 50, builds plain
  */
 #include "tests/parallel/rows.h"
 #include <stdatomic.h>

@@ -2,6 +2,8 @@
  * tests/parallel/test_dtype.c - activations stored as bf16: one digest over layouts,
  * strategies, micro-steps and recomputation (another than that of f32), the losses of f32
  * nearly, and half of the bytes where whole tensors move.
+ *
+ * ctest: builds plain
  */
 #include "parallel/train/report.h"
 #include "tests/parallel/rows.h"

@@ -93,14 +93,14 @@ static void events_parse(void)
 {
     static const unsigned char step[] = {0x10, 0xac, 0x02};
     const wf_event_scalar scalars[] = {{"a", 1}, {"b", -2}};
-    char directory[] = "/tmp/weft-events-XXXXXX", path[2][512];
+    char directory[WF_TEST_FOLDER], path[2][512];
     size_t at = 0, size;
     wf_error error = {0};
     wf_event_file *file;
     const unsigned char *event;
     bytes all;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    wf_test_new_folder(directory);
     CU_ASSERT_EQUAL_FATAL(wf_event_file_open(directory, &file, &error), WF_OK);
     CU_ASSERT_EQUAL(wf_event_file_scalars(file, 300, scalars, 2, &error), WF_OK);
     CU_ASSERT_EQUAL_FATAL(files_of(directory, path), 1);
@@ -136,11 +136,11 @@ static void events_parse(void)
 /* Two files of one second: the second one's name is the later one. */
 static void next_file(void)
 {
-    char directory[] = "/tmp/weft-events-XXXXXX", path[2][512], first[512];
+    char directory[WF_TEST_FOLDER], path[2][512], first[512];
     wf_error error = {0};
     wf_event_file *file;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    wf_test_new_folder(directory);
     CU_ASSERT_EQUAL_FATAL(wf_event_file_open(directory, &file, &error), WF_OK);
     wf_event_file_close(file, &error);
     CU_ASSERT_EQUAL_FATAL(files_of(directory, path), 1);
@@ -156,14 +156,14 @@ static void next_file(void)
 static void full_disk(void)
 {
     const wf_event_scalar scalar = {"a", 1};
-    char directory[] = "/tmp/weft-events-XXXXXX", path[2][512];
+    char directory[WF_TEST_FOLDER], path[2][512];
     struct rlimit old, limit;
     wf_error error = {0};
     wf_event_file *file;
     size_t at = 0, size;
     bytes all;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    wf_test_new_folder(directory);
     CU_ASSERT_EQUAL_FATAL(wf_event_file_open(directory, &file, &error), WF_OK);
     CU_ASSERT_EQUAL(wf_event_file_scalars(file, 1, &scalar, 1, &error), WF_OK);
     CU_ASSERT_EQUAL_FATAL(files_of(directory, path), 1);

@@ -6,6 +6,8 @@
  * 257. scripts/proofs/exactness.py runs all layouts. So that equality says something, the same
  *      runs
  * with exactness off must differ, and the loss must fall.
+ *
+ * ctest: builds plain, cost 50
  */
 #include "tests/parallel/rows.h"
 

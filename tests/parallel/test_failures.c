@@ -2,6 +2,8 @@
  * tests/parallel/test_failures.c - one rank of a training run does something else than the
  * others, or all of them do something wrong: the run ends soon, on every rank, with a text that
  * says who, where and what.
+ *
+ * ctest: builds address thread
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"

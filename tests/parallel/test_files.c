@@ -66,7 +66,7 @@ static wf_file_calls calls_of(grudging *g)
     return calls;
 }
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static const char *path_of(const char *name)
 {
@@ -270,12 +270,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    int status;
-
-    snprintf(folder, sizeof folder, "/tmp/weft-files-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    status = wf_test_main("files", tests);
-    wf_test_remove(folder);
-    return status;
+    wf_test_new_folder(folder);
+    return wf_test_main("files", tests);
 }

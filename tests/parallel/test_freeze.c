@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_freeze.c - frozen modules: they stay what they were, nothing is kept or
  * moved for them, and what is trained has one rank's bits on every layout.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/plan_harness.h"
 #include "tests/parallel/rows.h"

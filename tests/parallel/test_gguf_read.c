@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_gguf_read.c - headers of GGUF files: what is written is read, what is
  * damaged is refused with its name; and numbers of all types.
+ *
+ * ctest: links weft_allocations
  */
 #include "parallel/formats/gguf_internal.h"
 #include "tests/allocations.h"

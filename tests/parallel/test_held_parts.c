@@ -2,6 +2,8 @@
  * tests/parallel/test_held_parts.c - what ranks hold, part by part (parallel/train/parts.h):
  * made again on another layout it is the same, copies included; a bit that is turned on one
  * rank is found there and nowhere else.
+ *
+ * ctest: builds address thread
  */
 #include "parallel/train/parts.h"
 #include "tests/parallel/parallel_harness.h"

@@ -7,6 +7,8 @@
  * rounding the parameters hides nothing of the gradient. "Within 1e-5" is the norm of the
  * difference over that of the parameter's gradient, or over a thousandth of the whole
  * gradient's where its own is smaller: the gradient of a key's bias is zero but for rounding.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/rows.h"
 

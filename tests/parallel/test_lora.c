@@ -2,6 +2,8 @@
  * tests/parallel/test_lora.c - adapters have one rank's bits on every layout: tp x dp x
  * sequence parallelism x strategies x micro-batches x pipelines, as parameters, gradients and
  * losses.
+ *
+ * ctest: builds plain
  */
 #include "core/host_data.h"
 #include "tests/parallel/plan_harness.h"

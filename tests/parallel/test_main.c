@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_main.c - a program's main: the ranks of a mesh run its function, and how
  * they end is one line on stderr and an exit status.
+ *
+ * ctest: builds address thread
  */
 #include "parallel/main.h"
 #include "core/op.h"

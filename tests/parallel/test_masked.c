@@ -2,6 +2,8 @@
  * tests/parallel/test_masked.c - rows of unequal length: targets of -1 are not trained on,
  * every other token weighs alike over the whole global batch, and no layout or micro-batch
  * changes a bit of that.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/rows.h"
 

@@ -2,6 +2,8 @@
  * tests/parallel/test_materialize.c - making models real and fake again: the same numbers
  * however it is done, ties and frozen parameters, the memory that it takes, and a model of a
  * trillion parameters that takes next to none while it is fake.
+ *
+ * ctest: builds address thread
  */
 #include "parallel/shard/materialize.h"
 #include "parallel/models/gpt/gpt.h"

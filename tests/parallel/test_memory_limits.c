@@ -15,7 +15,7 @@
 
 enum { GIB = 1 << 30 };
 
-static char root[64];
+static char root[WF_TEST_FOLDER];
 
 /* A file below the root, with its folders. */
 static void put(const char *path, const char *text)
@@ -35,8 +35,7 @@ static void put(const char *path, const char *text)
 
 static void begin(void)
 {
-    snprintf(root, sizeof root, "/tmp/weft-limits-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
+    wf_test_new_folder(root);
     put("/proc/meminfo", "MemTotal: 9 kB\nMemAvailable: 33554432 kB\nSwapFree: 1048576 kB\n");
     put("/proc/self/status", "Name:\ta\nVmSize:\t1048576 kB\nVmData:\t524288 kB\n");
 }

@@ -103,10 +103,10 @@ static char *read_text(const char *path)
 
 static void pictures_are_alike(void)
 {
-    char folder[] = "/tmp/weft-memory-XXXXXX", a[64], b[64], *run_text, *plan_text;
+    char folder[WF_TEST_FOLDER], a[WF_TEST_FOLDER + 16], b[sizeof a], *run_text, *plan_text;
     memory ran = {.t = new_training(GPT2, HEADS, 4), .picture = a}, planned = {.picture = b};
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    wf_test_new_folder(folder);
     snprintf(a, sizeof a, "%s/run.svg", folder);
     snprintf(b, sizeof b, "%s/plan.svg", folder);
     planned.t = ran.t;

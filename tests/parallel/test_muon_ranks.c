@@ -3,6 +3,8 @@
  * columns, and their result is one rank's
  * whatever they are split by: layouts, strategies, storage. Matrices are dealt out, so that
  * each is orthogonalised on one rank of a group alone.
+ *
+ * ctest: builds plain
  */
 #include "nn/optim/optimizer.h"
 #include "tests/parallel/rows.h"

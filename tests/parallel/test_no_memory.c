@@ -3,24 +3,18 @@
  * and training one step, on one rank of 2 x 2, with zero1, with full_shard, over pipelines and
  * with adapters on 4 bits: the launch says who lacked how much, every rank ends, and all memory
  * is given back. First what the pool asks the system for, then each block that is taken from
- * the pool, then the bookkeeping. The linker puts the test between those who ask and malloc,
- * wf_blocks_take and wf_ranges_take: see tests/CMakeLists.txt.
+ * the pool, then the bookkeeping. The linker puts the test between those who ask and
+ * wf_blocks_take and wf_ranges_take; malloc is in tests/allocations.h.
+ *
+ * ctest: links weft_allocations, wraps wf_blocks_take wf_ranges_take, cost 50
+ * ctest: test test_no_memory_qlora, arguments qlora
  */
 #include "core/memory/ranges_internal.h"
+#include "tests/allocations.h"
 #include "tests/mesh/ranks.h"
 #include "tests/parallel/failing_run.h"
 #include "tests/call_sites.h"
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
-int __real_posix_memalign(void **block, size_t align, size_t bytes);
-void __real_free(void *block);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
-int __wrap_posix_memalign(void **block, size_t align, size_t bytes);
-void __wrap_free(void *block);
 void *__real_wf_blocks_take(wf_blocks *blocks, size_t bytes);
 void *__real_wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last);
 void *__wrap_wf_blocks_take(wf_blocks *blocks, size_t bytes);
@@ -125,43 +119,16 @@ void *__wrap_wf_blocks_take(wf_blocks *blocks, size_t bytes)
     return block;
 }
 
-void *__wrap_malloc(size_t bytes)
+/* Refuses memory of the heap alone: what is aligned is for what ranks of the process share, and
+   a pool that is refused much asks for less. */
+static bool refuse_books(allocation_kind kind, size_t bytes)
 {
-    void *block = refuse(&books, bytes) ? NULL : __real_malloc(bytes);
-
-    atomic_fetch_add(&books.live, block != NULL);
-    return block;
+    return kind == ALLOCATION_HEAP && refuse(&books, bytes);
 }
 
-/* For what ranks of the process share: a pool that is refused much asks for less. */
-int __wrap_posix_memalign(void **block, size_t align, size_t bytes)
+static void books_changed(int blocks)
 {
-    int code = __real_posix_memalign(block, align, bytes);
-
-    atomic_fetch_add(&books.live, code == 0);
-    return code;
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    void *block = refuse(&books, count * bytes) ? NULL : __real_calloc(count, bytes);
-
-    atomic_fetch_add(&books.live, block != NULL);
-    return block;
-}
-
-void *__wrap_realloc(void *block, size_t bytes)
-{
-    void *moved = refuse(&books, bytes) ? NULL : __real_realloc(block, bytes);
-
-    atomic_fetch_add(&books.live, !block && moved);
-    return moved;
-}
-
-void __wrap_free(void *block)
-{
-    atomic_fetch_sub(&books.live, block != NULL);
-    __real_free(block);
+    atomic_fetch_add(&books.live, blocks);
 }
 
 #define COUNTED .steps = 1, .allocator = &counted, .victim = NOBODY
@@ -377,7 +344,10 @@ int main(int argc, char **argv)
         {NULL, NULL},
     };
 
+    static const allocation_watch watch = {refuse_books, books_changed};
+
     (void)argv;
+    allocations_watch(&watch);
     record_call(0); /* loads what it needs */
     return wf_test_main("no_memory", argc > 1 ? adapted : tests);
 }

@@ -1,5 +1,10 @@
-/* tests/parallel/test_numerics.c - the numerics identity: the same whatever computes it,
-   another for other rules. */
+/*
+ * tests/parallel/test_numerics.c - the numerics identity: the same whatever computes it,
+ * another for other rules.
+ *
+ * ctest: builds plain address
+ * ctest: test test_numerics_portable, environment WEFT_CPU_ISA=portable, builds plain
+ */
 #include "parallel/models/gpt/numerics.h"
 #include "tests/harness.h"
 #include <inttypes.h>

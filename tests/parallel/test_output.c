@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static const char *path_of(const char *name)
 {
@@ -357,8 +357,7 @@ static void (*body)(void);
 #define IN_A_FOLDER(test)                                                                      \
     static void in_##test(void)                                                                \
     {                                                                                          \
-        strcpy(folder, "/tmp/weft-output-XXXXXX");                                             \
-        CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));                                         \
+        wf_test_new_folder(folder);                                                            \
         body = test;                                                                           \
         body();                                                                                \
         wf_test_remove(folder);                                                                \

@@ -6,6 +6,8 @@
  * and what they take longer is slept: so it matters little what else the machine does. Kernels
  * take 8 ms for a block forward; the link is set so that all gathers of a step take at most a
  * quarter of the time that its kernels were measured to take.
+ *
+ * ctest: builds address thread
  */
 #include "mesh/transport/threads/world_internal.h"
 #include "tests/parallel/parallel_harness.h"

@@ -2,6 +2,8 @@
  * tests/parallel/test_parts_of_step.c - a training step in parts: a loop written by hand has
  * the bits of wf_par_train_step on every mesh and under every strategy, gradients are there to
  * be read and changed, and a part that is called where another one comes next says so.
+ *
+ * ctest: builds plain
  */
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/rows.h"

@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_pipeline.c - no schedule, cut or number of pipeline ranks changes a bit
  * of a training run: losses, norms and digest are those of one rank.
+ *
+ * ctest: builds address thread, cost 50
  */
 #include "tests/parallel/parallel_harness.h"
 

@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_pipeline_anomaly.c - numbers that stop being finite in a pipeline: its
  * schedule runs again, and op, layer, micro-step, stage and action are told.
+ *
+ * ctest: builds address thread
  */
 #include "tests/parallel/parallel_harness.h"
 

@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_pipeline_errors.c - what goes wrong in a pipeline of several ranks: each
  * of them has an error that says where.
+ *
+ * ctest: builds address thread
  */
 #include "tests/parallel/parallel_harness.h"
 #include <stdatomic.h>

@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_plan_pipeline.c - the plan of every rank of a pipeline is its run, to the
  * byte; what is sent and gathered is what the formulas say.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/plan_harness.h"
 

@@ -2,6 +2,8 @@
  * tests/parallel/test_plan_run.c - a plan and the run that it plans agree to the byte: memory
  * of every kind at the peak, the moment of the peak, the most of each kind, collectives by axis
  * and kind, and work, on every rank.
+ *
+ * ctest: builds plain
  */
 #include "parallel/train/measure.h"
 #include "tests/parallel/plan_harness.h"

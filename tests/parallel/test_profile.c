@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_profile.c - a row replayed from what few micro-batches have shown takes
  * what its plan takes, to the byte, on every rank; and thousands of times as fast.
+ *
+ * ctest: builds plain
  */
 #include "parallel/stages/profile.h"
 #include "tests/parallel/plan_harness.h"

@@ -2,6 +2,8 @@
  * tests/parallel/test_recompute.c - activation checkpointing: modules that are recomputed in
  * backward: the bits of a run that keeps all, under every strategy and with units inside of
  * what is recomputed; less memory; and the collectives that happen again, counted.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/rows.h"
 

@@ -3,6 +3,8 @@
  * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with
  * the digest of a run that lost none. Without a buddy, what only that rank had is missed, and
  * named.
+ *
+ * ctest: builds address thread
  */
 #include "mesh/comm/collective.h"
 #include "parallel/recovery/snapshot.h"

@@ -1,5 +1,9 @@
-/* tests/parallel/test_replicas.c - replicas of parameters and moments that part are found, and
-   named with two ranks. */
+/*
+ * tests/parallel/test_replicas.c - replicas of parameters and moments that part are found, and
+ * named with two ranks.
+ *
+ * ctest: builds address thread
+ */
 #include "tests/parallel/alike.h"
 
 typedef struct drift {

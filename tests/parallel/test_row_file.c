@@ -51,12 +51,12 @@ static off_t size_of(const char *path)
 /* Rows of a file stay: a run that continues appends to it, another one refuses it. */
 static void rows_stay(void)
 {
-    char folder[] = "/tmp/weft-run-log-XXXXXX", path[80], above[64];
+    char folder[WF_TEST_FOLDER], above[WF_TEST_FOLDER + 8], path[sizeof above + 8];
     int64_t logged = -1;
     wf_error error;
     off_t size;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    wf_test_new_folder(folder);
     snprintf(above, sizeof above, "%s/new", folder);
     snprintf(path, sizeof path, "%s/log", above);
     CU_ASSERT_EQUAL(log_steps(path, false, 0, 0, &logged, &error), WF_OK);
@@ -122,11 +122,12 @@ static void cut_rows(void)
 /* A file whose name can be guessed is the program's own, or is refused and stays as it is. */
 static void own_files(void)
 {
-    char folder[] = "/tmp/weft-own-rows-XXXXXX", inside[64], path[80], other[80];
+    char folder[WF_TEST_FOLDER], inside[WF_TEST_FOLDER + 8], path[sizeof inside + 8],
+        other[sizeof path];
     wf_error error = {0};
     wf_row_file f;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    wf_test_new_folder(folder);
     snprintf(inside, sizeof inside, "%s/new", folder);
     snprintf(path, sizeof path, "%s/rows", inside);
     snprintf(other, sizeof other, "%s/other", folder);

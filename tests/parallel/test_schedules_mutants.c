@@ -7,6 +7,8 @@
  *
  * Each is executed by a model of ranks; those that have their messages by threads too, of
  * deadlocks one in ONE_IN, 1 for all of them.
+ *
+ * ctest: builds plain, cost 50
  */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"

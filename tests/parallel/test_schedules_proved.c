@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_schedules_proved.c - lowering and proof of pipeline schedules: the depths
  * of messages that each needs, and what is proved of every one at all sizes.
+ *
+ * ctest: builds plain
  */
 #include "parallel/pipeline/lower.h"
 #include "tests/harness.h"

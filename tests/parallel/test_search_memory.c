@@ -2,6 +2,8 @@
  * tests/parallel/test_search_memory.c - every layout of a small model, planned: no bound or
  * estimate of the search is above what a plan says, so no layout that fits is left out; and the
  * search's list is the fastest of those that fit.
+ *
+ * ctest: builds plain
  */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"

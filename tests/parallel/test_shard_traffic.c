@@ -17,6 +17,8 @@
  * losses and of gradients, once per step. Bytes are those received by all ranks together: of n
  * bytes over s ranks an all-gather and a reduce-scatter take (s - 1) n, an all-reduce twice
  * that.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/traffic.h"
 

@@ -1,63 +1,22 @@
 /*
  * tests/parallel/test_steady.c - a training step in steady state asks the system for no memory:
- * neither for tensors nor for bookkeeping, on no rank of any layout. The linker puts this test
- * between the library and the C library's allocator and mmap: see tests/CMakeLists.txt.
+ * neither for tensors nor for bookkeeping, on no rank of any layout.
+ *
+ * ctest: builds plain, links weft_allocations
  */
+#include "tests/allocations.h"
 #include "tests/parallel/parallel_harness.h"
 #include <stdlib.h>
-#include <sys/mman.h>
 
 enum { WARM = 3, STEPS = 8, RANKS = 8 };
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
-void *__real_aligned_alloc(size_t alignment, size_t bytes);
-int __real_posix_memalign(void **block, size_t alignment, size_t bytes);
-void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
-int __wrap_posix_memalign(void **block, size_t alignment, size_t bytes);
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
-
 static _Thread_local int64_t asked; /* by this thread */
 
-void *__wrap_malloc(size_t bytes)
+static bool count_request(allocation_kind kind, size_t bytes)
 {
+    (void)kind, (void)bytes;
     asked++;
-    return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    asked++;
-    return __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *block, size_t bytes)
-{
-    asked++;
-    return __real_realloc(block, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    asked++;
-    return __real_aligned_alloc(alignment, bytes);
-}
-
-int __wrap_posix_memalign(void **block, size_t alignment, size_t bytes)
-{
-    asked++;
-    return __real_posix_memalign(block, alignment, bytes);
-}
-
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset)
-{
-    asked++;
-    return __real_mmap(at, bytes, protection, flags, file, offset);
+    return false;
 }
 
 /* A rank's requests of memory until a step was done. */
@@ -212,6 +171,8 @@ int main(void)
                                     {"traced", traced},
                                     {"pipelines", pipelines},
                                     {NULL, NULL}};
+    static const allocation_watch watch = {.refuses = count_request};
 
+    allocations_watch(&watch);
     return wf_test_main("steady", tests);
 }

@@ -6,6 +6,8 @@
  *
  * Nothing divides: 12 heads, 3 key-value heads, a vocabulary of 257, and a tied embedding in
  * gpt2. One parameter is frozen, gradients are clipped at a norm that is always reached.
+ *
+ * ctest: builds address thread
  */
 #include "tests/parallel/rows.h"
 

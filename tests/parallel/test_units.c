@@ -1,6 +1,8 @@
 /*
  * tests/parallel/test_units.c - units: which modules are units under a wrap policy, how much of
  * them is gathered at a time, and which are freed after forward.
+ *
+ * ctest: builds address thread
  */
 #include "parallel/shard/materialize.h"
 #include "parallel/train/train.h"

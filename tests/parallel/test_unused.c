@@ -2,6 +2,8 @@
  * tests/parallel/test_unused.c - modules that a model has and a pass does not run: a head that
  * is there for another task, layers that are dropped for a step or for some micro-steps. What
  * was gathered for them in vain is given back, and every strategy has the bits of one rank.
+ *
+ * ctest: builds plain
  */
 #include "tests/parallel/rows.h"
 

@@ -1,6 +1,8 @@
 #!/bin/bash
 # test_rows.sh GPT_TRAIN GPT_EXPORT MACHINE - programs with one row more in strategies.def, schedules.def, dtype.def and families.def
 # (tests/rows/): each is in --help, planned, searched and exported without another line.
+#
+# ctest: arguments rows_gpt_train rows_gpt_export docs/machines/h100.json, builds plain, timeout 60
 set -uo pipefail
 
 gpt_train=$1 gpt_export=$2 machine=$3

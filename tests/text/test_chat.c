@@ -2,6 +2,8 @@
  * tests/text/test_chat.c - conversations as transformers writes them (tests/text/chat/make.py),
  * by a folder's template and by one that is named; what of them is trained; rows that are
  * damaged, or say what nothing here honours.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers WEFT_CHAT=tests/text/chat
  */
 #include "nn/text/tokenizer/load_internal.h"
 #include "tests/text/chat_lines.h"
@@ -13,7 +15,7 @@
 
 enum { PATH = 128 };
 
-static char folder[PATH];
+static char folder[WF_TEST_FOLDER];
 
 static void write_file(const char *name, const char *text, size_t bytes)
 {
@@ -369,12 +371,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    int failed;
-
-    snprintf(folder, sizeof folder, "/tmp/weft-chat-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    failed = wf_test_main("chat", tests);
-    wf_test_remove(folder);
-    return failed;
+    wf_test_new_folder(folder);
+    return wf_test_main("chat", tests);
 }

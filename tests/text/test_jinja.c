@@ -2,6 +2,8 @@
  * tests/text/test_jinja.c - templates as transformers renders them (tests/text/jinja/make.py
  * records them), what is refused and where, and limits. With the name of a file of cases:
  * those, and how many are equal.
+ *
+ * ctest: defines WEFT_JINJA=tests/text/jinja
  */
 #include "nn/text/chat/json_value_internal.h"
 #include "nn/text/tokenizer/load_internal.h"

@@ -1,5 +1,9 @@
-/* tests/text/test_requests.c - the ids of a context and of what follows it, as
-   lm-evaluation-harness takes them (_encode_pair). */
+/*
+ * tests/text/test_requests.c - the ids of a context and of what follows it, as
+ * lm-evaluation-harness takes them (_encode_pair).
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
+ */
 #include "parallel/generate/requests.h"
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
@@ -8,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/weft-requests-XXXXXX";
+static char folder[WF_TEST_FOLDER];
 
 static const char *in_folder(const char *name)
 {
@@ -96,16 +100,9 @@ int main(void)
         {"a word goes over", a_word_goes_over},
         {NULL, NULL}};
 
-    int status = 1;
-
-    if (mkdtemp(folder) &&
-        symlink(WEFT_TOKENIZERS "/gpt2.json", in_folder("tokenizer.json")) == 0) {
-        write_text("tokenizer_config.json", "{\"eos_token\": \"!\"}");
-        status = wf_test_main("requests", tests);
-    }
-    unlink(in_folder("tokenizer.json"));
-    unlink(in_folder("tokenizer_config.json"));
-    unlink(in_folder("requests.jsonl"));
-    rmdir(folder);
-    return status;
+    wf_test_new_folder(folder);
+    if (symlink(WEFT_TOKENIZERS "/gpt2.json", in_folder("tokenizer.json")) != 0)
+        return 1;
+    write_text("tokenizer_config.json", "{\"eos_token\": \"!\"}");
+    return wf_test_main("requests", tests);
 }

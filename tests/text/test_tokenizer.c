@@ -1,6 +1,8 @@
 /*
  * tests/text/test_tokenizer.c - ids equal to those that the tokenizers of others have given the
  * same strings (tests/text/tokenizers/make.py), text that comes back, threads.
+ *
+ * ctest: builds address thread, defines WEFT_TOKENIZERS=tests/text/tokenizers
  */
 #include "tests/text/tokenizer_subject.h"
 #include <pthread.h>

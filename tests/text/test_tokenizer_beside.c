@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static void write_file(const char *name, const char *text, size_t bytes, char path[128])
 {
@@ -74,11 +74,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    int status;
-
-    strcpy(folder, "/tmp/weft-beside-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    status = wf_test_main("tokenizer_beside", tests);
-    return rmdir(folder) == 0 ? status : 1;
+    wf_test_new_folder(folder);
+    return wf_test_main("tokenizer_beside", tests);
 }

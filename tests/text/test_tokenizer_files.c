@@ -1,5 +1,9 @@
-/* tests/text/test_tokenizer_files.c - files of tokenizers that are damaged, hostile or not
-   known. */
+/*
+ * tests/text/test_tokenizer_files.c - files of tokenizers that are damaged, hostile or not
+ * known.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
+ */
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -8,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static char *path_of(const char *name)
 {
@@ -388,13 +392,6 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    char command[128];
-    int status;
-
-    strcpy(folder, "/tmp/weft-tokenizer-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    status = wf_test_main("tokenizer_files", tests);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? status : 1;
+    wf_test_new_folder(folder);
+    return wf_test_main("tokenizer_files", tests);
 }

@@ -1,6 +1,8 @@
 /*
  * tests/text/test_tokenizer_merges.c - merging in a word: which of two pairs comes first, words
  * that were seen before, words without end.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
  */
 #include "nn/text/tokenizer/bpe_internal.h"
 #include "tests/text/tokenizer_subject.h"

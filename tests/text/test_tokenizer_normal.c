@@ -1,6 +1,8 @@
 /*
  * tests/text/test_tokenizer_normal.c - a text in NFC is the same whether inert characters are
  * left out of it or not: random letters, marks, Hangul and characters that are never in NFC.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
  */
 #include "nn/text/tokenizer/encode_internal.h"
 #include "nn/text/utf8_internal.h"

@@ -2,6 +2,8 @@
  * tests/text/test_tokenizer_patterns.c - patterns: those that are matched by hand end where
  * PCRE2 ends them, in random text of all kinds of characters; windows change no match; a match
  * that takes too long is an error.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
  */
 #include "nn/text/tokenizer/pattern_internal.h"
 #include "nn/text/tokenizer/tokenizer_internal.h"

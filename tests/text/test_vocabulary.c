@@ -1,5 +1,9 @@
-/* tests/text/test_vocabulary.c - tokenizers as lists for GGUF files: names, texts, types,
-   merges and scores. */
+/*
+ * tests/text/test_vocabulary.c - tokenizers as lists for GGUF files: names, texts, types,
+ * merges and scores.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
+ */
 #include "nn/text/tokenizer/vocabulary.h"
 #include "tests/harness.h"
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /*
  * tests/text/test_vocabulary_json.c - a tokenizer's lists, as GGUF files have them, as
  * tokenizer.json: the same ids of texts, and lists that are damaged are refused by their key.
+ *
+ * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers
  */
 #include "nn/text/tokenizer/vocabulary.h"
 #include "tests/harness.h"
@@ -8,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char folder[64];
+static char folder[WF_TEST_FOLDER];
 
 static wf_tok *open_json(const wf_tok_bytes *json)
 {
@@ -197,12 +199,6 @@ static const wf_test tests[] = {{"ids stay the same", ids_stay_the_same},
 
 int main(void)
 {
-    int failed;
-
-    snprintf(folder, sizeof folder, "/tmp/weft-vocabulary-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    failed = wf_test_main("vocabulary_json", tests);
-    wf_test_remove(folder);
-    return failed;
+    wf_test_new_folder(folder);
+    return wf_test_main("vocabulary_json", tests);
 }
