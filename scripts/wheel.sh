@@ -17,7 +17,7 @@ if [ $# -lt 1 ] || [ $# -gt 2 ] || [[ ${1:-} == -* ]]; then
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
-for program in patchelf readelf objcopy ldd python3; do
+for program in patchelf readelf "strip" ldd python3; do
     if ! command -v $program >/dev/null; then
         echo "wheel: no $program (Debian: patchelf, binutils, libc-bin, python3)" >&2
         exit 2
@@ -77,6 +77,7 @@ while read -r name path; do
     cp "/usr/share/doc/$package/copyright" "$tree/licences/$package.txt"
 done < <(LD_LIBRARY_PATH=$build ldd "${ours[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u)
 
+"strip" -s "$tree"/weft/bin/* "$tree"/weft/lib/*
 for file in "$tree"/weft/bin/* "$tree"/weft/lib/*; do
     # shellcheck disable=SC2016 # the loader's own word
     case $file in
