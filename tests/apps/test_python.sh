@@ -1,5 +1,6 @@
 #!/bin/bash
-# test_python.sh TOP BUILD - the Python module (apps/python/weft) by pytest, and its types by mypy where that is there.
+# test_python.sh TOP BUILD - the Python module (apps/python/weft) by pytest, its types by mypy and the notebook by nbclient where these are
+# there, and the examples of docs/examples/python.
 #
 # ctest: arguments source build, builds plain
 set -uo pipefail
@@ -47,7 +48,8 @@ def init(project, config=None): return print("init", project, len(config or {}) 
 def log(row, step): print("log", step, sorted(row)[:3])
 def finish(): print("finish")
 END
-"$WEFT_TRAIN" --data rows.jsonl --n-layer 1 --n-head 2 --n-embd 16 --seq-len 16 --steps 2 --eval-interval 0 --log-jsonl run.jsonl >out 2>err
+seq 20000 >text
+"$WEFT_TRAIN" --data text --n-layer 1 --n-head 2 --n-embd 16 --seq-len 16 --steps 2 --eval-interval 0 --log-jsonl run.jsonl >out 2>err
 PYTHONPATH=logger "$python" "$examples/log_rows.py" run.jsonl wandb mine 0.5 >out 2>err
 result "log_rows.py" "$([ "$(cut -d' ' -f1,2 out | tr '\n' ' ')" = "init mine log 1 log 2 finish " ] || echo "other rows")"
 if "$python" -c "import nbclient, ipykernel, matplotlib" 2>/dev/null; then
