@@ -218,7 +218,7 @@ static void limits(void)
 {
     static char deep[4096];
 
-    if (!UNDER_SANITIZER) /* whose code makes 20 million steps take seconds */
+    if (!UNDER_SANITIZER) /* 20 million steps take seconds there */
         check_refused("{% set r = range(99999) %}{% for i in range(250) %}"
                       "{% set x = r | sum %}{% endfor %}",
                       WF_EDATA, "more than 20000000 steps");
