@@ -1,5 +1,9 @@
-/* Sessions: runs that are driven step by step from outside, on several meshes; calls of all
-   ranks between steps, failures, and what is refused. */
+/*
+ * tests/parallel/test_session.c - sessions: runs that are driven step by step from outside, on
+ * several meshes; calls of all ranks between steps, failures, and what is refused.
+ *
+ * ctest: builds address thread
+ */
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/program/session.h"
