@@ -255,12 +255,9 @@ static wf_status compare(model_rank *r, void *arg)
 static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype, bool fp32_residual)
 {
     static const wf_par_options layouts[] = {
-        {.tp = 1},
-        {.tp = 1, .threads = 2},
-        {.tp = 2},
-        {.tp = 4, .sequence_parallel = true},
-        {.tp = 8},
-        {.dp = 2, .tp = 2, .strategy = "full_shard"},
+        {.tp = 1}, {.tp = 1, .threads = 2},
+        {.tp = 2}, {.tp = 4, .sequence_parallel = true},
+        {.tp = 8}, {.dp = 2, .tp = 2, .strategy = "full_shard"},
     };
     outcome o = {.known = false};
 

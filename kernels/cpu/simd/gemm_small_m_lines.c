@@ -13,7 +13,7 @@ bool WF_ISA_NAME(wf_gemm_small_m_by_lines)(const wf_gemm *g, int64_t k)
     for (int64_t i = 0; i < g->n_parts; i++)
         if (g->parts[i].b_k != 1 || g->parts[i].k % WF_GEMM_TERMS)
             return false;
-    return k * rows_of_tile(g->m) <= MOST_LINED;
+    return g->m <= MOST_ROWS && k * rows_of_tile(g->m) <= MOST_LINED;
 }
 
 void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to)
