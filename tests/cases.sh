@@ -12,6 +12,18 @@ skip()
     exit 77
 }
 
+# choose_python MODULE..: sets python to a python3 that has the modules. Debian's has the packages of Debian, and may not be the
+# first one.
+choose_python()
+{
+    for python in ${WEFT_PYTHON:-} python3 /usr/bin/python3; do
+        if "$python" -c "import $(IFS=,; echo "$*")" 2>/dev/null; then
+            return
+        fi
+    done
+    skip "no python3 has $* (Debian: $(printf 'python3-%s ' "$@"))"
+}
+
 # result NAME PROBLEM: no problem is a pass; told with the time since the last one.
 last=$(date +%s%N)
 result()

@@ -10,16 +10,7 @@ build=$2
 # shellcheck source=tests/cases.sh
 . "$top/tests/cases.sh"
 
-# Debian's python3 has the packages of Debian, and may not be the first one.
-python=
-for one in ${WEFT_PYTHON:-} python3 /usr/bin/python3; do
-    if "$one" -c "import numpy, pytest" 2>/dev/null; then
-        python=$one
-        break
-    fi
-done
-[ -n "$python" ] || skip "no python3 has numpy and pytest (Debian: python3-numpy, python3-pytest)"
-
+choose_python numpy pytest
 export PYTHONPATH=$top/apps/python WEFT_LIBRARY=$build/apps/libweft_python.so WEFT_TRAIN=$build/apps/gpt_train
 export PYTHONDONTWRITEBYTECODE=1
 problem=

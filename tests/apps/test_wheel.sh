@@ -11,14 +11,7 @@ build=$2
 . "$top/tests/cases.sh"
 
 command -v patchelf >/dev/null || skip "there is no patchelf (Debian: patchelf)"
-python=
-for one in ${WEFT_PYTHON:-} python3 /usr/bin/python3; do
-    if "$one" -c "import numpy, pip" 2>/dev/null; then
-        python=$one
-        break
-    fi
-done
-[ -n "$python" ] || skip "no python3 has numpy and pip (Debian: python3-numpy, python3-pip)"
+choose_python numpy pip
 
 problem=
 "$top/scripts/wheel.sh" --no-build "$build" "$work" >out 2>err || problem="it fails"

@@ -42,6 +42,17 @@ wf_context *lone_context(uint64_t seed)
     return ctx;
 }
 
+wf_nn_parameter *gain_of(wf_context *ctx, float value)
+{
+    const wf_dim dim = wf_dim_width(3);
+    wf_nn_parameter *p = wf_nn_parameter_new(ctx, 1, &dim, false);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    wf_tensor_release(p->tensor);
+    p->tensor = wf_tensor_retain(three_of(ctx, value));
+    return p;
+}
+
 void close_lone(wf_context *ctx, wf_status status)
 {
     CU_ASSERT_EQUAL(wf_context_status(ctx), status);

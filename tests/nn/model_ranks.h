@@ -44,4 +44,7 @@ float first_of(const wf_tensor *t);
 /* Close it; `status` is what shall have become of it. */
 void close_lone(wf_context *ctx, wf_status status);
 
+/* Returns a parameter of three numbers of this value. */
+wf_nn_parameter *gain_of(wf_context *ctx, float value);
+
 #endif

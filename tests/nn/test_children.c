@@ -5,18 +5,6 @@
 #include "kernels/ops.h"
 #include "tests/nn/model_ranks.h"
 
-/* A real one, of this value. */
-static wf_nn_parameter *gain_of(wf_context *ctx, float value)
-{
-    const wf_dim dim = wf_dim_width(3);
-    wf_nn_parameter *p = wf_nn_parameter_new(ctx, 1, &dim, false);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    wf_tensor_release(p->tensor);
-    p->tensor = wf_tensor_retain(three_of(ctx, value));
-    return p;
-}
-
 static wf_tensor *scaled_forward(wf_nn_module *self, wf_tensor *x)
 {
     return wf_mul(x, wf_nn_weight(self, "gain"));

@@ -4,17 +4,9 @@
  *
  * ctest: builds plain address
  */
-#include "nn/optim/optimizer.h"
 #include "kernels/ops.h"
-#include "tests/nn/model_ranks.h"
-#include <math.h>
+#include "tests/nn/optimizer_trial.h"
 #include <string.h>
-
-typedef struct trial {
-    wf_nn_optimizer_options options;
-    int steps;
-    double lr, scale;
-} trial;
 
 /* One element in double. */
 typedef struct element {
@@ -45,38 +37,6 @@ static void plain_step(element *e, double g, const trial *t, bool decays, int st
     e->p -= t->lr * decay * e->p;
     e->p -= t->lr * (e->m / (1 - pow(beta1, step))) /
             (sqrt(e->v / (1 - pow(beta2, step))) + (double)t->options.eps);
-}
-
-/* Between -1 and 1, another one for every parameter, step and element of the whole. */
-static float arbitrary(int64_t parameter, int64_t step, int64_t index)
-{
-    return (float)sin(1.3 * (double)parameter + 0.7 * (double)step + 2.9 * (double)index);
-}
-
-static void fill(wf_tensor *t, int64_t parameter, int64_t step)
-{
-    for (int64_t i = 0; t && i < wf_tensor_local_count(t); i++)
-        ((float *)t->data)[i] = arbitrary(parameter, step, whole_index(t, i));
-}
-
-enum { IDLE = 1 }; /* the number of a parameter that never has a gradient */
-
-/* Gradients of a step; released by the scope. */
-static void make_gradients(model_rank *r, int64_t step, wf_tensor **grad)
-{
-    for (int64_t i = 0; i < r->count; i++) {
-        const wf_tensor *p = r->parameter[i]->tensor;
-
-        grad[i] = i == IDLE ? NULL
-                            : wf_tensor_new(r->ctx, WF_F32, p->ndim, p->dim, p->layout,
-                                            WF_MEMORY_GRADIENT);
-        fill(grad[i], i, step);
-    }
-}
-
-static bool close_to(const wf_tensor *t, int64_t i, double want)
-{
-    return fabs((double)((const float *)t->data)[i] - want) < 1e-5 * fmax(1, fabs(want));
 }
 
 /* Every element of parameter i and its moments after all steps, next to the plain ones. */
@@ -127,9 +87,6 @@ static wf_status run_trial(model_rank *r, void *arg)
     free(grad);
     return status;
 }
-
-static const wf_nn_gpt_config tiny = {WF_NN_GPT2, .vocabulary = 11, .positions = 5, .layers = 1,
-                                      .heads = 3, .kv_heads = 3,    .width = 6,     .ffn = 7};
 
 /* Large rates and decays, so that no term of a formula could be left out or moved unseen. */
 static void by_the_formula(void)
