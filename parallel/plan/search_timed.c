@@ -176,6 +176,7 @@ static double time_ranks(timer *t, wf_planned *p, wf_search_found *found, wf_err
             found->rank = (int)pp;
         }
     }
+    p->options.oplog = NULL;
     return flops;
 }
 
