@@ -2,6 +2,7 @@
  * tests/kernels/test_route_balance.c - what balances experts: gradients of losses beside finite
  * differences, and counts of choices in numbers that can be read.
  */
+#include "core/numerics/tree.h"
 #include "core/tape.h"
 #include "kernels/ops.h"
 #include "kernels/route_balance_internal.h"
@@ -151,6 +152,30 @@ static void too_many(void)
         }
 }
 
+/* The first of the ranks that share a sequence's 3 tokens takes the mean, and no other; ranks
+   without a token do not. */
+static void one_takes_the_mean(void)
+{
+    for (int64_t ranks = 1; ranks <= 8; ranks++) {
+        int takers = 0;
+
+        for (int64_t r = 0; r < ranks; r++) {
+            int64_t start = wf_cut(3, 1, ranks, r), local = wf_cut(3, 1, ranks, r + 1) - start;
+            wf_tensor logits = {.ndim = 3, .local = {2, local, 4}};
+            wf_tensor index = {.ndim = 3,
+                               .dim = {wf_dim_batch(2), wf_dim_chunked(3), wf_dim_width(2)},
+                               .start = {0, start},
+                               .local = {2, local, 2}};
+            const wf_call call = {.n_in = 2, .in = {&logits, &index}};
+            const wf_load_sizes s = wf_load_sizes_of(&call);
+
+            CU_ASSERT_EQUAL(s.first, local > 0 && start == 0);
+            takers += s.first;
+        }
+        CU_ASSERT_EQUAL(takers, 1);
+    }
+}
+
 /* An index of no expert is refused. */
 static void no_expert(void)
 {
@@ -175,6 +200,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"gradients of losses of balance", gradients},
                                     {"loads of experts", loads},
+                                    {"one rank takes the mean", one_takes_the_mean},
                                     {"more than floats count", too_many},
                                     {"indices of no expert", no_expert},
                                     {NULL, NULL}};

@@ -265,6 +265,33 @@ static void rounded_gradients(void)
     close_lone(ctx, WF_OK);
 }
 
+static float deviation_of(const wf_nn_parameter *p)
+{
+    return p ? p->recipe.step[0].arg[1] : -1;
+}
+
+/* The last linear of experts, and of the shared one, has the deviation of the others or its
+   own. */
+static void last_linear(void)
+{
+    wf_nn_moe_options o = {.width = 8, .hidden = 16, .experts = 4, .shared = 16, .route.k = 2};
+
+    o.deviation = 0.5f;
+    for (int own = 0; own < 2; own++) {
+        wf_context *ctx = lone_context(1);
+        wf_nn_moe *m;
+
+        o.out_deviation = own ? 0.25f : 0;
+        m = wf_nn_moe_new(ctx, &o);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+        CU_ASSERT(deviation_of(m->up) == 0.5f && deviation_of(m->gate) == 0.5f);
+        CU_ASSERT_EQUAL(deviation_of(m->down), own ? 0.25f : 0.5f);
+        CU_ASSERT_EQUAL(deviation_of(m->shared->down->weight), own ? 0.25f : 0.5f);
+        wf_nn_free(&m->base);
+        close_lone(ctx, WF_OK);
+    }
+}
+
 /* A mixture of experts that cannot be is refused; its last linear may start apart. */
 static void mixtures(void)
 {
@@ -286,6 +313,7 @@ static void mixtures(void)
         CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, why[i]));
         wf_context_close(ctx);
     }
+    last_linear();
 }
 
 int main(void)

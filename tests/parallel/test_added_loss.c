@@ -192,6 +192,40 @@ static void recomputed_alone(void)
     CU_ASSERT_EQUAL(again.added_by, 1);
 }
 
+static wf_tensor *penalise_by_mean(void *self, wf_nn_module *m, wf_tensor *x)
+{
+    (void)self;
+    wf_par_add_loss(m, "penalty", wf_mean(wf_mean(penalty_of(x), 1), 0), weight);
+    return x;
+}
+
+static const wf_nn_hooks added_means = {.pre_forward = penalise_by_mean};
+
+static void add_means(wf_nn_gpt *model)
+{
+    for (int64_t i = 0; i < model->layers; i++)
+        wf_nn_hook_add(((wf_nn_block *)model->block[i])->mlp, &added_means);
+}
+
+/* Takes numbers without dims, each a mean of its own: a step's is the mean of its
+   micro-steps'. */
+static void means_of_micro_steps(void)
+{
+    training tokens = make_training(LLAMA), means;
+
+    tokens.options.micro_batch = BATCH / 2;
+    means = tokens;
+    means.change = add_means;
+    if (!train(&tokens) || !train(&means))
+        return;
+    CU_ASSERT_EQUAL(means.added_by, LAYERS);
+    for (int i = 0; i < STEPS; i++) {
+        CU_ASSERT_DOUBLE_EQUAL(means.added[i], tokens.added[i], 1e-3);
+        CU_ASSERT_DOUBLE_EQUAL(means.grad_norm[i] / tokens.grad_norm[i], 1, 1e-3);
+    }
+    CU_ASSERT_PTR_NOT_NULL(strstr(means.inexact, "a mean of its own over each of 2 micro"));
+}
+
 /* ---- refusals ---- */
 
 static const char *bad_name = "penalty";
@@ -216,13 +250,20 @@ static void hook_badly(wf_nn_gpt *model)
     wf_nn_hook_add(model->norm, &badly);
 }
 
-static void refused_with(const char *text)
+/* One that adds in the first micro-step alone runs before one that adds in each. */
+static void hook_two(wf_nn_gpt *model)
+{
+    wf_nn_hook_add(((wf_nn_block *)model->block[0])->mlp, &badly);
+    wf_nn_hook_add(((wf_nn_block *)model->block[1])->mlp, &added);
+}
+
+static void refused_as(void (*change)(wf_nn_gpt *model), const char *text)
 {
     training t = make_training(LLAMA);
     wf_launch_options launch = {.ranks = 1};
     wf_error error = {WF_OK, ""};
 
-    t.change = hook_badly;
+    t.change = change;
     t.layout.tp = t.layout.dp = 1;
     t.options.micro_batch = once ? BATCH / 2 : t.options.micro_batch;
     wf_launch(&launch, training_rank, &t, &error);
@@ -230,6 +271,11 @@ static void refused_with(const char *text)
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, text));
     if (!strstr(error.text, text))
         printf("\n    %s\n", error.text);
+}
+
+static void refused_with(const char *text)
+{
+    refused_as(hook_badly, text);
 }
 
 static void refused(void)
@@ -245,6 +291,7 @@ static void refused(void)
     bad_shape = 0;
     once = true;
     refused_with("in 1 of 2 micro-steps: add it in each");
+    refused_as(hook_two, "module block.0.mlp added loss penalty in 1 of 2 micro-steps");
     once = false;
 }
 
@@ -255,6 +302,7 @@ int main(void)
         {"same bits on layouts", on_layouts},
         {"same bits in stages", in_stages},
         {"recomputed where nothing else comes back", recomputed_alone},
+        {"means of micro-steps", means_of_micro_steps},
         {"what is no loss is refused", refused},
         {NULL, NULL}};
 

@@ -110,6 +110,55 @@ static void time_is_counted_once(void)
     wf_trace_close(trace);
 }
 
+/* A name that begins with a digit is no number, and an op and work of the host of one name and
+   module have a row each. */
+static void rows_apart(void)
+{
+    static const char name[] = "norm", module[] = "block.3.2nd";
+    wf_error error = {WF_OK, ""};
+    wf_trace *trace = wf_trace_open(16, &error);
+    wf_profile *profile = wf_profile_open(&error);
+    wf_profile_sums sums;
+
+    CU_ASSERT_FATAL(trace && profile);
+    put(trace, WF_TRACE_OP, name, module, 1000000, 0);
+    put(trace, WF_TRACE_HOST, name, module, 2000000, 0);
+    CU_ASSERT_EQUAL(wf_profile_add(profile, trace, 0, 10000000, &error), WF_OK);
+    sums = wf_profile_sum(profile);
+    CU_ASSERT(sums.ops == 1000000 && sums.host == 2000000);
+    CU_ASSERT_EQUAL_FATAL(profile->n, 2);
+    CU_ASSERT_STRING_EQUAL(profile->row[0].module, "block.*.2nd");
+    wf_profile_close(profile);
+    wf_trace_close(trace);
+}
+
+/* A trace that is added twice, the second time from where the first has ended, has its launches
+   counted once. */
+static void launches_are_counted_once(void)
+{
+    wf_error error = {WF_OK, ""};
+    wf_trace *trace = wf_trace_open(16, &error);
+    wf_profile *profile = wf_profile_open(&error);
+    int64_t calls;
+
+    CU_ASSERT_FATAL(trace && profile);
+    for (int k = 0; k < 2; k++) {
+        wf_trace_mark launch = wf_trace_begin(trace);
+
+        for (int64_t begun = wf_trace_now(); wf_trace_now() == begun;)
+            ;
+        wf_trace_launched(trace, launch);
+        put(trace, WF_TRACE_OP, "add", NULL, 1000, 0);
+        CU_ASSERT_EQUAL(wf_profile_add(profile, trace, k, 1000000, &error), WF_OK);
+    }
+    CU_ASSERT_EQUAL(wf_profile_sum(profile).launch, wf_trace_launches(trace, &calls));
+    CU_ASSERT_EQUAL_FATAL(profile->n, 2);
+    CU_ASSERT_STRING_EQUAL(profile->row[1].name, "launches of ops");
+    CU_ASSERT(calls == 2 && profile->row[1].calls == 2 && profile->row[1].time > 0);
+    wf_profile_close(profile);
+    wf_trace_close(trace);
+}
+
 enum { RANKS = 4, STEPS = 8 };
 
 /* A rank's profiles of all steps. */
@@ -309,6 +358,8 @@ int main(void)
 {
     static const wf_test tests[] = {{"layers are one row", layers_are_one_row},
                                     {"time is counted once", time_is_counted_once},
+                                    {"rows apart", rows_apart},
+                                    {"launches are counted once", launches_are_counted_once},
                                     {"nothing is left", nothing_is_left},
                                     {"it costs little", it_costs_little},
                                     {"the most of a rank", most_of_a_rank},

@@ -227,6 +227,22 @@ static wf_status look_at_parts(training *t, wf_rank *rank, wf_par *par, wf_nn_gp
     return WF_OK;
 }
 
+/* A router, which all data-parallel ranks split, is cut over ep first, their innermost
+   axis. */
+static wf_status look_at_cuts(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                              int step)
+{
+    const wf_tensor *router = ((const wf_nn_block *)model->block[0])->moe->router->tensor;
+    const wf_mesh *mesh = wf_par_mesh(par);
+    int ep = wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "ep"));
+    int shard = wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "shard"));
+
+    (void)t, (void)step;
+    NEED(router->local[0] == EXPERTS / 4);
+    NEED(router->start[0] == (2 * ep + shard) * (EXPERTS / 4));
+    return WF_OK;
+}
+
 static void parts(void)
 {
     training t = mixture(WF_F32);
@@ -234,6 +250,9 @@ static void parts(void)
     t.layout.tp = t.layout.dp = 2;
     t.layout.ep = 4;
     t.watch = look_at_parts;
+    CU_ASSERT(train(&t));
+    t.layout = (wf_par_options){.tp = 1, .dp = 4, .ep = 2, .seed = t.layout.seed};
+    t.watch = look_at_cuts;
     CU_ASSERT(train(&t));
 }
 
