@@ -189,7 +189,7 @@ static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
     return WF_OK;
 }
 
-/* The gradient's row, and where its operands behind the first six come from. */
+/* Fills in the gradient's row, and where its operands after the first six come from. */
 static void backward_of(wf_gradient *g, const wf_op *op)
 {
     const wf_attention_attr *a = g->attr;

@@ -1,6 +1,6 @@
 /*
  * kernels/attention_cached.c - causal attention to keys and values that a cache keeps, for
- * generation: the tokens of a sequence that were there before are not computed again.
+ * generation: the tokens of a sequence that were there before are not recomputed.
  *
  *     cache_write       cache[slot[b], first[b] + t] = k[b, t], and v alike
  *     attention_cached  y[b, t] = attention of q[b, t] to the tokens 0 .. first[b] + t of
@@ -110,7 +110,7 @@ static size_t reference_workspace(const wf_call *call)
     return (size_t)call->in[1]->local[1] * sizeof(double);
 }
 
-/* Query `q` to `count` keys, rows of k and v that are `stride` apart. */
+/* Computes the row of query `q` over `count` keys, rows of k and v that are `stride` apart. */
 static void reference_row(const double *q, const double *k, const double *v, int64_t count,
                           int64_t stride, int64_t dim, double *score, double *y)
 {

@@ -15,14 +15,14 @@ typedef struct wf_rope_attr {
     bool is_long; /* the text is longer than the original length of WF_ROPE_LONG */
 } wf_rope_attr;
 
-/* Features of a head of so many that turn. */
+/* Returns how many of a head's `dim` features are rotated. */
 static inline int64_t wf_rope_features(const wf_rope_options *o, int64_t dim)
 {
     return o->features > 0 ? o->features : dim;
 }
 
-/* An operand of rope_at: the place of a token, whose text is longer than the original length of
-   WF_ROPE_LONG where the number is below 0. */
+/* Returns the position of a token from an element of rope_at's operand, which is below 0 where
+   the text is longer than the original length of WF_ROPE_LONG. */
 WF_HOST_DEVICE static inline int64_t wf_rope_place(int32_t position)
 {
     return position < 0 ? ~position : position;
@@ -42,7 +42,8 @@ typedef struct wf_rope_range {
     double low, high, attention;
 } wf_rope_range;
 
-/* The index of the frequency that makes so many turns in the original length. */
+/* Returns the index of the frequency that makes `turns` full rotations in the original
+   length. */
 static inline double wf_rope_index(const wf_rope_options *o, double turns, int64_t dim,
                                    double (*ln)(double))
 {
@@ -120,8 +121,8 @@ typedef struct wf_cached_attr {
     int64_t window; /* 0: none */
 } wf_cached_attr;
 
-/* Return operands that an attention or its gradient may have behind q, k and v, or behind the
-   six of a gradient; NULL where there is none. For devices' libraries too: nothing is called.
+/* Return operands that an attention or its gradient may have after q, k and v, or after the six
+   of a gradient; NULL where there is none. For devices' libraries too: nothing is called.
 
    first: the token that each one sees first, of attention_from */
 static inline const wf_tensor *wf_attention_first(const wf_call *call)
@@ -163,9 +164,9 @@ wf_status wf_attention_reference(const wf_call *call, void *workspace);
 size_t wf_attention_reference_workspace(const wf_call *call);
 wf_status wf_attention_reference_grad(const wf_call *call, void *workspace);
 
-/* The first token that token i of a sequence sees. Any number of `first` is taken for the
-   nearest of [0, i], and NULL is 0 everywhere; of a window, its own token included, it sees no
-   more than so many; 0: no window. */
+/* Returns the first token that token i of a sequence sees. Any number of `first` is taken for
+   the nearest of [0, i], and NULL is 0 everywhere; it sees at most `window` tokens, itself
+   included; 0: no window. */
 WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int64_t window,
                                                        int64_t i)
 {
@@ -182,7 +183,7 @@ wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
                               const wf_tensor *tokens, const wf_tensor *first,
                               const wf_tensor *slot);
 
-enum { WF_ATTENTION_SITE_BITS = 12 }; /* the rest of that counter word is the head's */
+enum { WF_ATTENTION_SITE_BITS = 12 }; /* the other bits of that counter word are the head's */
 
 /* Words 1..3 of the Philox counter of a head: `head` and `row` are those of the whole. */
 static inline void wf_attention_counter(const wf_attention_attr *a, int64_t head, int64_t row,

@@ -44,8 +44,8 @@ static int most_dims(const wf_tensor *a, const wf_tensor *b)
     return a->ndim > b->ndim ? a->ndim : b->ndim;
 }
 
-/* Spells the dims of t as dims of a result of ndim; those that are repeated have letters of
-   their own, from `own` on. */
+/* Writes the letters of t's dims as dims of a result of ndim; those that are repeated have
+   letters of their own, from `own` on. */
 static char *spell_operand(char *at, const wf_tensor *t, const wf_tensor *other, int ndim,
                            char own)
 {
@@ -91,12 +91,13 @@ static wf_tensor *refuse_sum(const wf_gradient *g, int d)
 {
     char result[192];
 
-    wf_fail(g->ctx, WF_ELAYOUT,
-            "broadcast: the gradient of a repeated operand is summed over dim %d of %s, and "
-            "dims behind it that are repeated are split as well; of them only dim 0 may be: "
-            "redistribute the other operand to be whole on the rest, or this one to its shape "
-            "by wf_broadcast_like before it is split",
-            d, wf_tensor_describe(g->dout[0], result, sizeof result));
+    wf_fail(
+        g->ctx, WF_ELAYOUT,
+        "broadcast: the gradient of a repeated operand is summed over dim %d of %s, and "
+        "dims after it that are repeated are split as well; of them only dim 0 may be: "
+        "redistribute the other operand to be whole on the others, or this one to its shape "
+        "by wf_broadcast_like before it is split",
+        d, wf_tensor_describe(g->dout[0], result, sizeof result));
     return NULL;
 }
 

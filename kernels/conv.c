@@ -18,7 +18,7 @@
 #include "kernels/conv_loops_internal.h"
 #undef T
 
-/* Counts the places of a kernel along one dim of so many indices; 0 where it does not fit. */
+/* Counts the positions of a kernel along one dim of `size` indices; 0 where it does not fit. */
 static int64_t places(const wf_patch_attr *a, int dim, int64_t size)
 {
     int64_t reach = (int64_t)a->dilation[dim] * (a->kernel[dim] - 1) + 1;

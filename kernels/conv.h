@@ -19,12 +19,12 @@ typedef struct wf_conv_options {
 } wf_conv_options;
 
 /**
- * wf_patches - returns the numbers under a kernel at each of its places: torch's unfold
+ * wf_patches - returns the numbers under a kernel at each of its positions: torch's unfold
  *
  * @param x        [b, length, c] or [b, rows, columns, c]
  * @param kernel   its length, or rows and columns
  * @param options  groups are not read; NULL: none
- * Returns:     [b, places.., c, taps], +0 for what lies in the padding
+ * Returns:     [b, positions.., c, taps], +0 for what lies in the padding
  * Layout:      "bs!c->bn!ck!": the dims that a kernel moves over are whole on each rank,
  *              channels and batch as they are
  * Gradient:    to x, each pixel the sum over the taps that read it in their order: by

@@ -14,8 +14,9 @@ typedef struct wf_patch_attr {
 
 typedef struct wf_patch_job {
     wf_patch_attr a;
-    int64_t batch, channels, taps; /* taps: places of the kernel */
-    int64_t in[2], out[2];         /* rows and columns of images and of places */
+    int64_t batch, channels, taps; /* taps: elements of the kernel */
+    /* rows and columns of images and of the kernel's positions */
+    int64_t in[2], out[2];
 } wf_patch_job;
 
 /* Describes x [b, (rows,) columns, c] and patches [b, (rows,) columns, c, taps]. */
@@ -34,7 +35,8 @@ static inline wf_patch_job wf_patch_job_of(const wf_call *call, const wf_tensor 
     return j;
 }
 
-/* The index of the image that place o and tap k read along one dim; -1 in the padding. */
+/* Returns the index of the image that position o and tap k read along one dim; -1 in the
+   padding. */
 WF_HOST_DEVICE static inline int64_t wf_patch_reads(const wf_patch_job *j, int dim, int64_t o,
                                                     int64_t k)
 {
@@ -43,7 +45,7 @@ WF_HOST_DEVICE static inline int64_t wf_patch_reads(const wf_patch_job *j, int d
     return i >= 0 && i < j->in[dim] ? i : -1;
 }
 
-/* The place whose tap k reads index i along one dim; -1 where there is none. */
+/* Returns the position whose tap k reads index i along one dim; -1 where there is none. */
 WF_HOST_DEVICE static inline int64_t wf_patch_read_by(const wf_patch_job *j, int dim, int64_t i,
                                                       int64_t k)
 {
@@ -55,7 +57,7 @@ WF_HOST_DEVICE static inline int64_t wf_patch_read_by(const wf_patch_job *j, int
     return at < j->out[dim] ? at : -1;
 }
 
-/* The pixel that a tap reads at a place of a sequence, both counted over it; -1 in the
+/* Returns the pixel that a tap reads at a position, both counted over a sequence; -1 in the
    padding. */
 WF_HOST_DEVICE static inline int64_t wf_patch_pixel(const wf_patch_job *j, int64_t place,
                                                     int64_t tap)
@@ -66,7 +68,7 @@ WF_HOST_DEVICE static inline int64_t wf_patch_pixel(const wf_patch_job *j, int64
     return row < 0 || column < 0 ? -1 : row * j->in[1] + column;
 }
 
-/* The place at which a tap reads a pixel; -1 where there is none. */
+/* Returns the position at which a tap reads a pixel; -1 where there is none. */
 WF_HOST_DEVICE static inline int64_t wf_patch_place(const wf_patch_job *j, int64_t pixel,
                                                     int64_t tap)
 {

@@ -1,6 +1,6 @@
 /*
- * kernels/conv_loops_internal.h - one place of patches, and one pixel of their gradient, over
- * numbers of the type T. A file defines T and includes this once.
+ * kernels/conv_loops_internal.h - one position of patches, and one pixel of their gradient,
+ * over numbers of the type T. A file defines T and includes this once.
  */
 
 /* y[c, k] = the pixel of tap k, 0 in the padding; x and y are those of the sequence. */

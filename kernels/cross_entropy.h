@@ -38,7 +38,7 @@ WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor
  * wf_logit_sum_grad_into, wf_cross_entropy_into - compute wf_logit_sum_grad and
  * wf_cross_entropy into a given tensor
  *
- * @param dlogits  may be logits, whose place its gradient then takes; NULL: a new tensor
+ * @param dlogits  may be logits, which its gradient then overwrites; NULL: a new tensor
  * @param loss     for instance rows of a larger tensor; NULL: a new tensor
  * Layout:      as without; the given tensor as the result
  * Owner:       the caller of the given tensor, which is also returned

@@ -1,5 +1,5 @@
 /*
- * kernels/cuda_host_internal.h - what libweft and libweft_cuda.so tell each other. The plugin
+ * kernels/cuda_host_internal.h - the interface between libweft and libweft_cuda.so. The plugin
  * exports one symbol, wf_plugin, and links to nothing of Weft: what it calls there is in the
  * host's table. Without a header of CUDA, for both sides.
  */

@@ -1,5 +1,5 @@
 /*
- * kernels/dims.c - ops on dims that the caller names: their signatures are spelled for each
+ * kernels/dims.c - ops on dims that the caller names: their signatures are written for each
  * call.
  *
  *     permute      y = x with its dims in another order (transpose: two of them exchanged)
@@ -17,7 +17,7 @@ static char letter(int dim)
     return "bijklm"[dim];
 }
 
-/* The letters of dims 0 .. ndim - 1, `mark` behind that of dim `at`; returns the end. */
+/* Writes the letters of dims 0 .. ndim - 1, `mark` after that of dim `at`; returns the end. */
 static char *spell_dims(char *text, int ndim, int at, const char *mark)
 {
     for (int d = 0; d < ndim; d++) {

@@ -66,7 +66,7 @@ WF_HOST_DEVICE static inline void wf_broadcast_steps(const wf_tensor *x, const w
     }
 }
 
-/* A slice as parts of rows: `part` elements behind the first `skip` of each `whole`. */
+/* A slice as parts of rows: `part` elements after the first `skip` of each `whole`. */
 typedef struct wf_slice_rows {
     int64_t outer, whole, skip, part;
 } wf_slice_rows;

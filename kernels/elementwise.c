@@ -1,7 +1,7 @@
 /*
  * kernels/elementwise.c - the ops of kernels/expressions.def: functions, reference loops and
- * rows. Those that are more than an expression and its gradients are written out; the rest is
- * made from the table.
+ * rows. Those that are more than an expression and its gradients are written out; the others
+ * are made from the table.
  */
 #include "kernels/elementwise.h"
 #include "kernels/elementwise_ops.h"

@@ -45,7 +45,7 @@
 #endif
 #define WF_LANES_BODY(options) static inline __attribute__((WF_LANES_OPTIONS options unused))
 
-/* The functions that take vectors of so many lanes are compiled for their instruction set. */
+/* The instruction set that functions on vectors of 4, 8 or 16 lanes are compiled for. */
 #define WF_LANES_TARGET_4
 #define WF_LANES_TARGET_8  target("avx2,fma"),
 #define WF_LANES_TARGET_16 target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"),

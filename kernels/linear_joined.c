@@ -19,7 +19,7 @@ enum { MEMBERS = 3 };
 static const wf_op *const with_bias[] = {NULL, &wf_op_linear1_bias, NULL, &wf_op_linear3_bias};
 static const wf_op *const product[] = {NULL, &wf_op_linear1, NULL, &wf_op_linear3};
 
-/* As two ops; p: the products, or handles that only stand for them on the tape. */
+/* Records it as two ops; p: the products, or handles that only represent them on the tape. */
 static wf_status record(const wf_call *call, wf_tensor *const *p, const wf_op *second,
                         wf_tensor *const *y)
 {

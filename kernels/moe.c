@@ -6,8 +6,8 @@
  *     experts_dx    dx and dw: with c = down_e^T dy, dw_e = c . h, dh = w_e c
  *     experts_grad  these, and dgate_e, dup_e, ddown_e, a chunk per sequence
  *
- * Nothing of forward is kept: gradients compute gate, up and h again from x. The CPU's kernels
- * are in kernels/cpu/moe.c and kernels/cpu/moe_grad.c.
+ * Nothing of forward is kept: gradients recompute gate, up and h from x. The CPU's kernels are
+ * in kernels/cpu/moe.c and kernels/cpu/moe_grad.c.
  */
 #include "kernels/moe_internal.h"
 #include "core/numerics/math.h"
@@ -33,7 +33,7 @@ wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64
 
         if (!(e > before && e < (double)s.all && e == (double)(int64_t)e))
             return wf_fail(call->ctx, WF_EINVAL,
-                           "%s: choice %" PRId64 " of token %" PRId64 " is %g behind %g, of "
+                           "%s: choice %" PRId64 " of token %" PRId64 " is %g after %g, of "
                            "%" PRId64 " experts: give it whole numbers that ascend, as "
                            "wf_route makes them",
                            call->op->name, i % s.k, i / s.k, e, before, s.all);

@@ -18,7 +18,7 @@ enum { WF_ROUTE_MOST = 64 }; /* the most experts of a token */
 /** wf_route_options - the scores made of logits, and the weights of the chosen ones. */
 typedef struct wf_route_options {
     int64_t k;      /* experts of a token: 1 to WF_ROUTE_MOST */
-    bool sigmoid;   /* scores are sigmoids of logits, in place of a softmax over all experts */
+    bool sigmoid;   /* scores are sigmoids of logits, instead of a softmax over all experts */
     bool after;     /* scores are logits; weights are a softmax over the chosen ones */
     bool normalise; /* weights are divided by their sum */
     float factor;   /* multiplies weights; 0: 1 */
@@ -74,7 +74,7 @@ WF_API void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options 
  * @param index     [b, .., k], of wf_route
  * Layout:      "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!->b...d!": a split e leaves a partial sum
  * Errors:      also WF_EINVAL: indices that are not whole, of experts, and ascending
- * Gradient:    to gate, up, down, x and weights; forward is computed again for them
+ * Gradient:    to gate, up, down, x and weights; forward is recomputed for them
  */
 WF_API wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
                              wf_tensor *weights, wf_tensor *index);

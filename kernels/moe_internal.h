@@ -8,7 +8,7 @@
 #include "kernels/moe.h"
 #include "kernels/op_table_internal.h"
 
-/* Operands of experts, experts_grad and experts_dx, which have dy behind them; outputs of
+/* Operands of experts, experts_grad and experts_dx, which have dy after them; outputs of
    experts_grad. experts_dx has the last two of them. */
 enum { WF_MOE_GATE, WF_MOE_UP, WF_MOE_DOWN, WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_INDEX, WF_MOE_DY };
 

@@ -3,7 +3,7 @@
  *
  *     layernorm     mean = sum x / d, rstd = 1 / sqrt(sum (x - mean)^2 / d + eps),
  *                   h = (x - mean) rstd, y = h gain + bias
- *     rmsnorm       mean = 0, bias = 0, the rest alike
+ *     rmsnorm       mean = 0, bias = 0, all else alike
  *     layernorm_dx  dx = rstd (g - sum g / d - h sum (g h) / d), g = dy gain
  *     rmsnorm_dx    dx = rstd (g - h sum (g h) / d)
  *     *_dw          dgain = sum dy h and dbias = sum dy over the tokens of one sequence

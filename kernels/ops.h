@@ -189,7 +189,7 @@ WF_API wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options 
  * Layout:      "b...k,nk,mk,lk->b...n,b...m,b...l"
  * Gradient:    to x as one sum through the members in order (one op, one partial sum), to the
  *              weights with one chunk per sequence. So the n of all weights are split by the
- *              same axes; they may be cut in chunks apart, some as wf_dim_chunked and some as
+ *              same axes; each may have chunks of its own, some as wf_dim_chunked and some as
  *              wf_dim_width
  */
 WF_API wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight);
@@ -340,13 +340,13 @@ typedef struct wf_attention_options {
     /* i32 [batch, tokens]: token i sees first[i] .. i alone, any number being taken for the
        nearest of [0, i]; NULL: from 0 on. With causal */
     wf_tensor *first;
-    /* token i sees the last so many tokens up to itself at most; 0: all. With causal */
+    /* the most tokens that token i sees, the last ones up to itself; 0: all. With causal */
     int64_t window;
     /* [batch, keys]: no token sees the keys whose number is 0 (padding); NULL: none. Not with
        `first` */
     wf_tensor *mask;
     /* [heads, tokens, keys], or of each sequence [batch, heads, tokens, keys]: added to scores
-       behind their factor; -infinity hides a key from a token. NULL: none. Not with `first` */
+       after their factor; -infinity hides a key from a token. NULL: none. Not with `first` */
     wf_tensor *bias;
 } wf_attention_options;
 

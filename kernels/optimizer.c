@@ -56,7 +56,7 @@ wf_status wf_update_elements(wf_tensor *param, wf_tensor *grad, int states,
         return wf_fail(param->ctx, WF_EINVAL,
                        "update_elements with %d states: a parameter has 0 to %d", states,
                        WF_UPDATE_STATES);
-    for (int k = 0; k < WF_UPDATE_STATES; k++) /* the places of others are not looked at */
+    for (int k = 0; k < WF_UPDATE_STATES; k++) /* the slots of other states are not looked at */
         call.in[2 + k] = k < states ? state[k] : grad;
     return wf_dispatch(&call);
 }

@@ -94,8 +94,8 @@ typedef void wf_update_run(const wf_update *u, int64_t n, float *p, const float 
  * In both, g = grad_scale grad. Where beta1 is 0, wf_sgd neither reads nor writes m.
  *
  * @param m, v  of wf_adamw also stored in 8 bits, both: WF_DYNAMIC8 and WF_DYNAMIC8U. They are
- *              widened, the step is that of floats, and m and v are stored again; on the CPU
- *              alone
+ *           widened, the step is that of floats, and m and v are stored narrow; on the CPU
+ *           alone
  * Layout:      all four alike, any but partial
  */
 WF_API wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,
@@ -112,7 +112,7 @@ WF_API wf_status wf_sgd(wf_tensor *param, wf_tensor *grad, wf_tensor *m,
  *
  * @param states  those there are, 0 to WF_UPDATE_STATES
  * @param state   [states] each like param, or on the CPU a matrix in 8 bits, which is widened,
- *                updated and stored again
+ *                updated and stored narrow
  * Layout:        all alike, any but partial
  * Errors:        WF_EINVAL: more states than there may be
  */

@@ -4,8 +4,8 @@
  * From the left, dims of both shapes are taken together until their products are equal. Such a
  * group shares nothing with the others. Inside of it the first dim of x and the first dim of y
  * that are not 1 run over the same elements, so an axis may split both where they are cut at
- * the same ones: grain * (product of the dims behind it) is alike. All other dims of a group
- * are whole on each rank.
+ * the same ones: grain * (product of the dims after it) is alike. All other dims of a group are
+ * whole on each rank.
  */
 #include "kernels/reshape.h"
 #include "kernels/dims_internal.h"
@@ -26,7 +26,7 @@ static int64_t product(int ndim, const wf_dim *dims)
     return n;
 }
 
-/* Spells "bijk" with marks; letter[d] is upper case where the dim has to be whole. */
+/* Writes "bijk" with marks; letter[d] is upper case where the dim has to be whole. */
 static char *spell_marked(char *at, int ndim, const char *letter)
 {
     for (int d = 0; d < ndim; d++) {
@@ -43,7 +43,7 @@ typedef struct dim_run {
     int first, end; /* dims of one shape */
 } dim_run;
 
-/* Ends runs that begin at equal products where the products are equal again. */
+/* Ends runs that begin at equal products where the products are next equal. */
 static void end_runs(const wf_dim *x, dim_run *a, const wf_dim *y, dim_run *b)
 {
     int64_t n = x[a->first].size, m = y[b->first].size;
@@ -83,7 +83,7 @@ static void name_dims(const wf_tensor *x, const wf_reshape_attr *a, char *in, ch
             continue;
         }
         if (empty && p->size != q->size)
-            return; /* dims behind it have no elements to keep apart */
+            return; /* dims after it have no elements to distinguish */
         end_runs(x->dim, &from, y, &to);
         if (cut_alike(x->dim, from, y, to))
             in[from.first] = out[to.first] = "bijklm"[from.first];

@@ -14,7 +14,7 @@ WF_BEGIN_DECLS
  *
  * @param dims  their product is that of x's; one size may be -1, what the others leave
  * Layout:      dims of both shapes belong together from where the products of all dims before
- *              them are equal to where they are equal again. The first dim of such a group that
+ *              them are equal to where they are next equal. The first dim of such a group that
  *              is not 1 keeps its axes where both are cut at the same elements: heads of grain
  *              1 and wf_dim_heads(heads, dim), dims of one size. All others are whole on each
  *              rank: WF_ELAYOUT names the one that is not, to be redistributed first
@@ -39,7 +39,7 @@ WF_API wf_tensor *wf_stack(int count, wf_tensor *const *x, int dim);
  * one, and one that x lacks, or has with size 1, is the partner's. Ops of two and three
  * operands element by element do so with all of them
  *
- * @param like  for its shape, whose dims of size 1 are x's in turn
+ * @param like  for its shape; where that has size 1 the result has x's size
  * Layout:      "n,bsn->bsn", "s1!,bsn->bsn": each dim of the result is split as where it comes
  *              from, and dims that both have are split alike
  * Gradient:    to x, summed over one repeated dim after the other, the last one first, so that

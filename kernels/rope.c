@@ -1,9 +1,9 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
- * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled
+ * every head is rotated by the angle position * base^(-2i/dim), or a frequency that is scaled
  * (wf_rope_scaling), position being the global index of the token, or for rope_at an operand.
- * Where a part of a head turns, dim is that part's, and the rest stays. The gradient turns back
- * (YaRN also multiplies with a factor, there and back). The CPU's kernel is in
+ * Where a part of a head is rotated, dim is that part's, and the remainder stays. The gradient
+ * rotates back (YaRN also multiplies with a factor, there and back). The CPU's kernel is in
  * kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
@@ -19,12 +19,12 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
 
     if (features % 2 != 0)
         return wf_fail(x->ctx, WF_ESHAPE,
-                       "rope: turns pairs of features, but heads have %" PRId64
+                       "rope: rotates pairs of features, but heads have %" PRId64
                        "; make it even",
                        features);
     if (features > x->dim[3].size || o->features < 0)
         return wf_fail(x->ctx, WF_ESHAPE,
-                       "rope: turns %" PRId64 " features of heads that have %" PRId64,
+                       "rope: rotates %" PRId64 " features of heads that have %" PRId64,
                        o->features, x->dim[3].size);
     if (!(o->base > 0))
         return wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",

@@ -25,9 +25,8 @@ const char *wf_rope_scaling_wrong(const wf_rope_scaling *s)
 const char *wf_rope_factors_wrong(const wf_rope_factors *f, int64_t pairs)
 {
     if (!f || f->count != pairs || pairs > WF_ROPE_PAIRS)
-        return "it needs a short and a long factor for each pair of features that turns, at "
-               "most "
-               "128 of each";
+        return "it needs a short and a long factor for each pair of features that is rotated, "
+               "at most 128 of each";
     for (int64_t i = 0; i < pairs; i++)
         if (!(f->short_factor[i] > 0 && f->short_factor[i] <= FLT_MAX) ||
             !(f->long_factor[i] > 0 && f->long_factor[i] <= FLT_MAX))

@@ -11,12 +11,12 @@ WF_BEGIN_DECLS
 typedef enum wf_rope_scaling_kind {
     WF_ROPE_UNSCALED,
     WF_ROPE_LINEAR, /* every frequency divided by factor (Chen et al. 2023) */
-    /* as in Llama 3.1: frequencies of more than high_freq_factor turns in the original length
-       stay, those of less than low_freq_factor are divided, and those between are
+    /* as in Llama 3.1: frequencies of more than high_freq_factor rotations in the original
+       length stay, those of less than low_freq_factor are divided, and those between are
        interpolated */
     WF_ROPE_LLAMA3,
-    /* (Peng et al. 2023) frequencies of more than beta_fast turns in the original length stay,
-       those of less than beta_slow are divided, and those between, in whole indices, are
+    /* (Peng et al. 2023) frequencies of more than beta_fast rotations in the original length
+       stay, those of less than beta_slow are divided, and those between, in whole indices, are
        interpolated; cosines and sines are multiplied with the attention factor */
     WF_ROPE_YARN,
     /* LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own, one in
@@ -50,7 +50,7 @@ typedef struct wf_rope_factors {
  * static string. */
 WF_API const char *wf_rope_scaling_wrong(const wf_rope_scaling *scaling);
 
-/** wf_rope_factors_wrong - describes the first wrong factor for so many pairs; NULL: none.
+/** wf_rope_factors_wrong - describes the first wrong factor for `pairs` pairs; NULL: none.
  * Owner: static string. */
 WF_API const char *wf_rope_factors_wrong(const wf_rope_factors *factors, int64_t pairs);
 

@@ -8,7 +8,7 @@
  *     one_hot    y[i] = 1 where the index is i
  *     cumsum     y[i] = x[0] + .. + x[i]
  *     triangle   a matrix on one side of a diagonal
- *     concat     one tensor behind another along a dim; pad a value before and behind
+ *     concat     one tensor after another along a dim; pad a value before and after
  */
 #include "kernels/row_ops_internal.h"
 #include "kernels/dims_internal.h"
@@ -84,7 +84,7 @@ ROW_OPS
 
 /* ---- shapes ---- */
 
-/* The first operand's dims, the last one a width of so many. */
+/* Lists the first operand's dims, the last one a width of `last`. */
 static void dims_with_last(const wf_tensor *x, int64_t last, int *ndim, wf_dim *dims)
 {
     *ndim = x->ndim;
@@ -189,7 +189,7 @@ static wf_status pad_shape(const wf_call *call, int out, int *ndim, wf_dim *dims
     if (a->first < 0 || a->count < 0)
         return wf_fail(call->ctx, WF_ESHAPE,
                        "pad: %" PRId64 " before and %" PRId64
-                       " behind; wf_slice takes some away",
+                       " after; wf_slice takes some away",
                        a->first, a->count);
     return resized(call, call->in[0]->dim[a->dim].size + a->first + a->count, ndim, dims);
 }

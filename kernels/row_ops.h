@@ -51,7 +51,7 @@ WF_API wf_tensor *wf_gather(wf_tensor *x, wf_tensor *index);
 WF_API wf_tensor *wf_scatter(wf_tensor *like, wf_tensor *index, wf_tensor *values);
 
 /**
- * wf_one_hot - y[.., i] = 1 where index[..] is i, else 0, of so many classes
+ * wf_one_hot - y[.., i] = 1 where index[..] is i, else 0, for i < classes
  *
  * Layout:      "...->...n!"
  * Gradient:    none
@@ -77,9 +77,9 @@ WF_API wf_tensor *wf_tril(wf_tensor *x, int64_t diagonal);
 WF_API wf_tensor *wf_triu(wf_tensor *x, int64_t diagonal);
 
 /**
- * wf_concat - tensors one behind the other along a dim; wf_split - parts of so many indices
- * each, the last one what is left; wf_pad - `before` and `behind` more indices along a dim,
- * which hold a value
+ * wf_concat - tensors one after the other along a dim; wf_split - parts of `each` indices, the
+ * last one what is left; wf_pad - `before` and `behind` more indices along a dim, which hold a
+ * value
  *
  * @param count  1 or more; of wf_split, how many parts there are, as ceil(size / each) says
  * Layout:      "bi!j,bz!j->bi!j" for dim 1: the dim is whole on each rank. Its kind

@@ -14,7 +14,7 @@ typedef struct wf_row_attr {
     int8_t dim;    /* concat, pad */
     bool reverse;  /* topk: the least ones; cumsum: from the end; triangle: the upper one */
     int64_t first; /* pad: how many before; triangle: its diagonal */
-    int64_t count; /* topk: how many; one_hot: classes; pad: how many behind */
+    int64_t count; /* topk: how many; one_hot: classes; pad: how many after */
     float value;   /* pad */
 } wf_row_attr;
 

@@ -121,7 +121,7 @@ static inline wf_init_site wf_init_site_of(const wf_init_attr *attr)
     return site;
 }
 
-/* An optimizer of one's own: `states` of the operands behind the gradient are states. */
+/* An optimizer of one's own: `states` of the operands after the gradient are states. */
 typedef struct wf_update_attr {
     wf_update update;
     wf_update_run *run;
@@ -151,8 +151,8 @@ WF_HOST_DEVICE static inline int64_t wf_global_index(const wf_tensor *t, int fro
 }
 
 /*
- * wf_check_tokens - WF_EINVAL, naming the token and its place, where one of an i32 operand is
- * outside [least, vocabulary).
+ * wf_check_tokens - WF_EINVAL, naming the token and its position, where one of an i32 operand
+ * is outside [least, vocabulary).
  */
 wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t least,
                           int64_t vocabulary);

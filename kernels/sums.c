@@ -11,7 +11,7 @@
  *     token_expand  y[b, ..] = x[b]
  *
  * The chunks of a sum over sequences are the sequences, those of a sum inside a sequence are
- * the 8 of its last dim that has some (wf_chunk_dim): the tokens, or heads behind them. The
+ * the 8 of its last dim that has some (wf_chunk_dim): the tokens, or heads after them. The
  * CPU's kernels are in kernels/cpu/sums.c.
  */
 #include "kernels/shared_internal.h"

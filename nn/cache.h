@@ -1,6 +1,6 @@
 /*
- * nn/cache.h - a key-value cache (KV cache): generation continues sequences without computing
- * their earlier tokens again.
+ * nn/cache.h - a key-value cache (KV cache): generation continues sequences without recomputing
+ * their earlier tokens.
  *
  * A cache has slots, one per sequence, each with room for a number of tokens. While it is
  * switched to, a forward pass takes the tokens that wf_nn_cache_at has positioned: attention
@@ -61,7 +61,7 @@ WF_API wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache);
  * Tokens overwrite what their slots hold from `first` on: so a sequence is shortened, or
  * replaced by another one.
  *
- * @param place  [batch], each of another slot
+ * @param place  [batch] the slot and the first position of each sequence; slots differ
  * Errors:       WF_EINVAL (a slot or position that the cache has not), WF_ENOMEM
  */
 WF_API wf_status wf_nn_cache_at(wf_nn_cache *cache, int64_t batch, int64_t tokens,

@@ -65,7 +65,7 @@ int wf_nn_chain_run(wf_nn_module *model, int64_t first, int64_t last, int n, wf_
     return carried;
 }
 
-/* The places of parameters that steps hold, in a list of all. */
+/* A search for the parameters that steps hold, which are marked in a list of all. */
 typedef struct search {
     int64_t count;
     wf_nn_parameter **all;

@@ -1,6 +1,6 @@
 /*
- * nn/chain.h - models as chains: steps that run one behind the other, so that a pipeline can
- * cut a model between any two of them, and a head with its loss behind the last one.
+ * nn/chain.h - models as chains: steps that run one after the other, so that a pipeline can cut
+ * a model between any two of them, and a head with its loss after the last one.
  *
  *     model = wf_nn_module_new(ctx, "net", net_forward, WF_CHILD("embed", ..),
  *                              WF_CHILDREN("block", block, 12), WF_CHILD("norm", ..),

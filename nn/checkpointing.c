@@ -23,12 +23,13 @@ static void check_uses(const run *r, int64_t end)
 {
     if (end != r->end)
         wf_fail(r->module->ctx, WF_EINVAL,
-                "module %s uses parameters %lld times in forward and %lld times when it runs "
-                "again in backward: its forward and its hooks must do the same in both runs",
+                "module %s uses parameters %lld times in forward and %lld times when backward "
+                "recomputes it: its forward and its hooks must do the same in both runs",
                 r->module->path, (long long)(r->end - r->first), (long long)(end - r->first));
 }
 
-/* The gradient of the input goes on as that of each use of it in the module. */
+/* Recomputes a module and walks it back: its input's gradient is that of each use of it in the
+   module. */
 static void walk_again(wf_gradient *g, const run *r)
 {
     wf_nn_module *m = r->module;
@@ -79,7 +80,8 @@ static void backward(wf_gradient *g)
         .backward = backward                                                                   \
     }
 
-/* One that adds losses is run again for their gradients, whatever else comes back to it. */
+/* A module that adds losses is recomputed for their gradients, whether or not its output has
+   one. */
 static const wf_op run_op = RUN_OP(0), run_with_losses_op = RUN_OP(WF_OP_ROOT);
 
 bool wf_nn_note_loss(wf_context *ctx, bool wants_gradient)

@@ -10,12 +10,12 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_nn_recompute - keeps of every module of a type only input and output, and runs its forward
- * again in backward
+ * wf_nn_recompute - keeps of every module of a type only input and output, and recomputes its
+ * forward in backward
  *
- * Results keep their bits: dropout is a function of position. Actions of the modules inside
- * happen again too: borders of a plan, gathers of units. Where gradients of weights are
- * deferred (wf_backward), recomputed activations are kept until those are made.
+ * Results keep their bits: dropout is a function of position. Actions of the modules inside are
+ * repeated too: borders of a plan, gathers of units. Where gradients of weights are deferred
+ * (wf_backward), recomputed activations are kept until those are made.
  *
  * @param type  of modules that are called by wf_nn_call: "block", "attention"; NULL: of none
  * Collective:  no
@@ -25,8 +25,8 @@ WF_API wf_status wf_nn_recompute(wf_nn_module *root, const char *type);
 
 /**
  * wf_nn_note_loss - notes that the module that runs adds a loss to the step's own, which is
- * then differentiated on the tape that the module is recorded on, even where no gradient comes
- * to the module's result
+ * then differentiated on the tape that the module is recorded on, even where the module's
+ * result has no gradient
  *
  * @param wants_gradient  the loss depends on parameters that are trained
  * Returns:               false where the module was run before, in the same pass: its loss was

@@ -254,7 +254,7 @@ wf_status wf_nn_points(wf_nn_module *self, const char *points)
     return WF_OK;
 }
 
-/* The i-th module of a field, which is a child or a list; NULL behind the last one. */
+/* Returns the i-th module of a field, which is a child or a list; NULL after the last one. */
 static wf_nn_module *entry_of(const wf_nn_module *self, const wf_nn_field *f, int64_t i)
 {
     const char *m = (const char *)self;
@@ -335,9 +335,10 @@ wf_status wf_nn_chain_children(wf_nn_module *self, const char *const *names)
         const wf_nn_field *f = find(self, names[i], list ? WF_NN_CHILDREN : WF_NN_CHILD);
 
         if (f && is_step(m, f))
-            wf_fail(self->ctx, WF_EINVAL,
-                    "the chain of module %s names %s twice: a child is one step, at one place",
-                    self->type->name, names[i]);
+            wf_fail(
+                self->ctx, WF_EINVAL,
+                "the chain of module %s names %s twice: a child is one step, at one position",
+                self->type->name, names[i]);
         if (wf_context_status(self->ctx) != WF_OK)
             return wf_context_status(self->ctx);
         m->step[m->n_step++] = f;

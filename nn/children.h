@@ -86,7 +86,7 @@ WF_API wf_tensor *wf_nn_run(wf_nn_module *self, const char *name, wf_tensor *x);
 WF_API wf_tensor *wf_nn_weight(wf_nn_module *self, const char *name);
 
 /**
- * wf_nn_replace - puts a module in the place of another below root, which is freed: torch's
+ * wf_nn_replace - replaces a module below root, which is freed, by another: torch's
  * model.block[3].mlp = other
  *
  *     wf_nn_replace(model, "block.3.mlp", wf_nn_swiglu_mlp_new(ctx, &options));

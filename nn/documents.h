@@ -8,7 +8,7 @@
  *     loss = wf_nn_gpt_loss(model, tokens, targets, weight);
  *     wf_nn_documents_switch(ctx, outside);
  *
- * Backward needs no switch: what it runs again (nn/checkpointing.h) has the documents of its
+ * Backward needs no switch: what it recomputes (nn/checkpointing.h) has the documents of its
  * forward pass.
  */
 #ifndef WF_NN_DOCUMENTS_H

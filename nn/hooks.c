@@ -77,12 +77,11 @@ static void call_backward_hook(wf_gradient *g)
     if (alike)
         g->din[0] = after;
     else if (after)
-        wf_fail(
-            g->ctx, WF_ESHAPE,
-            "a backward hook of module %s turned a gradient, %s, into %s: return one of the "
-            "same shape and layout",
-            a->module->path, wf_tensor_describe(before, text[0], sizeof text[0]),
-            wf_tensor_describe(after, text[1], sizeof text[1]));
+        wf_fail(g->ctx, WF_ESHAPE,
+                "a backward hook of module %s changed a gradient, %s, to %s: return one of the "
+                "same shape and layout",
+                a->module->path, wf_tensor_describe(before, text[0], sizeof text[0]),
+                wf_tensor_describe(after, text[1], sizeof text[1]));
     else
         wf_fail(g->ctx, WF_EINVAL,
                 "a backward hook of module %s returned NULL: one that only looks returns the "
@@ -112,7 +111,7 @@ static wf_tensor *await(wf_tensor *t, const awaited *a)
     return call.out[0] && wf_tape_record(&call) == WF_OK ? call.out[0] : NULL;
 }
 
-/* Returns the result of a forward hook in place of t. */
+/* Returns the result of a forward hook, which replaces t. */
 static wf_tensor *returned(wf_nn_module *m, wf_tensor *t)
 {
     if (!t)

@@ -21,11 +21,12 @@
  * its hooks stand in the list, so the four others find them gathered in forward.
  *
  * Activation checkpointing: the modules inside of one that is recomputed run in backward too,
- * and so do their hooks; wf_nn_is_recomputing tells. A hook that changes a tensor changes it in
- * both runs alike. The hooks of the recomputed module itself lie outside of what runs again.
+ * and so do their hooks; wf_nn_is_recomputing says so. A hook that changes a tensor changes it
+ * in both runs alike. The hooks of the recomputed module itself are outside of it and are not
+ * repeated.
  *
- * A backward hook is called with one gradient: those of all uses of the tensor behind it are
- * added before.
+ * A backward hook is called with one gradient: those of all later uses of the tensor are added
+ * before.
  *
  * In a dry run the tensors have no data; and a step that a device replays as a graph runs hooks
  * when it is captured, not when it is replayed.
@@ -44,14 +45,14 @@ typedef struct wf_nn_hooks {
     /* returns true where `at` may change the tensors at a point; NULL: wherever there is an
        `at` */
     bool (*acts)(void *self, const char *point);
-    /* returns the tensor to compute with in place of a parameter */
+    /* returns the tensor to compute with instead of a parameter */
     wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
                       wf_tensor *t);
     /* called around a run of the module: before its first op, and after its last one */
     void (*enter)(void *self, wf_nn_module *module);
     void (*leave)(void *self, wf_nn_module *module);
     /* For modules that wf_nn_call runs: return the input of forward, and the output that the
-       caller gets in place of y; x and y themselves, where a hook only observes */
+       caller gets instead of y; x and y themselves, where a hook only observes */
     wf_tensor *(*pre_forward)(void *self, wf_nn_module *module, wf_tensor *x);
     wf_tensor *(*post_forward)(void *self, wf_nn_module *module, wf_tensor *x, wf_tensor *y);
     /* For the same modules: return the gradient of the output before it goes into the module,

@@ -13,7 +13,7 @@ wf_tensor *wf_nn_hooks_pre_forward(wf_nn_module *m, wf_tensor *x);
 /* The output that the caller gets, for the input that forward got. NULL in gives NULL out. */
 wf_tensor *wf_nn_hooks_post_forward(wf_nn_module *m, wf_tensor *x, wf_tensor *y);
 
-/* The tensor to compute with in place of t, a parameter. */
+/* Returns the tensor to compute with instead of t, a parameter. */
 wf_tensor *wf_nn_hooks_use(wf_nn_module *m, wf_nn_parameter *p, wf_tensor *t);
 
 #endif

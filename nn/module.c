@@ -108,11 +108,11 @@ wf_status wf_nn_freeze(wf_nn_module *root, const char *pattern)
     wf_nn_visit(root, NULL, freeze, &f);
     return f.found
                ? WF_OK
-               : wf_fail(root->ctx, WF_EINVAL,
-                         "no parameter of the model is at %s or below it, so it freezes "
-                         "nothing: paths are like block.0.attn.out.weight, and * stands for "
-                         "one name",
-                         pattern);
+               : wf_fail(
+                     root->ctx, WF_EINVAL,
+                     "no parameter of the model is at %s or below it, so it freezes "
+                     "nothing: paths are like block.0.attn.out.weight, and * matches one name",
+                     pattern);
 }
 
 const char *wf_nn_enter(void *module)
@@ -191,7 +191,8 @@ wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count)
 {
     list l = {NULL, 0};
 
-    wf_nn_visit(root, NULL, add_parameter, &l); /* counts places; at least as many */
+    /* counts uses of parameters: at least as many */
+    wf_nn_visit(root, NULL, add_parameter, &l);
     l.entry = calloc((size_t)l.count + 1, sizeof *l.entry);
     l.count = 0;
     if (l.entry)

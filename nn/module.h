@@ -77,8 +77,8 @@ WF_API void wf_nn_free(wf_nn_module *module);
 /**
  * wf_nn_name_tree - gives every module and parameter below root its path, root being ""
  *
- * Called again where a tree has become part of a larger one, whose paths then apply: two models
- * in one tree have different paths. wf_par_plan does so too.
+ * Called once more where a tree has become part of a larger one, whose paths then apply: two
+ * models in one tree have different paths. wf_par_plan does so too.
  *
  * Errors: WF_EINVAL in the context (a path that is too long, one path for two parameters, a
  *         module or a parameter in two fields)

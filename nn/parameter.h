@@ -31,7 +31,7 @@ struct wf_nn_parameter {
     wf_nn_leaves *leaves; /* in each pass that is in flight, a list */
     void *plan;           /* a sharding plan's record */
     struct {
-        /* number of the last walk that has reached it (nn/tree.c), by so many fields */
+        /* number of the last walk that has reached it (nn/tree.c); fields: by how many */
         uint64_t walk;
         int fields;
         const wf_nn_module *from;
@@ -61,7 +61,7 @@ WF_API void wf_nn_forget_uses(wf_nn_parameter *parameter);
 
 /**
  * wf_nn_parameter_use - returns the tensor of the next use of a parameter: while a tape
- * records, a leaf of its own, found again by later runs of the same ops. Modules use it through
+ * records, a leaf of its own, which later runs of the same ops find. Modules use it through
  * wf_nn_use.
  *
  * Owner:   scope

@@ -21,7 +21,7 @@ typedef struct wf_nn_pass wf_nn_pass;
  * backward. */
 typedef struct wf_nn_leaves {
     /* in order of use in forward, and the numbers of these uses (wf_nn_next_use); a leaf is
-       NULL where it is made when backward runs its module again */
+       NULL where it is made when backward recomputes its module */
     int uses, room;
     wf_tensor **use;
     int64_t *number;

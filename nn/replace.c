@@ -1,4 +1,4 @@
-/* nn/replace.c - a module in the place of another; see nn/children.h. */
+/* nn/replace.c - replaces a module by another; see nn/children.h. */
 #include "nn/children_internal.h"
 #include <string.h>
 
@@ -75,7 +75,7 @@ static wf_status check(wf_nn_module *root, const char *path, const wf_nn_module 
         return wf_fail(
             root->ctx, WF_EINVAL,
             "replace: no module is at path '%s' below %s%s: paths are like block.3.mlp, "
-            "and the root itself has no place to stand in",
+            "and the root itself is no module's child",
             path, root->type->name, *root->path ? root->path : "");
     if (module->ctx != root->ctx || module == root || module == *slot)
         return wf_fail(root->ctx, WF_EINVAL,

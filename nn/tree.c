@@ -46,7 +46,7 @@ static void refuse_module(walk *w, const wf_nn_module *parent, const wf_nn_modul
         parent->type->name);
 }
 
-/* Enters a module by a field; false where the walk has come to it before. */
+/* Enters a module by a field; false where the walk has reached it before. */
 static bool reach(walk *w, wf_nn_module *parent, wf_nn_module *m, const wf_nn_field *f,
                   int64_t i)
 {
@@ -236,7 +236,7 @@ static void refuse_twins(wf_nn_module *root)
     for (int64_t i = 1; i < count; i++)
         if (strcmp(p[i]->path, p[i - 1]->path) == 0) {
             wf_fail(root->ctx, WF_EINVAL,
-                    "two parameters of the tree are called %s, and a path stands for one: give "
+                    "two parameters of the tree are called %s, and a path means one: give "
                     "the modules that they are in different names",
                     p[i]->path);
             break;

@@ -1,6 +1,6 @@
 /*
  * nn/uses_internal.h - what a context runs for nn: how uses of parameters are numbered, in the
- * order of a forward pass, and what that pass goes on with. Not installed.
+ * order of a forward pass, and the state that such a pass carries. Not installed.
  */
 #ifndef WF_NN_USES_INTERNAL_H
 #define WF_NN_USES_INTERNAL_H

@@ -1,7 +1,7 @@
 /*
  * kernels/cpu/add_norm.c - residual additions joined with norms on the CPU: a few rows at a
  * time go through the inner loops of the ops that are joined, and stay in the first-level cache
- * from one to the next. So memory is passed once and the bits are those of the ops apart.
+ * from one to the next. So memory is passed once and the bits are those of the separate ops.
  */
 #include "kernels/cpu/dropout_internal.h"
 #include "kernels/cpu/rows_internal.h"

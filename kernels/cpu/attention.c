@@ -4,8 +4,8 @@
  *
  * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a
  * chunk is the chain over its heads that belong to the group. A chunk or node without any is +0
- * and is left out: adding it could only turn -0 into +0, and all zeros become +0 at the end. So
- * a group of one head needs no sum, and no group has more than 5 open buffers.
+ * and is left out: adding it could only make +0 of -0, and all zeros become +0 at the end. So a
+ * group of one head needs no sum, and no group has more than 5 open buffers.
  *
  * A sequence goes part by part, cut where no token sees one before the cut: a document is a
  * part, with the blocks and the bits that it has alone. Where `first` is no document's, blocks
@@ -61,7 +61,7 @@ static job plan(const wf_call *call, bool backward, void *workspace)
              .packed = wf_attention_padded(k->local[1]) * wf_attention_padded(q->local[3]),
              .workspace = workspace};
 
-    if (wf_attention_first(call)) /* the last part's padding lies behind the last key */
+    if (wf_attention_first(call)) /* the last part's padding lies after the last key */
         j.packed += WF_ATTENTION_GRAIN * wf_attention_padded(j.dim);
     j.block = lines(backward ? simd->attention_grad_workspace(j.keys, j.dim)
                              : simd->attention_workspace(j.keys, j.dim));

@@ -1,5 +1,5 @@
 /* kernels/cpu/conv.c - patches of sequences and images on the CPU, and their gradient: the
-   thread pool shares places and pixels. Products over them are kernels/cpu/linear.c's. */
+   thread pool shares positions and pixels. Products over them are kernels/cpu/linear.c's. */
 #include "kernels/conv_internal.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"

@@ -5,7 +5,7 @@
 #include "kernels/cpu/gemm_blocking_internal.h"
 #include "core/numerics/tree.h"
 
-/* Up to this many columns are worth turning into rows: a tile is wider than it is high. */
+/* Up to this many columns are worth transposing into rows: a tile is wider than it is high. */
 enum { FEW_COLUMNS = 8 };
 
 /*
@@ -281,9 +281,9 @@ static int64_t group_of(const wf_gemm_limits *limits, int64_t threads,
 }
 
 /*
- * The members of a thread pool stand side by side along the columns, as many as have a whole
- * part of them, and others behind, along the rows: packed rows are then used for the most
- * columns.
+ * Cuts a product for the members of a thread pool: along the columns into as many parts as are
+ * whole blocks, and along the rows for the remaining members: packed rows are then used for the
+ * most columns.
  */
 static void cut_blocks(const wf_gemm_limits *limits, int64_t threads,
                        wf_gemm_blocking *blocking)

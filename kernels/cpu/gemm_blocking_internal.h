@@ -33,7 +33,7 @@ typedef struct wf_gemm_limits {
     int64_t pad;
 } wf_gemm_limits;
 
-/* x(i, p) is element i * across + p * along behind `at`; p along the long dimension, i a row or
+/* x(i, p) is element i * across + p * along after `at`; p along the long dimension, i a row or
    column of what is computed. */
 typedef struct wf_gemm_operand {
     const void *at;
@@ -60,7 +60,7 @@ typedef struct wf_gemm_step {
     const wf_gemm_part *part;
     int64_t first, k;           /* columns first .. first + k - 1 of the part's A */
     wf_gemm_operand rows, cols; /* all that is computed, for these k */
-    int merges;       /* open nodes to add when its chunk ends here; -1: the chunk goes on */
+    int merges;       /* open nodes to add when its chunk ends here; -1: the chunk continues */
     int level;        /* open nodes */
     uint64_t spilled; /* bit l: node l is spilled, else it is in the tile's own stack */
     bool spills;      /* the node that it opens is spilled */
@@ -70,7 +70,7 @@ typedef struct wf_gemm_kc_block {
     wf_gemm_step step[WF_GEMM_STEPS];
     int n_steps;
     int64_t k;   /* the sum over all steps, padded */
-    bool resume; /* the first step goes on with the spilled chain */
+    bool resume; /* the first step continues the spilled chain */
     bool last;   /* the last chunk ends here */
 } wf_gemm_kc_block;
 

@@ -29,7 +29,7 @@
 #define WF_ISA_LEVEL          WF_ISA_JOIN(WF_ISA_LEVEL_, WF_ISA)
 
 /* Loops over a tile's rows and vectors must vanish early, or its sums are no registers; the
-   loop around them takes two turns at once. */
+   loop around them is unrolled by two. */
 #if defined(WF_ROLLED)
 #define UNROLL
 #define UNROLL_TWICE

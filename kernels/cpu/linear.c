@@ -220,7 +220,7 @@ wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
 
 /*
  * The sum over a group's runs is rounded once: where there are several and the result is stored
- * as bf16, it is made in floats. *floats: the result, or what stands for it at the start of the
+ * as bf16, it is made in floats. *floats: the result, or its floats at the start of the
  * workspace; returns the bytes there.
  */
 static size_t float_result(const wf_call *call, void *workspace, wf_tensor *floats)

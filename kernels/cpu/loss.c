@@ -7,7 +7,7 @@
 #include "kernels/cpu/rows_internal.h"
 #include "kernels/shared_internal.h"
 
-enum { LOG_COST = 16 }; /* a logarithm is worth so many elements of a simple loop */
+enum { LOG_COST = 16 }; /* elements of a simple loop that cost as much as a logarithm */
 
 enum {
     LOGITS = WF_IN(0),

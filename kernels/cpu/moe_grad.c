@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/moe_grad.c - gradients of experts on the CPU. Forward's gate, up and h are made
- * again; with c = dy down_e in floats,
+ * kernels/cpu/moe_grad.c - gradients of experts on the CPU. Forward's gate, up and h are
+ * recomputed; with c = dy down_e in floats,
  *
  *     dw = sum of c h in 16 lanes    dh = w c    dgate, dup = swiglu_grad(gate, up, dh)
  *     dx = tree over experts of dgate gate_e + dup up_e, a chain through both for each chunk

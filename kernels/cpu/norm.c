@@ -82,7 +82,7 @@ static wf_status rmsnorm_dx(const wf_call *call, void *workspace)
 }
 
 /* The gradients of vectors: chunk values are [sequence][output][chunk][d] in the workspace, and
-   behind them, for each worker, room for some rows of x and dy. */
+   after them, for each worker, room for some rows of x and dy. */
 typedef struct vector_sums {
     const wf_call *call;
     int64_t sequences, rows, d; /* rows of a sequence */

@@ -1,7 +1,7 @@
 /*
  * kernels/cpu/rope.c - rotary embedding on the CPU: cosines and sines of this rank's tokens are
  * made in double (a float angle of token 10000 is off by 1e-3) and rounded to float, and serve
- * every sequence and head; those of tokens one behind the other also every call of every rank
+ * every sequence and head; those of consecutive tokens also every call of every rank
  * (rope_table.c).
  */
 #include "core/numerics/math.h"
@@ -10,14 +10,16 @@
 #include "kernels/cpu/rope_table_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 
-enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned elements */
+enum { SINE_COST = 16 }; /* rotated elements that cost as much as a sine and a cosine */
 
 typedef struct job {
     const wf_call *call;
-    int64_t tokens, heads, dim, half; /* tokens: rows of the tables; half: pairs that turn */
-    bool shared;                      /* the tables are those of all ranks */
+    /* tokens: rows of the tables; half: pairs that are rotated */
+    int64_t tokens, heads, dim, half;
+    bool shared; /* the tables are those of all ranks */
     wf_rope_angles angles;
-    double *turn;               /* [2][half]: radians per token, of long texts behind */
+    /* [2][half]: radians per token; the second row is that of long texts */
+    double *turn;
     const float *cosine, *sine; /* [tokens][half] */
     float *made;                /* both, where they are made here; NULL where they are shared */
 } job;
@@ -112,7 +114,7 @@ static wf_status rope(const wf_call *call, void *workspace)
     const wf_rope_table *table = NULL;
 
     if (!workspace)
-        return WF_OK; /* heads of no size: no tables, and nothing to turn */
+        return WF_OK; /* heads of no size: no tables, and nothing to rotate */
     find_angles(&j);
     if (j.shared) {
         table = wf_rope_table_take(&j.angles);

@@ -1,7 +1,7 @@
 /*
  * kernels/cpu/rope_table.c - the last few tables of cosines and sines, for all ranks of the
  * process: queries and keys, all blocks, both passes and every rank want the same one, and a
- * sine costs as much as sixteen elements that are turned by it.
+ * sine costs as much as sixteen elements that are rotated by it.
  */
 #include "kernels/cpu/rope_table_internal.h"
 #include "core/numerics/math.h"
@@ -13,7 +13,7 @@ enum { KEPT = 4 };
 
 typedef struct table {
     wf_rope_table seen;
-    struct table *next; /* behind it those that were wanted longer ago */
+    struct table *next; /* after it those that were wanted longer ago */
     int users;
     wf_rope_angles angles;
     double turn[]; /* [half], and then the floats */

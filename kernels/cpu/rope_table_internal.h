@@ -9,7 +9,7 @@
 /* Tables of more bytes are made for each call, in its workspace. */
 enum { WF_ROPE_TABLE_BYTES = 1 << 20 };
 
-/* Tokens `first` and those behind it turn by turn[i] radians each. */
+/* Tokens from `first` on: pair i of each is rotated by turn[i] radians per position. */
 typedef struct wf_rope_angles {
     int64_t first, tokens, half;
     const double *turn; /* [half] */

@@ -55,7 +55,7 @@ size_t wf_cpu_rows_workspace(const wf_call *call);
         .run = (function), .workspace = wf_cpu_rows_workspace, .mixed_ok = (operands)          \
     }
 
-/* Rows of so many elements that are worked on together. */
+/* Returns how many rows of `width` elements are worked on together. */
 static inline int64_t wf_few_rows(int64_t width)
 {
     return width < WF_NEAR ? WF_NEAR / (width > 0 ? width : 1) : 1;

@@ -35,7 +35,7 @@ typedef struct wf_gemm_part {
    one run are those of the tokens in a chunk; more are heads of a chunk, token by token. */
 typedef struct wf_chunk_rows {
     int64_t runs, step, rows;
-    /* the chain over rows goes on with what the result holds, and does not begin with +0 */
+    /* the chain over rows continues from what the result holds, and does not begin with +0 */
     bool more;
 } wf_chunk_rows;
 
@@ -122,7 +122,7 @@ typedef struct wf_attention_head {
     int64_t start;         /* the head's first token in its sequence */
     int64_t sequence_keys; /* keys of the sequence */
     const float *mask;     /* [keys], or NULL: keys whose number is 0 are seen by no query */
-    const float *bias;     /* [seq][keys], or NULL: added to scores behind their scale */
+    const float *bias;     /* [seq][keys], or NULL: added to scores after their scale */
     float *dbias;          /* its gradient, or NULL where it is not wanted */
     /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
     int64_t first;
@@ -269,7 +269,7 @@ typedef struct wf_simd {
     size_t (*attention_workspace)(int64_t keys, int64_t dim);
     void (*attention)(const wf_attention_head *head, void *out, int64_t out_stride, float *lse,
                       void *workspace);
-    /* The last token of so many query heads that share their keys and values: out[r] is the
+    /* The last token of `heads` query heads that share their keys and values: out[r] is the
        last row that attention gives for head r, bit for bit. q and out are [heads, dim],
        head->first and the strides of q are not read. */
     size_t (*attention_row_workspace)(int64_t heads, int64_t dim);

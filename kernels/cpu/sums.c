@@ -167,7 +167,7 @@ static wf_status bias_gelu(const wf_call *call, void *workspace)
 }
 
 /* The gradient of bias_gelu: chunks of the bias's are [sequence][chunk][n] in the workspace,
-   and behind them, for each worker, room for a row of x, dy and dx. */
+   and after them, for each worker, room for a row of x, dy and dx. */
 typedef struct gelu_job {
     const wf_call *call;
     sum_job cuts;

@@ -68,7 +68,7 @@ typedef struct dw_job {
     const wf_simd *simd;
     const wf_tensor *dy;
     float *dtable;
-    int64_t d, rows;            /* this part of the table has so many */
+    int64_t d, rows;            /* rows: those of this part of the table */
     int64_t tokens;             /* here */
     int64_t chunks, chunk_size; /* chunks of chunk_size tokens each */
     int64_t depth;              /* open nodes a tree over them may need besides its result */
@@ -113,7 +113,7 @@ static size_t dw_workspace(const wf_call *call)
     return (size_t)(j.rows + 1 + j.tokens) * sizeof(int64_t) + (size_t)scratch * sizeof(float);
 }
 
-/* Sort the tokens of this part by row: count, add up, place. */
+/* Sorts the tokens of this part by row: counts, adds up, distributes. */
 static void sort_tokens(const dw_job *j, const int32_t *token, int64_t start)
 {
     memset(j->first, 0, (size_t)(j->rows + 1) * sizeof(int64_t));

@@ -69,8 +69,8 @@ struct wf_thread_pool {
     fenv_t modes;
     const wf_context *running; /* the caller's */
     int size;
-    /* wf_thread_pool_streams: what the last such job read, what is to be prefetched behind the
-       next one, and behind the current */
+    /* wf_thread_pool_streams: what the last such job read, what is to be prefetched after the
+       next one, and after the current */
     uintptr_t streamed, then;
     follower order[ORDER];
     _Alignas(LINE) _Atomic(uintptr_t) ahead;
@@ -102,9 +102,8 @@ static void work(wf_thread_pool *pool, int worker)
 }
 
 /*
- * Lets others have the core, and says whether that is worth doing again: for PATIENCE_NS in
- * all, from the first call on. Where others want the core, the first yield takes longer than
- * that.
+ * Lets others have the core, and says whether that is worth repeating: for PATIENCE_NS in all,
+ * from the first call on. Where others want the core, the first yield takes longer than that.
  */
 static bool yield(int64_t *until)
 {

@@ -30,7 +30,7 @@ int wf_thread_pool_size(const wf_thread_pool *pool);
 /*
  * wf_thread_pool_run - calls fn over tasks, ranges of 0 .. count - 1 and returns when all are
  * done. Tasks begin at multiples of `grain` (>= 1), and every member takes the next one as it
- * becomes free; `worker` (0 .. size - 1, the caller is 0) tells which scratch space is fn's.
+ * becomes free; `worker` (0 .. size - 1, the caller is 0) says which scratch space is fn's.
  * Members compute with the caller's rounding and denormal modes. One thread at a time may run a
  * thread pool, and fn may not.
  */
@@ -41,7 +41,7 @@ void wf_thread_pool_run(wf_thread_pool *pool, int64_t count, int64_t grain,
 /*
  * wf_thread_pool_streams - the next job reads `data` once, from memory, and its second task
  * begins at `second`. When jobs come in the order of last time, as those of a token do, members
- * that wait behind this one prefetch the first bytes of what a member reads of the next one.
+ * that wait after this one prefetch the first bytes of what a member reads of the next one.
  * Addresses are compared and prefetched, never read: they may be gone.
  */
 void wf_thread_pool_streams(wf_thread_pool *pool, const void *data, const void *second);

@@ -304,7 +304,7 @@ static inline v16u v16u_mul(v16u a, v16u b, v16u *high)
     return low;
 }
 
-/* Four words from each of two places. */
+/* Loads four words from each of two addresses. */
 static inline __m256 two_quads(const char *low, const char *high)
 {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)low)),

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/vec_internal.h"
 
-/* Philox of the counters {word[0], .., word[3]} of each lane, in their place. */
+/* Computes Philox of the counters {word[0], .., word[3]} of each lane, in place. */
 static inline void v16u_philox(uint64_t key, v16u word[4])
 {
     v16u m0 = v16u_set1(0xD2511F53u), m1 = v16u_set1(0xCD9E8D57u);

@@ -84,8 +84,8 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
         return wf_cuda_host_table->fail(
             call->ctx, WF_EUNSUPPORTED,
             "%s: heads of %" PRId64 " dims, %" PRId64 " heads, %" PRId64
-            " sequences; a GPU takes up to %d dims, and 65535 of the others at once: use more "
-            "heads or smaller micro-batches",
+            " sequences; a GPU computes up to %d dims, and 65535 of the others at once: use "
+            "more heads or smaller micro-batches",
             call->op->name, h->dim, h->heads, h->batch, WF_CUDA_HEAD_DIM);
     return WF_OK;
 }

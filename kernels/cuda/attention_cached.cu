@@ -5,7 +5,7 @@
  * training kernels.
  *
  * A slot or a position that the cache has not is a mistake of the caller's that the device does
- * not look for: nn/cache.h checks places on the host.
+ * not look for: nn/cache.h checks slots and positions on the host.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cuda/operands_internal.h"

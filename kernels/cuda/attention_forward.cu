@@ -1,8 +1,8 @@
 /*
  * kernels/cuda/attention_forward.cu - flash attention by an online softmax (Milakov and
  * Gimelshein 2018; Dao et al. 2022): a block has a tile of queries and goes through the tiles
- * of keys, of a causal head from the first that one of its queries sees up to its own: the rest
- * is never touched.
+ * of keys, of a causal head from the first that one of its queries sees up to its own: the
+ * others are never touched.
  *
  *     m' = max(m, greatest of the tile's s)          s = q . k * scale
  *     l' = l e^(m - m') + sum of e^(s - m')

@@ -56,7 +56,7 @@ static __device__ __forceinline__ int64_t least_from(const wf_cuda_heads &a, int
 }
 
 /* The tiles of keys that the tile of queries from `first` on sees begin at the first of these,
-   or behind it, and before the second. */
+   or after it, and before the second. */
 template <int TILE>
 static __device__ __forceinline__ int64_t keys_begin(const wf_cuda_heads &a, int64_t first)
 {
@@ -85,7 +85,7 @@ struct key_range {
 };
 
 /* Returns the keys of those queries of the tile from `first` on whose origin is the least one
-   behind `origin`; end 0: there are none. The block asks as one. */
+   after `origin`; end 0: there are none. The block asks as one. */
 template <int TILE>
 static __device__ __forceinline__ key_range range_behind(const wf_cuda_heads &a, int64_t first,
                                                          int64_t origin)
@@ -209,7 +209,7 @@ static __device__ __forceinline__ void add_product(float4 sum[M][Q], const float
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
 
-#pragma unroll 1 /* 64 products a turn are enough, and the compiler would take all turns */
+#pragma unroll 1 /* 64 products an iteration are enough; the compiler would unroll all */
     for (int j = 0; j < M * SIDE; j += 4) {
         float4 x[M];
 

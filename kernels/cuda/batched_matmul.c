@@ -109,6 +109,6 @@ static wf_status matmul(const wf_call *call, void *workspace)
     return status;
 }
 
-/* The result is rounded behind its sum, or stays f32 where it is partial. */
+/* The result is rounded after its sum, or stays f32 where it is partial. */
 const wf_kernel wf_cuda_matmul = {matmul, matmul_workspace, .mixed_ok = WF_OUT(0),
                                   .all_bf16 = WF_IN(0) | WF_IN(1)};

@@ -5,7 +5,7 @@
 
 namespace
 {
-/* y[b, place, c, k] */
+/* y[b, position, c, k] */
 template <class T>
 __global__ void __launch_bounds__(WF_BLOCK)
     patches_kernel(const T *x, T *y, int64_t count, wf_patch_job j)

@@ -33,7 +33,7 @@ typedef struct wf_cuda {
     struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
     bool capturing;                  /* graph.c: the stream is captured */
     wf_now *now; /* graph.c: what captured kernels read; there from the first capture on */
-    wf_error *failure; /* the first of what could not be told at once; under `lock` */
+    wf_error *failure; /* the first failure that could not be returned at once; under `lock` */
     void *lock;
 } wf_cuda;
 
@@ -55,7 +55,7 @@ static inline const wf_now *wf_cuda_now(const wf_call *call)
    run() ends with `return wf_cuda_check(call->ctx, cudaGetLastError(), call->op->name)`. */
 wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what);
 
-/* A failure where there is no context to tell: it is told by the next check, read or wait. */
+/* Notes a failure where there is no context for it: the next check, read or wait reports it. */
 void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 
 #define VIEW(name, signature, flags)
@@ -77,7 +77,7 @@ typedef struct wf_cuda_member_sum {
     int n_src, n_dst;
     size_t element;
     bool tree;    /* false: src[0] + src[1] + .. */
-    bool maximum; /* in place of a sum: a NaN where one is, +0 for either zero */
+    bool maximum; /* instead of a sum: a NaN where one is, +0 for either zero */
     int64_t n;
 } wf_cuda_member_sum;
 cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_member_sum *sum);

@@ -1,18 +1,18 @@
 /*
  * kernels/cuda/device.c - one rank's GPU: its streams, the functions of the device table that
- * compute, and failures, which CUDA tells late.
+ * compute, and failures, which CUDA reports late.
  *
- * A launch that cannot start is told at once; one that fails while it runs is told by whatever
- * is called next, and stays: CUDA then says the same to every call. So the name that an error
- * carries is that of the op which noticed, and CUDA_LAUNCH_BLOCKING=1 in the environment finds
- * the guilty.
+ * A launch that cannot start is reported at once; one that fails while it runs is reported by
+ * whatever is called next, and stays: CUDA then says the same to every call. So the name that
+ * an error carries is that of the op which noticed, and CUDA_LAUNCH_BLOCKING=1 in the
+ * environment finds the one that failed.
  */
 #include "kernels/cuda/device_internal.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Several threads may be told of a failure of one device: the rank's own and those that work on
+/* Several threads may see a failure of one device: the rank's own and those that work on
    exchanges. */
 typedef struct owned {
     wf_cuda cuda;

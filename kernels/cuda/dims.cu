@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(WF_BLOCK) permute_kernel(const T *x, T *y, per
     }
 }
 
-/* y from x, whose neighbours along each dim of y lie these steps apart. */
+/* Copies y from x, whose neighbours along each dim of y lie these steps apart. */
 wf_status copy_by_steps(const wf_call *call, permute_job a)
 {
     const wf_tensor *x = call->in[0], *y = call->out[0];

@@ -46,7 +46,7 @@ static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_
     return i / n;
 }
 
-/* Returns the index of local element `rest` of a sequence in it, and how many from there on are
+/* Returns the index of a sequence's local element `rest` in it, and how many from there on are
    contiguous. */
 static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64_t rest,
                                                       int64_t *run)

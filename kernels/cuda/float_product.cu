@@ -8,7 +8,7 @@
  * how many multiply-adds there are for each element that comes from shared memory, and of few,
  * where the weights have to come in time.
  *
- * A tile is 32 terms of so many rows of a factor, in lines of 128 bytes of a row's terms where
+ * A tile is 32 terms of some rows of a factor, in lines of 128 bytes of a row's terms where
  * they lie side by side in memory, whose units of 16 bytes lie at their number xor the row's
  * lowest bits, so that rows side by side are in other banks; else in lines of a term's rows.
  */
@@ -24,7 +24,7 @@ namespace
 {
 
 /* A block's part of the result: a thread has DOWN x ACROSS elements, of SIDE_DOWN x SIDE_ACROSS
-   threads. Tiles are on their way to STAGES - 1 places while others are multiplied, as many as
+   threads. Tiles are on their way to STAGES - 1 buffers while others are multiplied, as many as
    99 KiB have room for: no GPU gives a block less. */
 template <int DOWN_, int ACROSS_, int SIDE_DOWN_, int SIDE_ACROSS_, int STAGES_>
 struct block_shape {
@@ -44,7 +44,7 @@ struct block_shape {
 using many_rows = block_shape<8, 8, 16, 16, 3>;
 using some_rows = block_shape<8, 2, 2, 64, 5>;
 using few_rows = block_shape<8, 1, 1, 128, 5>;
-enum { SOME = 64, FEW = 8 }; /* products of at most so many rows */
+enum { SOME = 64, FEW = 8 }; /* most rows of a product that these kernels are for */
 
 /* Floats of both factors' tiles. */
 template <class S> struct stage_size {
@@ -64,8 +64,8 @@ __device__ __forceinline__ int place_of(int row, int term)
     return row * DEPTH + (term ^ row % 8 * 4);
 }
 
-/* Terms k to k + DEPTH of `depth` of ROWS rows from `first` of `rows` on, zeros behind both; by
-   THREADS threads. */
+/* Loads terms k to k + DEPTH of `depth` of ROWS rows from `first` of `rows` on, zeros after
+   both; by THREADS threads. */
 template <int ROWS, int THREADS, bool ALONG>
 __device__ __forceinline__ void load_tile(float *to, const float *f, int64_t ld, int64_t first,
                                           int64_t rows, int64_t k, int64_t depth, int t)
@@ -85,7 +85,7 @@ __device__ __forceinline__ void load_tile(float *to, const float *f, int64_t ld,
     }
 }
 
-/* The i-th of the N rows of a tile that are those of a thread at `place` of SIDE: four side by
+/* Returns the i-th of the N rows of a tile that belong to thread `place` of SIDE: four side by
    side where a term's rows are. */
 template <int N, int SIDE, bool ALONG> __device__ __forceinline__ int row_of(int place, int i)
 {
@@ -202,7 +202,7 @@ __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_t
     wf_copy_commit(); /* an empty group too: waits count them */
 }
 
-/* The sum of chunk l of a job, whose tiles come by the stages in turn. */
+/* Computes the sum of chunk l of a job, whose tiles come by the stages one after the other. */
 template <class S, bool A, bool B>
 __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
                                           int l, float (&sum)[S::SUMS], wf_tile_walk *w,

@@ -11,7 +11,7 @@
 
 enum {
     WF_HOPPER_CLUSTER = 2, /* blocks that share shared memory */
-    WF_HOPPER_SUMS = 64    /* a thread has so many: a warpgroup's 64 x 128 */
+    WF_HOPPER_SUMS = 64    /* sums of a thread: a warpgroup's 64 x 128 */
 };
 
 /* ---- barriers in shared memory ---- */

@@ -31,8 +31,7 @@ namespace
 /* A product of up to N pieces, and each of its factors and results as a tensor map. */
 template <int N> struct mapped {
     wf_tensor_product p;
-    uint16_t
-        units[WF_TENSOR_CHUNKS + 1]; /* nodes of so many chunks have these: four bits a unit */
+    uint16_t units[WF_TENSOR_CHUNKS + 1]; /* [chunks of a node] its units, four bits each */
     CUtensorMap to, gelu, a[N], b[N];
 };
 
@@ -61,7 +60,7 @@ __device__ __forceinline__ void put_pair(char *to, float low, float high, wf_bf1
     *(uint32_t *)to = wf_bf16_pair(low, high);
 }
 
-/* Those who read a warpgroup's part of shared memory are through. */
+/* Waits until the reads of a warpgroup's part of shared memory are done. */
 __device__ __forceinline__ void boxes_are_read(int worker)
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");

@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/launch_internal.h - what every .cu file is written with. The files are compiled
- * by nvcc, and by a C++ compiler over tests/cuda/emulator, which runs blocks on the CPU: what
- * the two say in different ways is here and nowhere else.
+ * by nvcc, and by a C++ compiler over tests/cuda/emulator, which runs blocks on the CPU: where
+ * they differ is here and nowhere else.
  *
  * Numbers: contraction is off (--fmad=false), so an fma is one only where the source says fmaf.
  * A thread works on packs of 16 bytes: PACK elements. How the terms of a sum are spread over
@@ -20,9 +20,10 @@
 enum { WF_WARP = 32, WF_BLOCK = 256, WF_WARPS = WF_BLOCK / WF_WARP, WF_ALL_LANES = -1 };
 
 /*
- * wf_launch - kernel(args...) on grid x block threads with so many bytes of dynamic shared
- * memory, of which more than 48 KiB must have been asked for by cudaFuncSetAttribute. An empty
- * grid is no launch and no error. A template's comma needs no parentheses: it is an argument.
+ * wf_launch - kernel(args...) on grid x block threads with `shared_bytes` bytes of dynamic
+ * shared memory, of which more than 48 KiB must have been asked for by cudaFuncSetAttribute. An
+ * empty grid is no launch and no error. A template's comma needs no parentheses: it is an
+ * argument.
  */
 template <class... P, class... A>
 static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
@@ -162,9 +163,9 @@ static __device__ __forceinline__ uint32_t wf_word(const wf_bf16 *x, int64_t n, 
 }
 
 /*
- * x[0 .. n) of a pack at x, n <= PACK, zeros behind them: in one access where `wide` says that
- * every pack of the array is aligned and this one is whole. Read all operands before the first
- * is unpacked: so they are under way together.
+ * Reads x[0 .. n) of a pack at x, n <= PACK, zeros after them: in one access where `wide` says
+ * that every pack of the array is aligned and this one is whole. Read all operands before the
+ * first is unpacked: so they are under way together.
  */
 template <class T>
 static __device__ __forceinline__ wf_pack<T> wf_read(const T *x, int64_t n, bool wide)
@@ -286,8 +287,9 @@ static __device__ __forceinline__ float wf_warp_greatest(float x)
 }
 
 /*
- * N sums over the block at once, the same in every thread: warps as above, then warp 0 + warp 1
- * + .. in order. `room`: N * 32 floats of shared memory, free to be used again when it returns.
+ * Computes N sums over the block at once, the same in every thread: warps as above, then warp 0
+ * + warp 1 + .. in order. `room`: N * 32 floats of shared memory, free for other use when it
+ * returns.
  */
 template <int N> static __device__ __forceinline__ void wf_block_sum(float x[N], float *room)
 {
@@ -320,9 +322,9 @@ static inline int64_t wf_ceil(int64_t n, int64_t d)
     return (n + d - 1) / d;
 }
 
-/* Blocks for so many equal pieces of work, over which a block loops: several times as many as a
-   GPU holds at once, so that no tail is long. The emulated one has few, so that loops are gone
-   through. */
+/* The most blocks of a launch whose blocks loop over equal pieces of work: several times as
+   many as a GPU holds at once, so that no tail is long. The emulated one has few, so that loops
+   are gone through. */
 #ifdef WF_CUDA_EMULATED
 enum { WF_MOST_BLOCKS = 5 };
 #else

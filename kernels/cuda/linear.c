@@ -293,7 +293,7 @@ static wf_status dw(const wf_call *call, void *workspace)
     return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
 }
 
-/* Factors are of one type; a result is rounded behind its sum, or stays f32 where it is
+/* Factors are of one type; a result is rounded after its sum, or stays f32 where it is
    partial. */
 enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_OUT(2) };
 enum {

@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, for exact off, and
- * products of chunks (product.c). Matrices are row-major here; matmul.c turns them around for
+ * products of chunks (product.c). Matrices are row-major here; matmul.c swaps the factors for
  * cuBLAS.
  */
 #ifndef WF_KERNELS_CUDA_MATMUL_INTERNAL_H
@@ -60,7 +60,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 /* ---- product_kernels.cu ---- */
 
-enum { WF_CUDA_CHUNKS = 8 }; /* one pass adds so many */
+enum { WF_CUDA_CHUNKS = 8 }; /* most chunks that one pass adds */
 
 /* The output of a product: rows to_ld apart, added to the old content or not, with a bias as of
    wf_cuda_product. */

@@ -19,7 +19,7 @@ struct cuts {
     int64_t at[WF_MAX_CHUNKS + 1];
 };
 
-/* Not negative, so that words may stand for limbs. */
+/* Adds a chunk to the limbs; x is not negative, so that words may be limbs. */
 __device__ __forceinline__ void add_chunk(double x, word *limb, word *not_finite)
 {
     int64_t part[3];
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(WF_BLOCK)
         atomicAdd(digest, sum);
 }
 
-/* Dims behind one that is split, and that one, are a run. */
+/* Finds the runs of a tensor: a dim that is split and those after it are one. */
 runs runs_of(const wf_tensor *t)
 {
     runs r = {1, 1, 0, t->ndim, {}, {}};

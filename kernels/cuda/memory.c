@@ -31,7 +31,7 @@ static void *allocate(void *self, size_t bytes)
     wf_cuda_enter(cuda);
     if (cudaMallocAsync(&block, bytes ? bytes : LEAST, cuda->stream) == cudaSuccess)
         return block;
-    cudaGetLastError(); /* the pool tells it */
+    cudaGetLastError(); /* the pool reports it */
     return NULL;
 }
 
@@ -47,8 +47,8 @@ static void release(void *self, void *block, size_t bytes)
     wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
 }
 
-/* Blocks of a pool are its GPU's alone until others are let in: unlike cudaMalloc's, which asks
-   for cudaDeviceEnablePeerAccess. */
+/* Gives other GPUs access to the blocks of a pool, which are its GPU's alone at first: unlike
+   cudaMalloc's, which need cudaDeviceEnablePeerAccess. */
 static wf_status let_in(const wf_cuda *cuda, cudaMemPool_t pool, int readers, wf_error *error)
 {
     for (int i = 0; i < readers; i++) {

@@ -1,5 +1,5 @@
 /*
- * kernels/cuda/norm_internal.h - layernorm and rmsnorm of rows, alone and behind a residual
+ * kernels/cuda/norm_internal.h - layernorm and rmsnorm of rows, alone and after a residual
  * addition: the kernels of norm.cu and add_norm.cu.
  *
  * A block has a row, and holds it in registers where it fits (16384 elements of bf16, 8192 of

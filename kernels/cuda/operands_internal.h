@@ -50,7 +50,7 @@ static inline wf_status wf_check_types(const wf_call *call, bool *bf16)
 
 /*
  * Checks the types, calls launch(a value of the storage type), which gives a cudaError_t, and
- * tells what came of it:  return wf_run(call, [&](auto zero) { typedef decltype(zero) T; ..
+ * returns its status:  return wf_run(call, [&](auto zero) { typedef decltype(zero) T; ..
  */
 template <class L> static inline wf_status wf_run(const wf_call *call, L launch)
 {

@@ -10,7 +10,7 @@ static int count(wf_error *error)
 
     if (code == cudaSuccess && n > 0)
         return n;
-    cudaGetLastError(); /* told here, not by the next check */
+    cudaGetLastError(); /* reported here, not by the next check */
     cudaDriverGetVersion(&driver);
     if (code == cudaErrorInsufficientDriver && driver == 0)
         wf_cuda_host_table->error_set(error, WF_EUNSUPPORTED,

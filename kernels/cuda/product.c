@@ -7,10 +7,10 @@
  * mostly, and a kernel of ours adds up to eight in one pass where they do not go to the result
  * directly.
  *
- * Nodes that are not the result are floats in buffers of the workspace, for so many rows at a
- * time that the buffers stay in the second level cache. A node of many chunks has its left half
+ * Nodes that are not the result are floats in buffers of the workspace, for as many rows at a
+ * time as keep the buffers in the second level cache. A node of many chunks has its left half
  * wait in a buffer of its own. What is not aligned as exact products need it, or not of a whole
- * depth, is copied before with zeros behind it: they add nothing, in any layout.
+ * depth, is copied before with zeros after it: they add nothing, in any layout.
  */
 #include "kernels/cuda/product_internal.h"
 
@@ -21,7 +21,7 @@ typedef struct product_run {
     int64_t row, rows; /* rows of the result */
 } product_run;
 
-/* Returns the output of rows of the product that begin so many bytes after its first. */
+/* Returns the output of rows of the product that begin `at` bytes after its first. */
 static wf_cuda_result result_of(const wf_cuda_product *p, size_t at)
 {
     return (wf_cuda_result){.to = (char *)p->c + at,
@@ -35,7 +35,7 @@ static wf_cuda_result result_of(const wf_cuda_product *p, size_t at)
                             .gelu = p->gelu ? (char *)p->gelu + at : NULL};
 }
 
-/* So many bytes on; where there are none, the workspace may be NULL. */
+/* Returns the address `bytes` bytes on; where that is 0, the workspace may be NULL. */
 static char *behind(char *workspace, size_t bytes)
 {
     return bytes > 0 ? workspace + bytes : workspace;
@@ -58,7 +58,7 @@ static void skip_rows(const wf_cuda_product *p, wf_cuda_factor *f, int64_t rows)
               (size_t)(f->along ? rows * f->ld : rows) * wf_cuda_size_of(p->type);
 }
 
-/* A copy with zeros behind its depth, where the factor has to be copied. */
+/* Copies a factor that has to be copied, with zeros after its depth. */
 static wf_status make_whole(const wf_cuda_product *p, wf_cuda_factor *f, int64_t rows,
                             int64_t depth, char *room)
 {
@@ -203,7 +203,7 @@ static wf_status free_node(const product_run *r, int64_t first, int64_t count,
     return status == WF_OK ? join(r, &j, to) : status;
 }
 
-/* The node over `count` chunks; of a right half it comes to lie in buffer 0. */
+/* Makes the node over `count` chunks; that of a right half is left in buffer 0. */
 static wf_status make_node(const product_run *r, int64_t first, int64_t count, int level,
                            const wf_cuda_result *to)
 {

@@ -22,7 +22,7 @@ bool wf_cuda_is_direct(const wf_cuda_product *p);
 /* Depths as exact products have them: whole rows of 16 bytes; so is the step of a copy. */
 int64_t wf_cuda_whole_depth(const wf_cuda_product *p, int64_t depth);
 
-/* Bytes of the copy of so many rows of a factor; 0: it is taken as it lies. */
+/* Returns the bytes of the copy of a factor's rows; 0: it is taken as it lies. */
 size_t wf_cuda_copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int64_t rows,
                           int64_t depth);
 
@@ -31,7 +31,7 @@ size_t wf_cuda_copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int
 int64_t wf_cuda_node_chunks(const wf_cuda_product *p);
 int wf_cuda_waiting_nodes(const wf_cuda_product *p);
 
-/* 1 << n nodes side by side make a node of so many chunks on tensor cores. */
+/* Returns n: 1 << n nodes side by side make a node of `count` chunks on tensor cores. */
 int wf_cuda_part_levels(const wf_cuda_product *p, int64_t count);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/product_kernels.cu - what products of chunks need beside cuBLASLt: the midpoint
- * tree over up to eight chunks in one pass, and copies with zeros behind them.
+ * tree over up to eight chunks in one pass, and copies with zeros after them.
  *
  * A chunk counts as chunk + 0: a product that underflows may be -0, and an empty chunk of
  * another layout would make it +0 (core/numerics/tree.h). So every zero of a tree is +0.

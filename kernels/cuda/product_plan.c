@@ -7,8 +7,7 @@
 
 enum { BUFFER = 8 << 20, PACKED = 32 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
 
-/* An H100 runs so many pairs of blocks at once; taken for all GPUs, so that plans are the
-   same. */
+/* Pairs of blocks that an H100 runs at once; taken for all GPUs, so that plans are the same. */
 enum { PAIRS = 66 };
 
 /* More parts are more to add: they must be worth it. */
@@ -82,9 +81,9 @@ int wf_cuda_waiting_nodes(const wf_cuda_product *p)
     return n;
 }
 
-/* So many levels of the tree below a node as leave no part too long, and as let a GPU make the
-   parts in the shortest time: as many rounds of all its pairs of blocks as it takes, each for a
-   part. */
+/* Returns the levels of the tree below a node that leave no part too long, and with which a GPU
+   makes the parts in the shortest time: as many rounds of all its pairs of blocks as it takes,
+   each for a part. */
 int wf_cuda_part_levels(const wf_cuda_product *p, int64_t count)
 {
     int64_t pairs = multiple(p->m, 2 * WF_TENSOR_TILE) / (2 * WF_TENSOR_TILE) *

@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/reduce.cu - sums and maxima over ranks. Every element is one expression of the
- * elements at its place, so that a target may be a source, and neither the grid nor how a
+ * elements at its index, so that a target may be a source, and neither the grid nor how a
  * tensor is cut can be seen.
  */
 #include "kernels/cuda/launch_internal.h"

@@ -10,9 +10,9 @@ namespace
 struct rotation {
     const void *x;
     void *y;
-    float *cosine, *sine; /* [tokens][half], sines negated where it turns back */
+    float *cosine, *sine; /* [tokens][half], sines negated where it rotates back */
     int64_t rows, tokens, heads, dim,
-        half; /* tokens: rows of the tables; half: pairs that turn */
+        half; /* tokens: rows of the tables; half: pairs that are rotated */
     bool wide;
 };
 
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(WF_BLOCK)
     }
 }
 
-/* A thread turns a pack of the first half of what turns with that of its second, or copies a
-   pack of what does not. */
+/* Rotates: a thread takes a pack of the first half of the rotated features with that of the
+   second half, or copies a pack of the others. */
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(rotation a)
 {
     constexpr int PACK = wf_pack<T>::N;

@@ -7,8 +7,8 @@
  * sequences. Those without the token would add +0, which changes nothing: they, and whole
  * subtrees, are skipped.
  *
- * A token outside of the vocabulary cannot be told by a kernel: its embedding is NaN, and so
- * the loss; its gradient goes nowhere.
+ * A token outside of the vocabulary cannot be reported by a kernel: its embedding is NaN, and
+ * so the loss; its gradient goes nowhere.
  */
 #include "kernels/cuda/operands_internal.h"
 #include "kernels/cuda/tree_internal.h"
@@ -71,7 +71,7 @@ struct sorting {
     const int32_t *token;
     int64_t tokens, rows, start;
     uint32_t *first;  /* [rows + 1]: row r's tokens are order[first[r] .. first[r + 1]) */
-    uint32_t *placed; /* [rows]: how many of them have a place */
+    uint32_t *placed; /* [rows]: how many of its tokens are sorted in */
     uint32_t *anyhow; /* [tokens]: in their row's range */
     uint32_t *order;  /* [tokens]: in order there */
 };
@@ -257,7 +257,7 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
             if (k + 1 < end && a.s.order[k + 1] / a.chunk_size - first != chunk)
                 next = a.s.order[k + 1] / a.chunk_size - first;
         }
-        /* Nodes whose place in the tree lies below where the next chunk parts are complete. */
+        /* Nodes that lie in the tree below where the next chunk branches off are complete. */
         while (open > 0 && (next < 0 || depth_of(n, chunk_of[open - 1], chunk) >
                                             depth_of(n, chunk, next))) {
             open--;

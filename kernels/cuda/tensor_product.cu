@@ -13,7 +13,7 @@ enum {
     TILE_A = DOWN * WF_TILE_LINE,
     TILE_B = ACROSS * WF_TILE_LINE,
     STAGE = TILE_A + TILE_B,
-    SUMS = 32 /* a thread has so many: 2 x 4 fragments of 16 x 8 elements */
+    SUMS = 32 /* sums of a thread: 2 x 4 fragments of 16 x 8 elements */
 };
 
 namespace
@@ -131,7 +131,7 @@ __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_t
     wf_copy_commit(); /* an empty group too: waits count them */
 }
 
-/* The sum of chunk l of a job, whose tiles come by the stages in turn. */
+/* Computes the sum of chunk l of a job, whose tiles come by the stages one after the other. */
 template <bool A, bool B>
 __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
                                           int l, float (&sum)[SUMS], wf_tile_walk *w,

@@ -24,7 +24,7 @@ enum {
     AT_EMPTY = AT_FULL + STAGES * BARRIER
 };
 
-/* Stages in turn: which, and in which round of all. */
+/* The current stage, and the round of all stages that it is in. */
 struct turn {
     int stage, round;
 };
@@ -232,8 +232,8 @@ __device__ __forceinline__ void work(const mapped<N> &of, uint32_t shared, float
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* STORED: results are aligned as the accelerator stores them. A kernel of both ways would keep
-   some of its sums in local memory, for which there is hardly any cache left. */
+/* STORED: results are aligned as the accelerator stores them. A kernel for both cases would
+   keep some of its sums in local memory, for which there is hardly any cache left. */
 template <bool A, bool B, bool STORED, class T, int N>
 __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     hopper_kernel(const WF_GRID_CONSTANT mapped<N> of)

@@ -3,9 +3,9 @@
  * tiles of factors in shared memory, and the midpoint tree as the order in which sums of chunks
  * are put aside and added. For .cu files.
  *
- * A tile is 64 terms of so many rows of a factor, in lines of 128 bytes: 64 terms of a row
- * where the factor's terms lie along its rows, else 64 rows of a term, a block of 64 rows after
- * the other. The eight units of 16 bytes of line l lie at their number xor l % 8, the 128-byte
+ * A tile is 64 terms of some rows of a factor, in lines of 128 bytes: 64 terms of a row where
+ * the factor's terms lie along its rows, else 64 rows of a term, a block of 64 rows after the
+ * other. The eight units of 16 bytes of line l lie at their number xor l % 8, the 128-byte
  * swizzle of Hopper's instruction, so that eight lines' units of one number are in all banks.
  */
 #ifndef WF_KERNELS_CUDA_TENSOR_TILE_INTERNAL_H
@@ -62,8 +62,8 @@ template <int N> static __device__ __forceinline__ void wf_copy_wait(void)
 #endif
 }
 
-/* A tile of ROWS rows from `first` of `rows` on, terms k to k + 64 of `depth`, zeros behind
-   both; by THREADS threads, of which this is number t. */
+/* Loads a tile of ROWS rows from `first` of `rows` on, terms k to k + 64 of `depth`, zeros
+   after both; by THREADS threads, of which this is number t. */
 template <int ROWS, int THREADS, bool ALONG>
 static __device__ __forceinline__ void wf_load_tile(char *to, const wf_bf16 *f, int64_t ld,
                                                     int64_t first, int64_t rows, int64_t k,
@@ -233,8 +233,8 @@ static __device__ __forceinline__ void wf_sum_chunks(int count, float (&sum)[N],
 
 /* ---- sums on their way to the result, as rows of COLUMNS floats in shared memory ---- */
 
-/* Fours of a row lie at their number xor the row's lowest bits: so neither those who write
-   parts of eight rows nor those who read a row have to wait for each other. */
+/* Returns where four columns of a row lie: at their number xor the row's lowest bits, so that
+   neither writes of parts of eight rows nor reads of a row have bank conflicts. */
 template <int COLUMNS>
 static __device__ __forceinline__ float *wf_sum_at(float *tile, int row, int column)
 {
@@ -242,7 +242,7 @@ static __device__ __forceinline__ float *wf_sum_at(float *tile, int row, int col
 }
 
 /* ROWS rows from (row, column) of the result on, by THREADS threads. A chunk counts as chunk +
-   0, so that every zero of a tree is +0 (core/numerics/tree.h): one addition of +0 behind the
+   0, so that every zero of a tree is +0 (core/numerics/tree.h): one addition of +0 after the
    tree gives that. */
 template <class T, int ROWS, int COLUMNS, int THREADS>
 static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p, T *to,

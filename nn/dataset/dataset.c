@@ -359,7 +359,7 @@ wf_status wf_dataset_check_counts(const wf_dataset *d, int64_t batches, wf_error
                         batches);
 }
 
-/* Returns how often so many samples of a mixture read a source. */
+/* Returns how often `samples` samples of a mixture read a source. */
 static double epochs_of(const wf_dataset *d, int64_t source, double samples)
 {
     double share = (double)wf_dataset_mixture_quota(d->order, source) / WF_DATASET_ORDER_PERIOD;

@@ -82,7 +82,7 @@ WF_API int64_t wf_dataset_windows(const wf_dataset *data, wf_dataset_part part);
 WF_API int64_t wf_dataset_evaluations(const wf_dataset *data);
 
 /** wf_dataset_print - prints a summary: a line, and one for each source that is read in
- * windows, with how often so many steps read it. */
+ * windows, with how often `steps` steps read it. */
 WF_API void wf_dataset_print(FILE *out, const wf_dataset *data, int64_t steps);
 
 /** wf_dataset_job - adds the entries that the processes of a run must have alike of their data

@@ -31,7 +31,7 @@ struct wf_dataset {
     wf_dataset_mixture *order;
     uint64_t order_key, place_key;
     bool masked[2]; /* by wf_dataset_part: some of it has loss masks */
-    int32_t ends;   /* the id that ends documents; -1: none was told */
+    int32_t ends;   /* the id that ends documents; -1: none was given */
     data_counts *counts;
 };
 

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The largest number of whole windows in so many tokens. */
+/* Returns the largest number of whole windows in `tokens` tokens. */
 static int64_t windows_in(const wf_dataset *d, int64_t tokens)
 {
     return tokens > 0 ? (tokens - 1) / d->options.seq_len : 0;
@@ -116,11 +116,11 @@ static wf_status open_sources(wf_dataset *d, const wf_dataset_source_list *list,
         status =
             wf_dataset_source_open(&list->source[i], flag, d->options.vocabulary, s, error);
         if (status == WF_OK && s->is_text != d->source->is_text)
-            status = wf_error_set(error, WF_EINVAL,
-                                  "%s: source %s has %s, and source %s %s; turn the text into "
-                                  "token ids too",
-                                  flag, s->name, s->is_text ? "text" : "token ids",
-                                  d->source->name, d->source->is_text ? "text" : "token ids");
+            status = wf_error_set(
+                error, WF_EINVAL,
+                "%s: source %s has %s, and source %s %s; convert the text to token ids too",
+                flag, s->name, s->is_text ? "text" : "token ids", d->source->name,
+                d->source->is_text ? "text" : "token ids");
     }
     return status;
 }

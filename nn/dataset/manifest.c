@@ -119,11 +119,10 @@ typedef struct check {
 
 static wf_status refuse(const check *c, const char *why, wf_error *error)
 {
-    return wf_error_set(
-        error, WF_EDATA,
-        "%s %s %s (id %s), so these files are not of one dataset: make it again "
-        "(gpt_data), or remove %s where they do belong together",
-        c->path, why, c->manifest, c->id, c->manifest);
+    return wf_error_set(error, WF_EDATA,
+                        "%s %s %s (id %s), so these files are not of one dataset: remake it "
+                        "(gpt_data), or remove %s where they do belong together",
+                        c->path, why, c->manifest, c->id, c->manifest);
 }
 
 /* Checks a part. A file that cannot be opened is reported by its reader, except for required
@@ -161,7 +160,7 @@ static wf_status check_all(const char *manifest, const char *bin, const json_t *
 
     if (json_integer_value(version) != VERSION || !json_is_object(parts) || !json_is_string(id))
         return wf_error_set(error, WF_EDATA,
-                            "%s is no manifest of a dataset of version %d: make the data again "
+                            "%s is no manifest of a dataset of version %d: remake the data "
                             "(gpt_data), or remove it",
                             manifest, VERSION);
     for (int i = 0; i < WF_DATASET_MANIFEST_PARTS && error->code == WF_OK; i++) {
@@ -195,10 +194,10 @@ wf_status wf_dataset_manifest_check(const char *bin, wf_error *error)
     json = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
     fclose(file);
     if (!json)
-        return wf_error_set(error, WF_EDATA,
-                            "%s is no manifest of a dataset (%s): make the data again "
-                            "(gpt_data), or remove it",
-                            path, why.text);
+        return wf_error_set(
+            error, WF_EDATA,
+            "%s is no manifest of a dataset (%s): remake the data (gpt_data), or remove it",
+            path, why.text);
     status = check_all(path, bin, json, error);
     json_decref(json);
     return status;

@@ -33,8 +33,8 @@ typedef struct wf_dataset_manifest_part {
  * wf_dataset_manifest_publish - gives the files of a dataset, whose contents are complete, and
  * its manifest their names together
  *
- * PREFIX.idx goes first and comes last: without it no reader finds any of them; and the
- * manifest comes before the rest, so that every mixture is refused. An older loss mask goes
+ * PREFIX.idx is removed first and renamed last: without it no reader finds any of them; and the
+ * manifest comes before the others, so that every mixture is refused. An older loss mask goes
  * where there is no new one.
  *
  * @param part  [parts], .bin and .idx first; their outputs are freed in any case

@@ -47,7 +47,7 @@ wf_status wf_megatron_document_at(const wf_megatron_documents *d, int64_t docume
     return WF_OK;
 }
 
-/* The first document that begins at a token or behind it. */
+/* Finds the first document that begins at a token or after it. */
 static wf_status find(const wf_megatron_documents *d, int64_t token, int64_t *document,
                       wf_error *error)
 {

@@ -60,9 +60,9 @@ static wf_status read_header(reader *r, wf_megatron_index *index, wf_error *erro
         return wf_error_set(
             error, WF_EDATA,
             "%s does not begin with MMIDIDX, so it is no .idx file of Megatron%s", r->name,
-            memcmp(header, "TNTIDX", 6) == 0 ? ", but one of its older TNTIDX ones: write it "
-                                               "again with a newer version"
-                                             : "");
+            memcmp(header, "TNTIDX", 6) == 0
+                ? ", but one of its older TNTIDX ones: rewrite it with a newer version"
+                : "");
     memcpy(&version, header + 9, 8);
     memcpy(&r->sequences, header + 18, 8);
     memcpy(&r->bounds, header + 26, 8);
@@ -87,13 +87,13 @@ static wf_status check_counts(const reader *r, wf_error *error)
     if (r->sequences < 1 || r->sequences > rest / 12)
         return wf_error_set(error, WF_EDATA,
                             "%s: its count of sequences is %llu, which take 12 bytes each, and "
-                            "behind the header it has %lld bytes",
+                            "after the header it has %lld bytes",
                             r->name, (unsigned long long)r->sequences, (long long)rest);
     if (r->bounds < 2 || r->bounds > (rest - 12 * r->sequences) / 8)
         return wf_error_set(
             error, WF_EDATA,
             "%s: its count of document bounds is %llu, which are at least 2 and "
-            "take 8 bytes each, and behind %lld sequences it has %lld bytes",
+            "take 8 bytes each, and after %lld sequences it has %lld bytes",
             r->name, (unsigned long long)r->bounds, (long long)r->sequences,
             (long long)(rest - 12 * r->sequences));
     arrays = 12 * r->sequences + 8 * r->bounds;
@@ -136,7 +136,8 @@ static wf_status check_sequence(const reader *r, int64_t i, int32_t length, int6
     return WF_OK;
 }
 
-/* Sequences first .. first + count - 1, and that the one behind them begins where they end. */
+/* Checks sequences first .. first + count - 1, and that the one after them begins where they
+   end. */
 static wf_status check_sequences(const reader *r, int64_t first, int64_t count, wf_error *error)
 {
     int32_t lengths[RUN];

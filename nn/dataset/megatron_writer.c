@@ -1,8 +1,8 @@
 /*
- * nn/dataset/megatron_writer.c - see the header. Tokens are written to their places, and no
- * further than they are known. While documents come, their lengths go to where the .idx
- * file has them, behind its header; the pointers and bounds behind them follow from reading
- * these again.
+ * nn/dataset/megatron_writer.c - see the header. Tokens are written at their offsets, and no
+ * further than they are known. While documents come, their lengths go to where the .idx file
+ * has them, after its header; the pointers and bounds after them are computed by rereading
+ * these.
  */
 #include "nn/dataset/megatron_writer.h"
 #include "nn/dataset/manifest.h"
@@ -160,7 +160,7 @@ static wf_status refuse_id(const wf_megatron_writer *w, const int32_t *ids, int6
         (long long)(at + i), wf_output_path(w->bin), ids[i], (long long)w->vocabulary);
 }
 
-/* Tokens as they are stored, at their place in the file. */
+/* Writes tokens as they are stored, at their offset in the file. */
 static wf_status write_tokens(const wf_megatron_writer *w, const char *bytes, int64_t at,
                               int64_t count, wf_error *error)
 {

@@ -44,7 +44,7 @@ WF_API wf_status wf_megatron_writer_open(const char *prefix, int64_t vocabulary,
  * A document of more than 2^31 - 1 tokens, which an .idx cannot hold as one, is stored as
  * several.
  *
- * Errors: WF_EINVAL (an id outside of the vocabulary: which one, and its place in the file),
+ * Errors: WF_EINVAL (an id outside of the vocabulary: which one, and its position in the file),
  *         WF_EIO (a full disk for instance). The files are not finished after that.
  */
 WF_API wf_status wf_megatron_writer_add(wf_megatron_writer *writer, const int32_t *ids,

@@ -45,8 +45,8 @@ int64_t wf_dataset_order_permuted(uint64_t key, uint32_t stream, int64_t epoch, 
     return (int64_t)x;
 }
 
-/* Divides a period by largest remainders: shares are rounded down, and the rest of the period
-   goes to those that lost most by that, one each; of equal ones to the first. */
+/* Divides a period by largest remainders: shares are rounded down, and what remains of the
+   period goes to those that lost most by that, one each; of equal ones to the first. */
 static wf_status divide(const double *weights, int64_t count, int64_t *quota, wf_error *error)
 {
     double *lost = calloc((size_t)count, sizeof *lost), sum = 0;

@@ -1,13 +1,13 @@
 /*
  * nn/dataset/order_internal.h - which window of which source a sample is, as a pure function of
- * (seed, source, epoch, number): no state, so every rank computes its own, and a run that goes
- * on needs to know its step alone.
+ * (seed, source, epoch, number): no state, so every rank computes its own, and a resumed run
+ * needs to know its step alone.
  *
  * A permutation of [0, n) is a Feistel network of 6 rounds over the next power of four, whose
  * round function is Philox4x32-10 (core/numerics/random.h) at counter {half, epoch, stream,
  * epoch / 2^32 x 8 + round}, lowest bits of its first word; a result that is not below n is
- * permuted again (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains",
- * CT-RSA 2002). scripts/proofs/data_order.py says the same in Python.
+ * permuted once more (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite
+ * domains", CT-RSA 2002). scripts/proofs/data_order.py says the same in Python.
  *
  * A mixture is a period of 65,536 samples. Each source has its share of them, rounded by
  * largest remainders, so that every period has them exactly; a permutation says which sample of

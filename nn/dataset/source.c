@@ -18,12 +18,11 @@ static wf_status check_beside(const wf_dataset_source *source, const wf_token_fi
                             "files name one",
                             flag, source->name, file->name);
     if (before->is_text != file->is_text)
-        return wf_error_set(error, WF_EINVAL,
-                            "%s, source %s: %s has %s and %s has %s; turn the text into token "
-                            "ids too",
-                            flag, source->name, before->name,
-                            before->is_text ? "text" : "token ids", file->name,
-                            file->is_text ? "text" : "token ids");
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s, source %s: %s has %s and %s has %s; convert the text to token ids too", flag,
+            source->name, before->name, before->is_text ? "text" : "token ids", file->name,
+            file->is_text ? "text" : "token ids");
     return WF_OK;
 }
 
@@ -221,7 +220,7 @@ static wf_status read_documents(const wf_dataset_source_part *part, int64_t at, 
 
     if (d->index.documents)
         return wf_megatron_documents_begin(d, at, count, begins, error);
-    memset(begins, -1, (size_t)count * sizeof *begins); /* the ids tell */
+    memset(begins, -1, (size_t)count * sizeof *begins); /* begins follow from the ids */
     begins[0] = at == 0 ? 1 : -1;
     return WF_OK;
 }

@@ -39,7 +39,7 @@ static wf_status add_file(wf_dataset_source_files *source, const char *name, con
     return WF_OK;
 }
 
-/* A name stands for itself, a pattern for all files that there are. */
+/* Adds the file of a name, or all files that a pattern matches. */
 static wf_status add_files(wf_dataset_source_files *source, const char *name, const char *flag,
                            wf_error *error)
 {
@@ -80,11 +80,11 @@ static wf_status parse_source(const char *argument, const char *flag,
     if (!source->name || !names)
         status = no_memory(flag, error);
     for (char *next = names; status == WF_OK && (name = strsep(&next, ","));)
-        status = *name ? add_files(source, name, flag, error)
-                       : wf_error_set(error, WF_EINVAL,
-                                      "%s %s: a source has files behind its :, with commas "
-                                      "between",
-                                      flag, argument);
+        status =
+            *name ? add_files(source, name, flag, error)
+                  : wf_error_set(error, WF_EINVAL,
+                                 "%s %s: a source has files after its :, with commas between",
+                                 flag, argument);
     free(names);
     return status;
 }

@@ -157,7 +157,7 @@ static wf_status open_text(wf_token_file *file, int64_t size, wf_error *error)
     if (kind == WF_DATASET_FILE_ROWS)
         return wf_error_set(error, WF_EINVAL,
                             "data file %s has rows of JSON, whose braces and keys would be "
-                            "trained on: turn it into token ids by gpt_data tokenize (rows of "
+                            "trained on: convert it to token ids by gpt_data tokenize (rows of "
                             "chats: gpt_data chat)",
                             file->name);
     if (kind != WF_DATASET_FILE_TEXT)
@@ -295,7 +295,7 @@ wf_status wf_token_file_read(const wf_token_file *file, int64_t first, int64_t c
 
         if (got < 0 && errno == EINTR)
             continue;
-        some = got / size; /* a part of a token is read again with the rest of it */
+        some = got / size; /* a part of a token is reread with its remainder */
         if (some <= 0)
             return wf_error_set(error, WF_EIO, "cannot read data file %s: %s", file->name,
                                 got < 0 ? strerror(errno)

@@ -69,7 +69,7 @@ WF_API void wf_token_file_close(wf_token_file *file);
  * wf_token_file_read - reads tokens first .. first + count - 1, which the file has
  *
  * Errors: WF_EIO (it became shorter, or cannot be read), WF_EDATA (an id outside of the
- *         vocabulary: file, place, id and vocabulary)
+ * vocabulary: file, position, id and vocabulary)
  */
 WF_API wf_status wf_token_file_read(const wf_token_file *file, int64_t first, int64_t count,
                                     int32_t *ids, wf_error *error);

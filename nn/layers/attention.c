@@ -84,7 +84,7 @@ wf_status wf_nn_attention_complete(wf_context *ctx, wf_nn_attention_sizes *s, fl
     return wf_context_status(ctx);
 }
 
-/* The options with the sizes that zeros stand for; false where they make no attention. */
+/* Replaces zeros in the options by their defaults; false where they make no attention. */
 static bool complete(wf_context *ctx, wf_nn_attention_options *o)
 {
     wf_nn_attention_sizes s = {o->width, o->heads, o->kv_heads, o->head_dim};
@@ -98,11 +98,10 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
                 (long long)o->head_dim);
     else if (o->rope_base > 0 &&
              (o->rope_features < 0 || o->rope_features % 2 || o->rope_features > o->head_dim))
-        wf_fail(
-            ctx, WF_EINVAL,
-            "RoPE rotates pairs: the features that turn are %lld of the %lld of a head, and "
-            "must be an even number of these",
-            (long long)o->rope_features, (long long)o->head_dim);
+        wf_fail(ctx, WF_EINVAL,
+                "RoPE rotates pairs: %lld of the %lld features of a head are to rotate, which "
+                "must be an even number of these",
+                (long long)o->rope_features, (long long)o->head_dim);
     else if (o->window < 0 || (o->window && !o->causal))
         wf_fail(
             ctx, WF_EINVAL,

@@ -17,7 +17,8 @@ typedef struct wf_nn_attention_options {
     int64_t kv_heads; /* key-value heads, each for heads / kv_heads queries; 0: heads */
     int64_t head_dim; /* 0: width / heads */
     bool causal;      /* a token sees those before it and itself alone */
-    int64_t window; /* it sees the last so many of these at most, where it is causal; 0: all */
+    /* the most tokens that it sees, the last ones, where it is causal; 0: all */
+    int64_t window;
     bool qkv_bias,
         out_bias; /* biases in the projections of queries, keys and values; in the output's */
     double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
@@ -27,7 +28,7 @@ typedef struct wf_nn_attention_options {
     /* RMSNorm of each head's queries and keys before they rotate (Dehghani et al. 2023): the
        epsilon added to the mean square; 0: none */
     float qk_norm;
-    bool qk_norm_wide; /* one norm of all heads' queries and one of all keys in its place */
+    bool qk_norm_wide; /* instead, one norm of all heads' queries and one of all keys */
     double scale;      /* factor of scores; 0: 1 / sqrt(head_dim) */
     float dropout;     /* the probability for attention weights */
     int site;          /* number of that dropout, see wf_dropout */

@@ -9,7 +9,7 @@ typedef struct wf_nn_attention_sizes {
     int64_t width, heads, kv_heads, head_dim;
 } wf_nn_attention_sizes;
 
-/* Fills in the sizes that zeros stand for; WF_EINVAL where they, or a dropout, make no
+/* Replaces zeros by the default sizes; WF_EINVAL where they, or a dropout, make no
    attention. */
 wf_status wf_nn_attention_complete(wf_context *ctx, wf_nn_attention_sizes *s, float dropout);
 

@@ -31,7 +31,7 @@ typedef struct wf_nn_conv_options {
  * Tensor parallel as a linear is: WF_COLUMN splits channels of y, WF_ROW those of x. The dims
  * that a kernel moves over are whole on each rank.
  *
- * Points: "in" (patches of x, [batch, places.., in, taps]: before the product, so that its
+ * Points: "in" (patches of x, [batch, positions.., in, taps]: before the product, so that its
  *         gradient is whole before pixels are summed), "sum" (before the bias)
  * Owner:  its parent
  * Errors: WF_EINVAL in the context (a kernel or groups that do not fit); NULL then

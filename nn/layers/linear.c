@@ -21,8 +21,8 @@ static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
     return m->bias ? wf_bias_add(y, wf_nn_use(m, m->bias)) : y;
 }
 
-/* x behind "in" as an adapter takes it: its gradient may be complete where that of the weight
-   is not. */
+/* Returns x after "in" as an adapter takes it: its gradient may be complete where that of the
+   weight is not. */
 static wf_tensor *for_adapter(void *module, wf_tensor *x, wf_tensor *in)
 {
     wf_tensor *pair[] = {x, in};

@@ -76,7 +76,7 @@ WF_API void wf_nn_call_group(wf_nn_linear_group *group, wf_tensor *x, wf_tensor 
  *
  * @param like  scale, dropout and site of the adapter; its parameters are not read
  * Errors:  WF_EINVAL: a rank below 1, the linear has an adapter, or it is planned or real. The
- *          tree is to be named again
+ *          tree is to be renamed
  */
 WF_API wf_status wf_nn_linear_adapt(wf_nn_linear *linear, int64_t rank,
                                     const wf_nn_adapter *like);

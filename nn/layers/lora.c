@@ -159,7 +159,7 @@ wf_status wf_nn_lora(wf_nn_module *root, const wf_nn_lora_options *o)
             return wf_fail(root->ctx, WF_EINVAL,
                            "no parameter of the model is at %s or below it, so it cannot be "
                            "trained beside the adapters: paths are like block.0.norm1, and * "
-                           "stands for one name",
+                           "matches one name",
                            pattern);
     }
     wf_nn_visit(root, NULL, freeze, &t);

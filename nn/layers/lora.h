@@ -26,7 +26,7 @@ typedef struct wf_nn_lora_options {
  * wf_nn_lora - adapts the linears of a model with these names, and freezes every other
  * parameter but `train`
  *
- * @param root  named, not planned; it is named again
+ * @param root  named, not planned; it is renamed
  * Errors:  WF_EINVAL: rank below 1, alpha or dropout out of range, no linear of such a name, a
  *          head that is tied to its embedding, no parameter at a path of `train`; WF_ENOMEM
  */

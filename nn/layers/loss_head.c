@@ -137,8 +137,8 @@ static wf_tensor *run_chunk(const pass *p, int64_t first, int64_t count, wf_tens
     return dw;
 }
 
-/* older + the node of the batch's tree over sequences [from, to), in older's place; NULL: the
-   node alone. */
+/* Returns older + the node of the batch's tree over sequences [from, to), and drops older;
+   NULL: the node alone. */
 static wf_tensor *run_node(const pass *p, int64_t from, int64_t to, wf_tensor *older)
 {
     int64_t middle = from + (to - from) / 2;
@@ -217,7 +217,7 @@ static void record(const pass *p, wf_tensor *dw, float weight)
         call.in[call.n_in++] = p->weight;
         call.in[call.n_in++] = dw;
     }
-    /* nothing is kept of this run: whether they want a gradient is all it tells */
+    /* nothing is kept of this run: it shows only whether they want a gradient */
     if (!call.n_in) {
         call.in[call.n_in++] = p->x;
         call.in[call.n_in++] = p->weight;

@@ -20,7 +20,7 @@ typedef struct wf_nn_mlp {
     wf_nn_module base;
     wf_nn_linear *up;            /* a gelu MLP's; NULL in a SwiGLU MLP */
     wf_nn_linear_group *gate_up; /* silu(gate(x)) * up(x); NULL in a gelu MLP */
-    bool gelu_gate;              /* gelu in place of silu */
+    bool gelu_gate;              /* gelu instead of silu */
     wf_nn_linear *down;
 } wf_nn_mlp;
 
@@ -29,7 +29,7 @@ typedef struct wf_nn_mlp {
  * parallel by WF_GELU_MLP_RULES
  * wf_nn_swiglu_mlp_new - makes y = down(silu(gate(x)) * up(x)), as in Llama (Shazeer 2020);
  * children: gate_up.{gate,up}, down; tensor parallel by WF_SWIGLU_MLP_RULES
- * wf_nn_geglu_mlp_new - the same with the gelu of wf_gelu in place of silu, as in Gemma
+ * wf_nn_geglu_mlp_new - the same with the gelu of wf_gelu instead of silu, as in Gemma
  *
  * x and y are [..., width].
  *

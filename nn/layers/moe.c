@@ -4,8 +4,8 @@
 #include "kernels/ops.h"
 #include "kernels/reshape.h"
 
-/* x behind "in" as the router takes it: its gradient is complete on each rank, that of experts
-   a part of a sum. */
+/* Returns x after "in" as the router takes it: its gradient is complete on each rank, that of
+   experts a part of a sum. */
 static wf_tensor *for_router(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
 {
     wf_tensor *pair[] = {x, in};

@@ -1,4 +1,4 @@
-/* nn/layers/moe.h - a mixture of SwiGLU experts in the place of an MLP. */
+/* nn/layers/moe.h - a mixture of SwiGLU experts, instead of an MLP. */
 #ifndef WF_NN_LAYERS_MOE_H
 #define WF_NN_LAYERS_MOE_H
 
@@ -24,7 +24,7 @@ typedef struct wf_nn_moe_options {
 typedef struct wf_nn_moe {
     wf_nn_module base;
     wf_nn_parameter *router;           /* [experts, width] */
-    wf_nn_parameter *gate, *up, *down; /* [experts, hidden, width], the last of it turned */
+    wf_nn_parameter *gate, *up, *down; /* [experts, hidden, width], `down` transposed */
     wf_nn_parameter *bias;             /* [experts], added to scores that choose; or NULL */
     wf_nn_mlp *shared;                 /* NULL: there is none */
     wf_nn_parameter *shared_gate;      /* [1, width]; or NULL */

@@ -5,9 +5,9 @@
  *     embed:lr=0.1,wd=0; block.*.attn:lr=0.5
  *
  * Each group has a pattern as wf_nn_freeze takes it (a parameter's path or that of a module
- * above it, * for one name), then lr=, a factor of the step's rate, and wd=, a weight decay in
- * place of the optimizer's, one of the two or both. Of several groups that meet a parameter the
- * last counts.
+ * above it, * for one name), then lr=, a factor of the step's rate, and wd=, a weight decay
+ * instead of the optimizer's, one of the two or both. Of several groups that meet a parameter
+ * the last counts.
  */
 #ifndef WF_NN_OPTIM_GROUPS_H
 #define WF_NN_OPTIM_GROUPS_H

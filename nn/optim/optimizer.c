@@ -38,7 +38,7 @@ static bool find_groups(wf_nn_optimizer *o)
                 o->ctx, WF_EINVAL,
                 "the group of parameters %s meets none that is trained and in no later "
                 "group: a pattern is a path like block.0.attn.out.weight or that of a module "
-                "above it, and * stands for one name",
+                "above it, and * matches one name",
                 o->group[k].pattern);
     }
     return wf_context_status(o->ctx) == WF_OK;

@@ -65,7 +65,7 @@ static void skip_blanks(reader *r)
     }
 }
 
-/* The number of \uXXXX behind the backslash, or -1. */
+/* Returns the number of \uXXXX after the backslash, or -1. */
 static int32_t hexadecimal(const reader *r, size_t at)
 {
     int32_t code = 0;
@@ -218,7 +218,7 @@ wf_status wf_text_json_open(wf_text_json *json, const char *name, char *text, si
         status = read_member(&r);
     skip_blanks(&r);
     if (status == WF_OK && r.at < bytes)
-        status = no_json(&r, "text behind its end");
+        status = no_json(&r, "text after its end");
     return status;
 }
 
@@ -230,7 +230,7 @@ void wf_text_json_close(wf_text_json *json)
     json->values = NULL;
 }
 
-/* Appends the place of a value to a text: walks down from the whole to what it lies in. */
+/* Writes the path of a value to a text: walks down from the whole to what it lies in. */
 static void place(const wf_text_json *json, uint32_t value, char *text, size_t room)
 {
     uint32_t in = 0;

@@ -51,7 +51,7 @@ typedef struct wf_text_json {
  * wf_text_json_open - reads a text
  *
  * @param name  of the file, for errors
- * @param text  malloc'd, with a byte behind its end; the reader owns it from here on, after an
+ * @param text  malloc'd, with a byte after its end; the reader owns it from here on, after an
  *              error too
  * Owner:   the caller, wf_text_json_close in any case
  * Errors:  WF_EDATA (file, key and what is wrong), WF_ENOMEM

@@ -65,7 +65,7 @@ static void wrong_parameters(void)
     refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .features = 3}, false), WF_ESHAPE,
             "heads have 3");
     refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .features = 6}, false), WF_ESHAPE,
-            "turns 6 features of heads that have 4");
+            "rotates 6 features of heads that have 4");
     refused(
         ctx,
         wf_rope(q,

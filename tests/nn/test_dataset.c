@@ -180,7 +180,7 @@ static void sources_that_cannot_be(void)
         open_fails(&o, WF_EINVAL, "the weight of a source is a positive number");
     }
     snprintf(argument[0], sizeof argument[0], "a=1:%s,", pair);
-    open_fails(&o, WF_EINVAL, "has files behind its :, with commas between");
+    open_fails(&o, WF_EINVAL, "has files after its :, with commas between");
     snprintf(argument[0], sizeof argument[0], "a=1:%s/z*.idx", data_folder);
     open_fails(&o, WF_EINVAL, "source a: no file is called");
     snprintf(argument[0], sizeof argument[0], "a=1:%s/pair.*", data_folder);

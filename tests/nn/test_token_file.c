@@ -198,7 +198,7 @@ static void hostile_indices(void)
     LIE(type = 0, "type is 0");
     LIE(sequences = 0, "its count of sequences is 0");
     LIE(sequences = 4,
-        "is 3, which are at least 2 and take 8 bytes each, and behind 4 sequences it has 12");
+        "is 3, which are at least 2 and take 8 bytes each, and after 4 sequences it has 12");
     LIE(sequences = UINT64_MAX, "its count of sequences is 18446744073709551615");
     LIE(sequences = UINT64_MAX / 12 + 2, "its count of sequences is 1537228672809129303");
     LIE(bounds = 1, "its count of document bounds is 1, which are at least 2");

@@ -76,7 +76,7 @@ static void json_that_is_none(void)
     check_json("{\"a\": \"\xff\"}", WF_EDATA, "byte 7: no UTF-8");
     check_json("{\"a\": \"\\ud800\"}", WF_EDATA, "no such escape sequence");
     check_json("{\"a\": [1 2]}", WF_EDATA, "a comma or an end is expected");
-    check_json("{\"a\": 1} x", WF_EDATA, "text behind its end");
+    check_json("{\"a\": 1} x", WF_EDATA, "text after its end");
     check_json("{\"model\": [3]}", WF_EDATA, "model: is not an object");
     check_json("{\"a\": \"b", WF_EDATA, "a string has no end");
     check_json("{}", WF_EDATA, "the key \"model\" is missing");

@@ -1,6 +1,6 @@
 /*
  * kernels/cpu/amx/attention_tiles.c - attention of bf16 numbers with its products on a tile
- * unit; the rest of it is that of kernels/cpu/simd/.
+ * unit; all else is that of kernels/cpu/simd/.
  *
  * Operands are packed blocks of floats that are bf16 numbers (attention_block_internal.h). Each
  * product makes tiles of them, A as rows of 32 terms and B in pairs of terms, and takes 2 by 2

@@ -20,7 +20,7 @@ typedef struct beside {
     int64_t rows; /* 0: there is nothing to do */
 } beside;
 
-/* Few of so many nodes are in use. */
+/* Copies the nodes in use, which are few. */
 INLINE void beside_copy(beside *to, const beside *from)
 {
     to->rows = from->rows;

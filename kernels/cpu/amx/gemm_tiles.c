@@ -30,7 +30,7 @@ typedef struct run_plan {
 typedef struct state {
     _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE];
     int high;          /* rows of sums in the tiles that have to be stored; 0: none */
-    float *to;         /* at this place */
+    float *to;         /* at this address */
     const beside *now; /* side task, run beside the blocks of the next chunk */
     int64_t row, rows; /* done; all of it */
     gemm_out out;      /* output of a root */
@@ -91,7 +91,7 @@ INLINE void prefetch(gemm_ahead *a, const bool write, int64_t rows)
 
 enum { RIGHT = TILE, BELOW = TILE * WIDE };
 
-/* One block; the first ones of a panel of B come to level 1 cache (`near`). */
+/* Adds one block; the first ones of a panel of B are loaded to the level 1 cache (`near`). */
 INLINE void add_block(const int high, const int near, const char *a, const char *b)
 {
     if (near)
@@ -112,8 +112,8 @@ INLINE void add_block(const int high, const int near, const char *a, const char 
     }
 }
 
-/* The first block of a chunk, or of what goes on with spilled sums (`from`, or NULL); sums
-   before it go to `to`, or NULL. */
+/* Adds the first block of a chunk, or of a run that continues spilled sums (`from`, or NULL);
+   sums before it go to `to`, or NULL. */
 INLINE void add_first_block(const int high, const char *a, const char *b, const float *from,
                             float *to)
 {
@@ -211,7 +211,7 @@ INLINE void end_chunk(const int high, state *s, const run_plan *x)
 /* A tile's way through a KC block. */
 typedef struct way {
     const char *a, *b;
-    int64_t near; /* blocks that come to level 1 cache */
+    int64_t near; /* blocks that are loaded to the level 1 cache */
 } way;
 
 INLINE void go_on(const int high, way *w)
@@ -232,7 +232,7 @@ INLINE void add_blocks(const int high, state *s, chores *x, way *w, int64_t bloc
     }
 }
 
-/* A run of blocks; where sums were spilled in the midst of its chunk it goes on with them
+/* Adds a run of blocks; where sums were spilled in the midst of its chunk it continues them
    (`from`, or NULL). */
 INLINE void add_run(const int high, state *s, chores *x, way *w, const run_plan *run,
                     const float *from)
@@ -308,8 +308,8 @@ static void leave(void *arg)
 }
 
 /* The first quarter of a panel of B of 1024 terms, 16 KiB, is kept in a level 1 cache of 48
-   beside nodes of the tree, and is read by every tile; the rest, and A, pass it by. Longer sums
-   would spill less, but a block of A, 1 MiB, has to fit a level 2 cache. */
+   beside nodes of the tree, and is read by every tile; its other quarters, and A, bypass it.
+   Longer sums would spill less, but a block of A, 1 MiB, has to fit a level 2 cache. */
 static const gemm_kind tiles = {
     .limits = {.mr = HIGH,
                .nr = WIDE,

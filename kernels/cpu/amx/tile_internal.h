@@ -5,10 +5,10 @@
  *
  *   wf_tile_configure()             all tiles have 16 rows of 64 bytes; they are this thread's
  *                                   until
- *   wf_tile_release()               which lets a sleeping thread's state be small again
+ *   wf_tile_release()               which makes a sleeping thread's state small
  *   wf_tile_zero(t)
  *   wf_tile_load(t, from, stride)   row i = 64 bytes at from + i * stride
- *   wf_tile_load_once(t, from, stride)   the same of what is not needed again soon, which level
+ *   wf_tile_load_once(t, from, stride)   the same of what is not reused soon, which level
  *                                        1 cache need not keep
  *   wf_tile_store(t, to, stride)
  *   wf_tile_multiply(c, a, b)       C[i][j] += a block of bf16 terms
@@ -25,7 +25,7 @@
 
 typedef struct wf_tile_config {
     uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[16]; /* a row of each of the 8 tiles has so many */
+    uint16_t bytes[16]; /* bytes of a row of each of the 8 tiles */
     uint8_t rows[16];
 } wf_tile_config;
 

@@ -15,15 +15,15 @@
  * block: m' = max(m, s of the block), l and out are multiplied by exp(m - m'), then the block's
  * terms are added, j ascending. A key after the query has p = 0 there. So the bits of causal
  * attention are a function of the rows 0..i alone, whatever the instruction set; only the
- * dropout mask knows seq. (A term of p = 0 can turn a -0 into +0, hence the rule for zeros.)
+ * dropout mask knows seq. (A term of p = 0 can make +0 of -0, hence the rule for zeros.)
  * attention_row.c is the last row of this, for a cache.
  *
  * Where a query sees keys from[i] .. i alone, or the last of a window, blocks before that of
  * the first key that one of its 64 neighbours sees are left out, and in the others p = +0
  * before from[i]. There m is the least float, not minus infinity: a block of which a query sees
  * nothing then leaves m as it is, and l and out at +0, as if it were left out. So the bits are
- * a function of the rows from[i] .. i and of their places in blocks of 64. Documents are heads
- * of their own (kernels/cpu/attention.c), so their blocks count from where they begin.
+ * a function of the rows from[i] .. i and of their positions in blocks of 64. Documents are
+ * heads of their own (kernels/cpu/attention.c), so their blocks count from where they begin.
  *
  * A bias is added to s, and a key that the mask takes has s = -infinity. A query that sees no
  * key has l = 0: its out and lse are 0.

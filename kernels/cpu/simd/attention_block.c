@@ -124,7 +124,7 @@ static int64_t seen_end(const wf_attention_head *head, token_block queries, toke
     return cut ? i + GRAIN : keys.padded;
 }
 
-/* Squares of 16 queries by 16 keys, turned over */
+/* Adds the bias by squares of 16 queries by 16 keys, transposed. */
 void block_bias(const wf_attention_head *head, float *s, token_block queries, token_block keys)
 {
     v16 scale = v16_set1(score_scale(head)), x[GRAIN];

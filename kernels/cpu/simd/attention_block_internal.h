@@ -181,7 +181,7 @@ static inline float *take(float **at, int64_t count)
     return begin;
 }
 
-/* Bytes of a workspace of so many floats, each taken in multiples of the grain */
+/* Returns the bytes of a workspace of `floats` floats, in multiples of the grain. */
 static inline size_t workspace_of(int64_t floats)
 {
     return (size_t)(floats + GRAIN) * sizeof(float);
@@ -218,7 +218,7 @@ void block_unpack(const float *src, token_block t, int64_t dim, float scale, voi
                   int64_t stride, bool bf16);
 
 /* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the
-   head is causal, and in the padding behind the last key where it is not; before the first key
+   head is causal, and in the padding after the last key where it is not; before the first key
    that the query sees; and of keys that the mask takes */
 void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
                 float value);

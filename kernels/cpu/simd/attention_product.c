@@ -9,8 +9,8 @@
  * come two chains of fma from +0, over its even and over its odd terms; they are added, and
  * their sum is added to the element. That is what one instruction of AMX computes (TDPBF16PS),
  * with denormals as zeros: the caller of a bf16 product has set the thread's mode
- * (denormals_internal.h). Terms that are not computed, behind the last one or masked, are +0
- * and change no element but for the sign of a zero.
+ * (denormals_internal.h). Terms that are not computed, after the last one or masked, are +0 and
+ * change no element but for the sign of a zero.
  */
 #include "kernels/cpu/simd/attention_block_internal.h"
 
@@ -26,7 +26,7 @@ enum {
        terms. */
     BF16_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 4 : 4,
     LINE = 64,            /* bytes of a cache line */
-    PREFETCH_BYTES = 512, /* a tile prefetches so many: more would wait for each other */
+    PREFETCH_BYTES = 512, /* bytes of a tile's prefetches: more would wait for each other */
 };
 
 _Static_assert(GRAIN % TILE_ROWS == 0 && GRAIN % BF16_ROWS == 0 && BF16_ROWS <= TILE_ROWS,
@@ -36,8 +36,8 @@ typedef struct sums {
     v16 at[TILE_ROWS][TILE_VECTORS];
 } sums;
 
-/* Rows of a head lie apart, so nothing but this brings them near before they are packed. Out of
-   line, as tiles have no registers to spare. */
+/* Prefetches rows of a head before they are packed: they are not contiguous, so that nothing
+   else brings them near. Out of line, as tiles have no registers to spare. */
 __attribute__((noinline)) static void prefetch(block_ahead *a)
 {
     const wf_attention_rows *rows = &a->head->rows;
@@ -90,7 +90,7 @@ ALWAYS_INLINE void end_sums(const block_product *g, float *c, const int rows, co
     }
 }
 
-/* Adds so many terms to a tile; a_row and a_term step through A, b_term through B. */
+/* Adds the terms to a tile; a_row and a_term step through A, b_term through B. */
 ALWAYS_INLINE void add_terms(const float *a, const int a_row, const int a_term, const float *b,
                              int64_t b_term, int64_t terms, const int rows, const int vectors,
                              sums *sum)
@@ -113,7 +113,7 @@ ALWAYS_INLINE void add_terms(const float *a, const int a_row, const int a_term, 
     }
 }
 
-/* Adds a block of a bf16 product, of so many pairs of an even and an odd term. */
+/* Adds a block of a bf16 product, as pairs of an even and an odd term. */
 ALWAYS_INLINE void add_pairs(const float *a, const int a_row, const int a_term, const float *b,
                              int64_t b_term, const int pairs, const int vectors, sums *sum)
 {

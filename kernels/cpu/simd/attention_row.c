@@ -79,7 +79,7 @@ ALWAYS_INLINE void transpose_keys(const wf_attention_head *head, const bool bf16
     v16_transpose(x);
 }
 
-/* Adds the products of so many features to the sums of n heads. */
+/* Adds the products of some features to the sums of n heads. */
 ALWAYS_INLINE void add_features(const row_state *f, const float *q, int64_t n, const v16 *x,
                                 int64_t first, int64_t step, int64_t features, v16 *sum)
 {
@@ -126,7 +126,7 @@ ALWAYS_INLINE void score_keys(const row_state *f, const bool bf16, int64_t key, 
                   v16_select(v16m_first(count), sum[r], v16_set1(-INFINITY)));
 }
 
-/* Keys of a block that are before the first one count as little as those behind the last. */
+/* Scores a block of keys; those before the first one are masked like those after the last. */
 ALWAYS_INLINE void score_block(const row_state *f, const bool bf16, token_block keys)
 {
     for (int64_t j = 0; j < keys.count; j += GRAIN) {

@@ -211,7 +211,7 @@ static void tree_slice(const many *m, int64_t first, int64_t count, float *y)
 }
 
 /* Sums many sources: they are often all at one distance from the edge of a page, and reading
-   ahead in more of them than a cache has ways evicts lines that are needed first. */
+   ahead in more of them than a cache set has lines evicts those that are needed first. */
 static void sum_many(const float *const *src, int64_t n_src, float *const *dst, int64_t n_dst,
                      bool non_temporal, int64_t n)
 {
@@ -320,7 +320,7 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
 
 /*
  * With a = x[i], b = x[i + features/2], c and s of this i (s negated where inverse):
- * y[i] = fma(-b, s, a * c), y[i + features/2] = fma(a, s, b * c), and y[i] = x[i] behind the
+ * y[i] = fma(-b, s, a * c), y[i + features/2] = fma(a, s, b * c), and y[i] = x[i] after the
  * features. y may be x.
  */
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,

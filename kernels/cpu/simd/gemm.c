@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LINE = 64, TASKS = 4 /* a micro-panel of a group of rows has so many */ };
+enum { LINE = 64, TASKS = 4 /* tasks of a micro-panel of a group of rows */ };
 
 #define LIMITS                                                                                 \
     .mr = GEMM_MR, .nr = GEMM_NR, .kc = 384, .block_cols = 3072,                               \
@@ -74,7 +74,7 @@ typedef struct job {
     char *own;                          /* scratch of member 0; the others' follow */
     const gemm_macrokernel *now, *next; /* NULL: there is none */
     int64_t block, before;              /* after that of `next`; micro-panels before `now` */
-    wf_gemm_cursor cursor;              /* behind `next` */
+    wf_gemm_cursor cursor;              /* the position after `next` */
     gemm_macrokernel macrokernel[2];
 } job;
 
@@ -93,7 +93,8 @@ static member *member_of(const job *x, int64_t i)
     return (member *)(x->own + (size_t)i * of_member(&x->size));
 }
 
-/* Micro-panels of a macro-kernel, those of each group of rows counted apart. */
+/* Returns the micro-panels of a macro-kernel, those of each group of rows counted
+   separately. */
 static int64_t micropanels(const job *x, const gemm_macrokernel *at)
 {
     return gemm_tiles(at->cols, x->product.kind->limits.nr) *
@@ -132,8 +133,9 @@ static gemm_micropanel micropanel_of(const job *x, const member *own,
                                            micropanel % gemm_tiles(at->cols, nr) * nr, b);
 }
 
-/* A member comes to a micro-panel: what it packs ahead from now on is the next of its range,
-   then the first of the next macro-kernel's, or nothing where the micro-panel is stolen. */
+/* Notes that a member begins a micro-panel: what it packs ahead from now on is the next of its
+   range, then the first of the next macro-kernel's, or nothing where the micro-panel is
+   stolen. */
 static void arrive(const job *x, member *own, int64_t micropanel, int64_t who, bool steal)
 {
     bool more = micropanel + 1 < range(x, x->now, who + 1);

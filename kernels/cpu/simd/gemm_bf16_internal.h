@@ -53,8 +53,8 @@ INLINE v16 gemm_odd(v16u pairs)
 }
 #endif
 
-/* word[q], lane i: pair q of x(i, p), p < k <= WF_GEMM_TERMS, zeros behind. A lane from `count`
-   on has what any other lane has, and zeros where there is none. */
+/* word[q], lane i: pair q of x(i, p), p < k <= WF_GEMM_TERMS, zeros after them. A lane from
+   `count` on has what any other lane has, and zeros where there is none. */
 void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                                 int64_t k);
 

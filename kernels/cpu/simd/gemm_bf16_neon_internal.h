@@ -2,7 +2,7 @@
  * kernels/cpu/simd/gemm_bf16_neon_internal.h - the modes of AArch64 for products of bf16
  * operands. With FPCR.FZ denormals are zeros, but the processor decides that before it rounds,
  * and x86's after: just below the smallest normal number the two differ. FPSR says whether a
- * block had any denormal, which is an exception: such a block is computed again, element by
+ * block had any denormal, which is an exception: such a block is recomputed, element by
  * element.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_BF16_NEON_INTERNAL_H

@@ -12,7 +12,7 @@ static const uint16_t *term(const wf_gemm_operand *x, int64_t i, int64_t p)
     return (const uint16_t *)x->at + i * x->across + p * x->along;
 }
 
-/* Up to WF_GEMM_TERMS terms, zeros behind. */
+/* Loads up to WF_GEMM_TERMS terms, zeros after them. */
 INLINE v16 load_terms(const uint16_t *x, int64_t k)
 {
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
@@ -30,7 +30,7 @@ INLINE v16 load_terms(const uint16_t *x, int64_t k)
 #endif
 }
 
-/* Terms of a row lie side by side: sixteen rows of pairs, turned. */
+/* Packs pairs whose terms lie side by side in a row: sixteen rows, transposed. */
 INLINE void pairs_along(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                         int64_t k)
 {
@@ -93,7 +93,7 @@ INLINE void store_lanes(float *to, __m256i bits, const int lanes)
         _mm256_maskstore_ps(to, first, _mm256_castsi256_ps(bits));
 }
 
-/* Four pairs of up to eight rows, turned in registers. */
+/* Widens four pairs of up to eight rows, transposed in registers. */
 INLINE void widen_four(float *to, const int width, const int lanes, const char *const row[8],
                        int pair)
 {
@@ -113,8 +113,8 @@ INLINE void widen_four(float *to, const int width, const int lanes, const char *
     }
 }
 
-/* Whole blocks of `lanes` rows, whose terms lie side by side; behind `count` they are the last
-   one again. */
+/* Widens whole blocks of `lanes` rows, whose terms lie side by side; from `count` on they
+   repeat the last row. */
 INLINE void widen_lines(float *to, const int width, const int lanes, const wf_gemm_operand *x,
                         int64_t count)
 {

@@ -1,6 +1,6 @@
 /*
  * kernels/cpu/simd/gemm_bf16_scalar_internal.h - an element of a block of bf16 terms in C
- * alone, where a result may be a denormal: zero in its place, as x86's processors have it after
+ * alone, where a result may be a denormal: it becomes zero, as x86's processors have it after
  * they have rounded. Those of Arm decide before.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_BF16_SCALAR_INTERNAL_H
@@ -19,7 +19,7 @@ INLINE uint32_t may_be_denormal(float x)
 }
 
 /*
- * a b + c rounded to so many bits as if there were no smallest exponent, then zero if it is
+ * Returns a b + c rounded to 24 bits as if there were no smallest exponent, then zero if it is
  * below FLT_MIN. Only FLT_MIN itself may have been rounded up from what stays below: from half
  * a unit of the last of 24 bits on. The sum in double is exact there, since a b has 16 bits.
  */

@@ -56,7 +56,7 @@ INLINE void gemm_add_chains(const int rows, const bool first, float *to, const f
     }
 }
 
-/* So many rows have registers for both chains. */
+/* The most rows that have registers for both chains. */
 enum { GEMM_BOTH = 2 };
 
 /* The same as gemm_block of few rows, in one pass. */

@@ -14,7 +14,7 @@ typedef struct gemm_modes {
 /*
  * Makes denormals zeros on this thread, up to gemm_restore. No compiler knows that arithmetic
  * depends on this: operands in between are loaded from memory and results stored to `sum`,
- * which keeps the code in its place.
+ * which keeps the compiler from moving the code.
  */
 INLINE gemm_modes gemm_flush(float *sum)
 {

@@ -90,7 +90,7 @@ typedef struct gemm_kind {
     void (*microkernel)(int cut, const gemm_tile *tile);
     /* NULL, or a kind whose microkernel brings roots to C itself, and has time to until the
        thread leaves: then these are around a run of microkernels on one thread, which lends a
-       state of so many bytes from cache line to cache line. */
+       state of state_bytes, aligned to cache lines. */
     void (*enter)(void *state);
     void (*settle)(void *state); /* brings them there now */
     void (*leave)(void *state);
@@ -156,7 +156,7 @@ gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
                                                 const gemm_macrokernel *at, int64_t column,
                                                 char *panel);
 
-/* Packs the next run of it, at most so many terms; how many it was, 0 at its end. */
+/* Packs the next run of it, at most `most` terms; returns how many, 0 at its end. */
 int64_t WF_ISA_NAME(wf_gemm_pack_run)(const gemm_kind *kind, gemm_micropanel *s, int64_t most);
 
 /* Rows of a block; `share`: how many tiles pack the next micro-panel together. */
@@ -164,8 +164,8 @@ typedef struct gemm_rows {
     int64_t begin, end, share;
 } gemm_rows;
 
-/* A tile that does not go to C directly, its rows nr floats apart: in place of C or on top of
-   it. */
+/* Puts a tile that does not go to C directly, its rows nr floats apart: it replaces C or is
+   added to it. */
 void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t nr,
                                    int64_t rows, int64_t cols, void *c, int64_t c_row,
                                    int64_t c_col);

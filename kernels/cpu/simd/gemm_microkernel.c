@@ -66,9 +66,8 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
 }
 
 /*
- * The addresses that a tile prefetches while it computes, a row of lines at every so many
- * elements of the long dimension: all at once would fill the few places where a core waits for
- * lines.
+ * The addresses that a tile prefetches while it computes, a row of lines at regular steps of
+ * the long dimension: all at once would fill the few line fill buffers of a core.
  */
 typedef struct prefetch {
     gemm_ahead next;      /* is read by packing after this tile */
@@ -114,7 +113,8 @@ INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t 
     }
 }
 
-/* The two ways in which a tile's rows lie, each with one stride that is a constant. */
+/* Multiplies by one of the two layouts of a tile's rows, each with one stride that is a
+   constant. */
 INLINE void multiply_step(const int rows, accumulators *acc, wf_gemm_operand a,
                           wf_gemm_operand b, int64_t k, prefetch *fetch)
 {
@@ -153,8 +153,8 @@ INLINE prefetch prefetch_of(const int rows, const gemm_tile *t)
     return fetch;
 }
 
-/* The sign of a zero may not tell how chunks lie on ranks: -0 + -0 is -0, but -0 + an empty
-   chunk is +0. */
+/* Clears the signs of zeros, which must not depend on how chunks lie on ranks: -0 + -0 is -0,
+   but -0 + an empty chunk is +0. */
 INLINE void clear_signs(const int rows, accumulators *acc)
 {
     UNROLL

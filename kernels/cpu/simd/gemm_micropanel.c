@@ -11,7 +11,7 @@
 
 enum { LINE = 64, SHORT_RUN = 16 };
 
-/* The lowest tile that holds so many rows. */
+/* Returns the lowest tile that holds `rows` rows. */
 static int cut_for(const gemm_kind *kind, int64_t rows)
 {
     int cut = 0;
@@ -21,7 +21,7 @@ static int cut_for(const gemm_kind *kind, int64_t rows)
     return cut;
 }
 
-/* Cache lines of so many bytes from x on. */
+/* Returns the cache lines of `bytes` bytes from x on. */
 static int64_t lines_at(const void *x, int64_t bytes)
 {
     return gemm_tiles((int64_t)((uintptr_t)x % LINE) + bytes, LINE);
@@ -55,8 +55,8 @@ int64_t WF_ISA_NAME(wf_gemm_in_place)(const gemm_product *p, int64_t rows)
 
 /*
  * Packs A. Where A is transposed (a gradient of weights), tiles share cache lines that are a
- * power of two apart, and would not find them again after a whole panel: then all tiles take a
- * short run of the long dimension before the next one.
+ * power of two apart, and would miss them after a whole panel: then all tiles take a short run
+ * of the long dimension before the next one.
  */
 void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_product *p, const gemm_macrokernel *at,
                                  int64_t begin, int64_t end)
@@ -229,9 +229,9 @@ int64_t WF_ISA_NAME(wf_gemm_pack_run)(const gemm_kind *kind, gemm_micropanel *s,
     return k;
 }
 
-/* Packs the rest of a micro-panel. Columns that lie side by side have those of the next one
-   beside them, and memory sends two cache lines at the price of one: that one is packed with
-   it. */
+/* Packs the remainder of a micro-panel. Columns that lie side by side have those of the next
+   one beside them, and memory sends two cache lines at the price of one: that one is packed
+   with it. */
 static void pack_on_arrival(const gemm_kind *kind, gemm_micropanel *now, gemm_micropanel *next)
 {
     const wf_gemm_kc_block *w = now->kc_block;

@@ -30,13 +30,14 @@ bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g)
            chunks_of(g) <= MOST_CHUNKS;
 }
 
-/* The lines some blocks ahead: of these columns, or behind the last part of the next ones. */
+/* Prefetches the lines some blocks ahead: of these columns, or after the last part those of the
+   next ones. */
 INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, int64_t p)
 {
     enum { AHEAD = 4 * WF_GEMM_TERMS };
     int64_t at = p + AHEAD;
     const int64_t size = sizeof(uint16_t);
-    int64_t b; /* an address, which may lie behind all that there is */
+    int64_t b; /* an address, which may lie beyond the matrix */
 
     if (part->b_k != 1) { /* a line of each term */
         b = (int64_t)(uintptr_t)part->b +
@@ -55,7 +56,7 @@ INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, in
         __builtin_prefetch((const void *)(b + i * part->b_col * size), 0, 2);
 }
 
-/* A block of columns: whole lines are turned in registers. */
+/* Packs a block of columns: whole lines are transposed in registers. */
 INLINE void pack(float *to, const wf_gemm_operand *b, int64_t cols, int64_t terms)
 {
     if (b->along != 1 || cols < GEMM_NR || terms < WF_GEMM_TERMS) {
@@ -97,7 +98,7 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
             prefetch(g, part, col, p);
         pack(wide, &block, cols, terms);
         UNROLL
-        for (int i = 0; i < rows; i++) { /* the last row stands for those that there are not */
+        for (int i = 0; i < rows; i++) { /* missing rows read the last one */
             const uint16_t *at = (const uint16_t *)part->a +
                                  wf_least(row + i, g->m - 1) * part->a_row + p * part->a_k;
 
@@ -197,7 +198,7 @@ void WF_ISA_NAME(wf_gemm_small_m)(struct wf_thread_pool *pool, const wf_gemm *g,
 {
     enum {
         TASK = 1 << 16, /* elements of B */
-        TASKS = 4       /* each worker has so many: within one, what comes next is prefetched */
+        TASKS = 4       /* tasks of each worker: within one, what comes next is prefetched */
     };
     int64_t workers = pool ? wf_thread_pool_size(pool) : 1, k = 0, columns = 0, groups, grain;
     _Alignas(LINE) float row[MOST_LINED];

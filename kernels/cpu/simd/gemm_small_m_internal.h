@@ -12,7 +12,7 @@
 enum {
     MOST_LINED = 32768, /* terms of rows that go by lines, of all of them */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-    MOST_ROWS = 8 /* so many rows of sums are held in registers */
+    MOST_ROWS = 8 /* rows of sums that are held in registers */
 #else
     MOST_ROWS = 4
 #endif
@@ -64,8 +64,8 @@ INLINE void merge(float *sum, const float *older, int64_t floats)
    neighbours, in whole blocks. */
 bool WF_ISA_NAME(wf_gemm_small_m_by_lines)(const wf_gemm *g, int64_t k);
 
-/* Blocks of terms, in each of them a row of A behind the other, at the end copies of the last
-   one: `lined` of few. */
+/* Lines up blocks of terms, in each of them the rows of A one after the other, at the end
+   copies of the last one: `lined` of few. */
 void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to);
 
 /* All rows of columns col .. col + 15. */

@@ -1,7 +1,7 @@
 /*
  * kernels/cpu/simd/gemm_small_m_lines.c - products of bf16 operands with few rows whose columns
- * of B are cache lines: sixteen of them are turned in registers and multiplied there, by all
- * rows, so that B passes no other memory. AVX-512 alone has the registers.
+ * of B are cache lines: sixteen of them are transposed in registers and multiplied there, by
+ * all rows, so that B passes no other memory. AVX-512 alone has the registers.
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd/gemm_small_m_internal.h"
@@ -29,10 +29,10 @@ void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to)
     }
 }
 
-/* Rows whose chains have registers beside a turned line. */
+/* Rows whose chains have registers beside a transposed line. */
 enum { ROWS_BESIDE = 4 };
 
-/* gemm_add_block of 16 columns, whose lines are turned and used in registers. */
+/* Is gemm_add_block of 16 columns, whose lines are transposed and used in registers. */
 INLINE void add_line(const int rows, v16 *sum, const float *a, const char *b, int64_t column,
                      const char *ahead)
 {

@@ -4,7 +4,7 @@
  * token.
  *
  * Lanes are columns of the product, which are rows of the weights: sixteen of them are read a
- * cache line each, turned in registers, and multiplied element by element of the long
+ * cache line each, transposed in registers, and multiplied element by element of the long
  * dimension. So an element of the product is the same expression as in gemm_microkernel.c.
  */
 #include "core/numerics/bf16.h"
@@ -17,9 +17,9 @@
 #include <string.h>
 
 enum {
-    QUAD = 16, /* bytes of a row that are turned at once: four floats, or eight bf16 */
+    QUAD = 16, /* bytes of a row that are transposed at once: four floats, or eight bf16 */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-    MOST_ROWS = 8 /* so many sums are held in registers */
+    MOST_ROWS = 8 /* rows of sums that are held in registers */
 #elif WF_ISA_LEVEL != WF_ISA_LEVEL_portable
     MOST_ROWS = 4
 #else
@@ -143,7 +143,8 @@ INLINE void prefetch(reader *r)
 }
 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-/* Whole lines, turned in registers, of which there are enough where a line is little work. */
+/* Adds whole lines, transposed in registers, of which there are enough where a line is little
+   work. */
 INLINE int64_t add_few_lines(const int rows, v16 acc[], const float *x[], int64_t p,
                              int64_t end, reader *r)
 {
@@ -161,8 +162,8 @@ INLINE int64_t add_few_lines(const int rows, v16 acc[], const float *x[], int64_
 }
 #endif
 
-/* The whole lines of elements p .. end - 1; the first element behind them. For each as much is
-   prefetched. */
+/* Adds the whole lines of elements p .. end - 1 and prefetches as much for each; returns the
+   first element after them. */
 INLINE int64_t add_lines(const int rows, const bool bf16, v16 acc[], const float *x[],
                          int64_t p, int64_t end, reader *r)
 {
@@ -204,8 +205,8 @@ INLINE void chain(const int rows, const bool bf16, v16 acc[], const float *x[], 
         add(rows, acc, x, p, gather(bf16, r->weights + p * size, r->row));
 }
 
-/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another
-   tile's; `ahead`: the weights that the worker goes on with, or NULL. */
+/* Computes sixteen columns of some rows: the trees of their chunks. Columns before `from` are
+   another tile's; `ahead`: the weights that the worker continues with, or NULL. */
 INLINE void tile(const int rows, const bool bf16, const wf_gemv *s, int64_t row, int64_t col,
                  int64_t from, const char *ahead)
 {
@@ -218,7 +219,7 @@ INLINE void tile(const int rows, const bool bf16, const wf_gemv *s, int64_t row,
     int level = 0;
 
     UNROLL
-    for (int i = 0; i < rows; i++) /* the last row stands for those that there are not */
+    for (int i = 0; i < rows; i++) /* missing rows read the last one */
         x[i] = (const float *)s->x + (row + i < s->m ? row + i : s->m - 1) * s->k;
     for (int64_t l = 0; l < s->chunks; l++) {
         UNROLL
@@ -355,7 +356,7 @@ void WF_ISA_NAME(wf_gemv_run)(struct wf_thread_pool *pool, const wf_gemv *s, int
 {
     enum {
         TASK_BYTES = 1 << 17,
-        TASKS = 4 /* each worker has so many: within one, what comes next is prefetched */
+        TASKS = 4 /* tasks of each worker: within one, what comes next is prefetched */
     };
     int64_t group = V16 * bytes_of(s), workers = pool ? wf_thread_pool_size(pool) : 1, groups,
             bytes = 0;

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/gemv_internal.h - sixteen rows of weights turned in registers, so
- * that lanes are rows: words of 32 bits, which are floats or pairs of bf16.
+ * kernels/cpu/simd/gemv_internal.h - sixteen rows of weights transposed in registers, so that
+ * lanes are rows: words of 32 bits, which are floats or pairs of bf16.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMV_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_GEMV_INTERNAL_H
@@ -72,8 +72,8 @@ INLINE void join_squares(v16 out[V16], const v16 square[V16], int p)
     out[12 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
 }
 
-/* The same as turn of a whole cache line: squares of four rows by four words are turned, then
-   change places. */
+/* Transposes a whole cache line of each row: squares of four rows by four words are transposed,
+   then swapped. */
 INLINE void transpose_line(v16 out[V16], const char *at, int64_t row)
 {
     v16 square[V16];

@@ -1,5 +1,5 @@
 /*
- * kernels/cpu/simd/kernels_internal.h - the functions behind a table of
+ * kernels/cpu/simd/kernels_internal.h - the functions of a table of
  * kernels/cpu/simd_internal.h, which says what each computes, named for the instruction set
  * that is being compiled. table.c collects them.
  */

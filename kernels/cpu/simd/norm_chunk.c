@@ -1,14 +1,14 @@
 /*
  * kernels/cpu/simd/norm_chunk.c - gradients of gains and biases over the rows of one chunk: per
  * column one chain from +0 over the rows in order, kept in a register while a block of columns
- * walks down the rows. With rows.more the chain goes on with what is there.
+ * walks down the rows. With rows.more the chain continues from what is there.
  */
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_internal.h"
 
 enum { COLUMNS = 4 };
 
-/* The row behind r: where the rows of a run end (*end) the next run begins. */
+/* Returns the row after r: where the rows of a run end (*end) the next run begins. */
 static inline int64_t next_row(wf_chunk_rows rows, int64_t r, int64_t *end)
 {
     if (++r < *end)

@@ -81,7 +81,7 @@ static inline void normal_pair(v16u first, v16u second, v16 *one, v16 *two)
     c = v16_fma(c, z, v16_set1(1.0f));
     x = v16_mul(radius, v16_select(odd, s, c));
     y = v16_mul(radius, v16_select(odd, c, s));
-    /* quarters 1 and 2 turn the cosine's sign, 2 and 3 the sine's */
+    /* quarters 1 and 2 flip the cosine's sign, 2 and 3 the sine's */
     *one = v16_of_bits(
         v16u_xor(v16u_of_bits(x), v16u_and(v16u_xor(shifted, v16u_left(shifted, 1)), sign)));
     *two = v16_of_bits(v16u_xor(v16u_of_bits(y), v16u_and(shifted, sign)));

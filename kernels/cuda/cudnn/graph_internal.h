@@ -107,8 +107,8 @@ wf_cudnn_descriptor wf_cudnn_properties(wf_cudnn_graph *g, int ordinal, const ch
 int wf_cudnn_engines(wf_cudnn_graph *g, wf_cudnn_descriptor properties, int room,
                      wf_cudnn_engine *engine);
 
-/* The graph's plan by an engine, and the workspace that it needs; NULL where it cannot serve
-   (the graph keeps why, and can be asked again). */
+/* Makes the graph's plan by an engine, and finds the workspace that it needs; NULL where the
+   engine cannot serve (the graph keeps the reason, and another engine can be tried). */
 wf_cudnn_descriptor wf_cudnn_plan(wf_cudnn_graph *g, wf_cudnn_descriptor properties,
                                   const wf_cudnn_engine *engine, int64_t *workspace);
 

@@ -4,7 +4,7 @@
 
 enum { CANDIDATES = 16 };
 
-/* The graph's own descriptor, made again for every question. */
+/* Makes the graph's own descriptor, anew for every query. */
 static wf_cudnn_descriptor whole_graph(wf_cudnn_graph *g)
 {
     wf_cudnn_descriptor d = wf_cudnn_new(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);

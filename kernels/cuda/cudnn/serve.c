@@ -85,7 +85,7 @@ static int64_t at_once(const wf_call *call, const wf_cuda_heads *h, bool backwar
     return fit < h->batch ? fit : h->batch;
 }
 
-/* The workspace of so many sequences: y . dy, dq in float, what is left to an engine. */
+/* The workspace of some sequences: y . dy, dq in float, what is left to an engine. */
 typedef struct room {
     size_t delta, dq_sum, engine;
 } room;
@@ -208,7 +208,7 @@ static served *find(const wf_call *call, struct wf_cudnn *c, const wf_cudnn_head
     return s;
 }
 
-/* The plan for so many sequences; NULL where our kernels serve, or with a failure in
+/* Returns the plan for `batch` sequences; NULL where our kernels serve, or with a failure in
    *status. */
 static served *plan_for(const wf_call *call, struct wf_cudnn *c, const wf_cuda_heads *h,
                         int64_t batch, bool backward, wf_status *status)

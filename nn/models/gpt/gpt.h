@@ -8,8 +8,7 @@
  *
  * Paths: embed, position (learned ones), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm,
  * out}, norm2, mlp}, norm, head, loss; mlp is {up, down}, or with a gate {gate_up.{gate,up},
- * down}; a mixture has in its place moe.{router, gate, up, down, shared,
- * shared_gate}.
+ * down}; a mixture has instead moe.{router, gate, up, down, shared, shared_gate}.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
@@ -39,7 +38,7 @@ typedef enum wf_nn_router_kind {
 
 enum { WF_NN_SQRT_WIDTH = -1 }; /* a scale that is the root of the width */
 
-enum { WF_NN_LISTED_BLOCKS = 512 }; /* a list of blocks names some of the first so many */
+enum { WF_NN_LISTED_BLOCKS = 512 }; /* most blocks of which a list can name some */
 
 /** wf_nn_blocks - a list of blocks: a bit for each (wf_nn_block_list) */
 typedef struct wf_nn_blocks {
@@ -72,10 +71,10 @@ typedef struct wf_nn_gpt_config {
        MLP */
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;      /* an RMSNorm of every head's queries and keys before they rotate */
-    bool qk_norm_wide; /* in their place one of all heads' queries, and one of all keys */
+    bool qk_norm_wide; /* instead, one of all heads' queries, and one of all keys */
     bool tied;         /* the head's weight is the embedding's table */
-    /* mixtures of SwiGLU experts in the place of MLPs: how many experts (0: MLPs), how many a
-       token chooses, features of each (0: ffn), and of one that all tokens take (0: none) */
+    /* mixtures of SwiGLU experts instead of MLPs: how many experts (0: MLPs), how many a token
+       chooses, features of each (0: ffn), and of one that all tokens take (0: none) */
     int64_t experts, top_k, expert_ffn, shared_ffn;
     wf_nn_blocks dense_blocks; /* those that have an MLP all the same */
     wf_nn_router_kind router;

@@ -1,5 +1,5 @@
-/* nn/models/gpt/gpt_config.c - the properties of models: families by name, what zeros stand
-   for, comparison. */
+/* nn/models/gpt/gpt_config.c - the properties of models: families by name, defaults of zeros,
+   comparison. */
 #include "nn/models/gpt/gpt.h"
 #include <math.h>
 #include <string.h>
@@ -186,8 +186,8 @@ const char *wf_nn_gpt_rope_wrong(const wf_nn_gpt_config *m)
         wrong = wf_rope_factors_wrong(&m->rope_factors, features / 2);
     if (!wrong && m->position == WF_NN_ROPE && m->rotary > 0 && m->rotary < 1 &&
         (features < 2 || features % 2))
-        wrong =
-            "the share of a head that turns has to be an even number of features, two or more";
+        wrong = "the share of a head that is rotated has to be an even number of features, two "
+                "or more";
     return wrong;
 }
 
@@ -274,7 +274,7 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"blocks with a window (.window_first, .window_skip, .window_blocks)",
          a.window_first == b.window_first && a.window_skip == b.window_skip &&
              same_blocks(&a.window_blocks, &b.window_blocks)},
-        {"share of a head that turns (.rotary)", a.rotary == b.rotary},
+        {"share of a head that is rotated (.rotary)", a.rotary == b.rotary},
         {"scaling of RoPE (.rope_scaling)", same_scaling(&a.rope_scaling, &b.rope_scaling) &&
                                                 same_factors(&a.rope_factors, &b.rope_factors)},
         {"scales of embedding, residuals, attention or logits", same_scales(&a, &b)}};

@@ -5,7 +5,7 @@
 
 static const float deviation = 0.02f;
 
-/* Numbers as they were given, before zeros stand for others. */
+/* Returns whether numbers are good as they were given, before zeros become defaults. */
 static bool has_good_numbers(const wf_nn_gpt_config *c)
 {
     const double number[] = {(double)c->eps,
@@ -46,7 +46,7 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
             ctx, WF_EINVAL,
             "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
             "residuals, %g of scores and %g of experts, logits divided by %g: each is "
-            "finite and not negative, and 0 stands for what is usual",
+            "finite and not negative, and 0 means the default",
             (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
             c->attention_scale, c->router_factor, c->logit_divisor);
     if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
@@ -87,7 +87,7 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
         return wf_fail(
             ctx, WF_EUNSUPPORTED,
             "a residual stream in fp32 needs norms before attention and MLP, which round "
-            "what these multiply; this model has its norms behind them: leave the "
+            "what these multiply; this model has its norms after them: leave the "
             "residual stream as results are stored");
     if (!(c->rotary <= 1) || wf_nn_gpt_rope_wrong(c))
         return wf_fail(ctx, WF_EINVAL, "RoPE of %g of each head's %lld features: %s", c->rotary,

@@ -79,7 +79,7 @@ typedef struct wf_chat_span {
     size_t begin, end;
 } wf_chat_span;
 
-/* Zero-initialise it; it grows as needed and may be used again. */
+/* Zero-initialise it; it grows as needed and may be reused. */
 typedef struct wf_chat_written {
     wf_tok_bytes text;
     wf_chat_span *spans;
@@ -131,8 +131,8 @@ WF_API wf_status wf_chat_write(wf_chat_writer *writer, const wf_chat_row *row,
  * wf_chat_encode - appends its ids; special tokens in the text are encoded as such
  *
  * @param trained  NULL, or gets a 1 for each id that begins in a span, or at its begin, else a
- *                 0; of a span that is not exact, white space behind the special token that
- *                 ends a turn is not trained
+ *                 0; of a span that is not exact, white space after the special token that ends
+ *                 a turn is not trained
  * Errors: WF_EDATA, WF_ENOMEM
  */
 WF_API wf_status wf_chat_encode(wf_tok_encoder *encoder, const wf_chat_written *written,

@@ -17,7 +17,7 @@ struct wf_chat_template {
 
 /* A message of a row. */
 typedef struct wf_chat_message {
-    uint32_t value;   /* in the row's JSON; of a text that stands for a message: its content */
+    uint32_t value;   /* in the row's JSON; of a text instead of a message: its content */
     const char *role; /* the message's, where it is a text alone; NULL: it has one */
     bool assistant, trained;
 } wf_chat_message;
@@ -37,7 +37,7 @@ struct wf_chat_writer {
     const wf_jinja *jinja; /* the template for this row */
     wf_jinja_value *messages, all, variables;
     size_t room;
-    /* The rendered part: so many messages, and a request for an answer or none. */
+    /* The rendered part: the number of messages, and a request for an answer or none. */
     size_t count;
     bool prompt;
 };
@@ -60,8 +60,8 @@ wf_status wf_chat_check(const wf_chat_writer *w, size_t count, wf_error *error);
 wf_status wf_chat_find_spans(wf_chat_writer *w, wf_chat_train train, size_t turn, size_t count,
                              const wf_jinja_output *out, wf_chat_written *written,
                              wf_error *error);
-/* The number of an assistant's turn that is trained, from the first on or from the last one
-   back; the row's number of messages: there is none. */
+/* Returns the number of an assistant's turn that is trained, from the first on or from the last
+   one back; the row's number of messages: there is none. */
 size_t wf_chat_turn(const wf_chat_row *row, size_t number, bool last);
 
 /* Refuses variables that a template gets from elsewhere. */

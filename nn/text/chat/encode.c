@@ -25,7 +25,7 @@ static wf_status mark(wf_tok_ids *trained, size_t count, int32_t value, wf_error
     return WF_OK;
 }
 
-/* Leaves out white space behind the special token that ends a turn, since no model is asked for
+/* Leaves out white space after the special token that ends a turn, since no model is asked for
    it. */
 static wf_status trim_end(wf_tok_encoder *encoder, const wf_chat_written *w,
                           const wf_chat_span *span, const int32_t *all, size_t most,

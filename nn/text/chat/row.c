@@ -1,4 +1,5 @@
-/* nn/text/chat/row.c - a line of chat data: a conversation in JSON, from strangers. */
+/* nn/text/chat/row.c - a line of chat data: a conversation in JSON, from an untrusted
+   source. */
 #include "nn/text/chat/chat_internal.h"
 #include <stdlib.h>
 #include <string.h>

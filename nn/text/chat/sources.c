@@ -170,8 +170,8 @@ void wf_chat_specials_free(wf_chat_specials *s)
     s->count = 0;
 }
 
-/* Sets a special token, in place of one that it has; a text of NULL says that there is none,
-   though its class has one. */
+/* Sets or replaces a special token; a text of NULL says that there is none, though its class
+   has one. */
 static void set(wf_chat_specials *s, const char *name, size_t name_bytes, const char *text,
                 size_t bytes, wf_error *error)
 {

@@ -12,7 +12,7 @@ enum { WF_CHAT_MOST_SOURCES = 16, WF_CHAT_MOST_SPECIAL = 32 };
 
 typedef struct wf_chat_source {
     char *name; /* "default", "tool_use", .. */
-    char *text; /* Jinja, with an end behind it */
+    char *text; /* Jinja, with a zero byte after it */
     size_t bytes;
     char *file;
 } wf_chat_source;

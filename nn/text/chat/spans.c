@@ -23,8 +23,8 @@ static bool add_span(wf_chat_written *w, size_t begin, size_t end)
     return true;
 }
 
-/* The number of an assistant's turn that is trained, from the first on or from the last one
-   back; count: there is none. */
+/* Returns the number of an assistant's turn that is trained, from the first on or from the last
+   one back; count: there is none. */
 size_t wf_chat_turn(const wf_chat_row *row, size_t number, bool last)
 {
     for (size_t k = 0; k < row->count; k++) {
@@ -65,7 +65,7 @@ static wf_status prefix(wf_chat_writer *w, size_t turn, bool prompt,
         return wf_error_set(error, WF_EDATA,
                             "the chat template %s asks for an answer by another text than the "
                             "one that it writes before message %zu, so that the answer "
-                            "would be trained behind what no model reads: give a template with "
+                            "would be trained after what no model reads: give a template with "
                             "generation blocks, or %s",
                             w->t->name, turn,
                             turn + 1 == w->row->count ? "variables that make both alike"

@@ -62,7 +62,7 @@ static wf_status compile(wf_chat_template *t, const char *name, const char *text
                : error->code;
 }
 
-/* The template that a name stands for: the model's, one of ours, a file. */
+/* Opens the template of a name: the model's, a built-in one, a file. */
 static wf_status by_name(wf_chat_template *t, const char *name, const wf_chat_sources *sources,
                          wf_error *error)
 {

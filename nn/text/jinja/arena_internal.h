@@ -20,7 +20,7 @@ typedef struct jinja_mark {
 } jinja_mark;
 jinja_mark jinja_arena_mark(const jinja_arena *arena);
 void jinja_arena_release(jinja_arena *arena, jinja_mark mark);
-/* Frees all but the first block, which is used again. */
+/* Frees all but the first block, which is reused. */
 void jinja_arena_reset(jinja_arena *arena);
 
 #endif

@@ -30,7 +30,7 @@ typedef enum jinja_node_kind {
     /* Expressions. */
     JINJA_CONST,     /* value */
     JINJA_VARIABLE,  /* name */
-    JINJA_LITERAL,   /* list: op '[', '(' or '{' (keys and values in turn) */
+    JINJA_LITERAL,   /* list: op '[', '(' or '{' (keys and values alternate) */
     JINJA_ATTRIBUTE, /* a.name */
     JINJA_ITEM,      /* a[b] */
     JINJA_SLICE,     /* list[0]:list[1]:list[2], of which each may be NULL */
@@ -143,7 +143,7 @@ bool jinja_is_utf8(const char *text, size_t bytes);
 /* Reads the tokens of a source. */
 void jinja_lex(jinja_reader *r);
 
-/* Parsing: what the next token is, and going on. */
+/* Parsing: looking at the next token, and taking it. */
 const jinja_token *jinja_peek(const jinja_reader *r);
 bool jinja_is_operator(const jinja_token *t, const char *text);
 bool jinja_is_name(const jinja_token *t, const char *text);

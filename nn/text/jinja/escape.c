@@ -38,7 +38,7 @@ static bool hexadecimal(const char *text, size_t bytes, size_t digits, uint32_t 
     return *character <= 0x10ffff && !(*character >= 0xd800 && *character < 0xe000);
 }
 
-/* Reads the escape behind a backslash and returns its bytes; 0: it is none that can be read. */
+/* Reads the escape after a backslash and returns its bytes; 0: it is none that can be read. */
 static size_t escape(const char *text, size_t bytes, char **to)
 {
     static const char from[] = "\\'\"abfnrtv", with[] = "\\'\"\a\b\f\n\r\t\v";

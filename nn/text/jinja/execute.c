@@ -1,5 +1,5 @@
-/* nn/text/jinja/execute.c - statements. A scope has what is set in it: each turn of a loop, a
-   macro and a block have one. */
+/* nn/text/jinja/execute.c - statements. A scope has what is set in it: each iteration of a
+   loop, a macro and a block have one. */
 #include "nn/text/jinja/run_internal.h"
 #include <stdlib.h>
 

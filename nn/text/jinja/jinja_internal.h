@@ -111,7 +111,7 @@ wf_jinja_value wf_jinja_list(wf_jinja_run *run);
 wf_jinja_value wf_jinja_dict(wf_jinja_run *run);
 void wf_jinja_list_add(wf_jinja_run *run, wf_jinja_value list, wf_jinja_value item);
 
-/** wf_jinja_dict_set - sets the value of a key, in place of one that it has */
+/** wf_jinja_dict_set - sets or replaces the value of a key */
 void wf_jinja_dict_set(wf_jinja_run *run, wf_jinja_value dict, wf_jinja_value key,
                        wf_jinja_value value);
 
@@ -140,7 +140,7 @@ typedef struct wf_jinja_output {
 /**
  * wf_jinja_render - writes a template with the variables of a dictionary
  *
- * Owner:   the run: valid until it renders again
+ * Owner:   the run: valid until its next render
  * Errors:  WF_EDATA (what raise_exception says, what Python would raise, more than the limits
  *          of steps, depth and output), WF_EUNSUPPORTED: name:line:column; WF_ENOMEM
  */

@@ -86,7 +86,7 @@ static bool stands(const scanner *s, size_t at, const char *word)
     return at <= s->bytes && n <= s->bytes - at && memcmp(s->text + at, word, n) == 0;
 }
 
-/* Returns the end of a closing mark at a byte, with what it takes of the text behind it; 0:
+/* Returns the end of a closing mark at a byte, with what it takes of the text after it; 0:
    there is none. */
 static size_t closing(const scanner *s, size_t at, const char *mark, bool trim)
 {
@@ -141,7 +141,7 @@ static void skip_comment(scanner *s, size_t at)
     REFUSE(s, WF_EDATA, "a comment has no end: #} is missing");
 }
 
-/* Returns the end of `{% word %}` at a byte behind its sign; 0: something else stands there. */
+/* Returns the end of `{% word %}` at a byte after its sign; 0: something else stands there. */
 static size_t word_tag(const scanner *s, size_t at, const char *word, bool trim)
 {
     at = after_space(s, at);

@@ -218,7 +218,7 @@ static value sum(wf_jinja_run *run, value v, const value *args)
     return total;
 }
 
-/* Calls a filter or a test whose name is a value, with the arguments behind it. */
+/* Calls a filter or a test whose name is a value, with the arguments after it. */
 static value call_named(wf_jinja_run *run, bool filter, value name, value input,
                         const value *args, size_t most)
 {

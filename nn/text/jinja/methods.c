@@ -45,7 +45,7 @@ static value split(wf_jinja_run *run, value v, const value *args)
     return jinja_split(run, v, separator(run, args[0]), count_of(run, args[1]));
 }
 
-/* Joins the first parts again, so that `most` are cut off at the end. */
+/* Rejoins the first parts, so that `most` are cut off at the end. */
 static value rsplit(wf_jinja_run *run, value v, const value *args)
 {
     const value by = separator(run, args[0]);

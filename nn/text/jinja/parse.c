@@ -156,7 +156,7 @@ static void expect_end(jinja_reader *r)
 
 static void statement(jinja_reader *r, jinja_nodes *body);
 
-/* Reads up to a tag that begins with one of some words, behind which it stops; returns that
+/* Reads up to a tag that begins with one of some words, after which it stops; returns that
    word. */
 static const char *block(jinja_reader *r, jinja_nodes *body, const char *const *ends)
 {

@@ -104,8 +104,8 @@ value jinja_built(const jinja_builder *b)
     return wf_jinja_text(b->run, b->data ? b->data : "", b->bytes);
 }
 
-/* Returns where a text stands in another one, from a byte on. It counts as what was looked at:
-   bytes, and places where its first one stands. */
+/* Returns where a text stands in another one, from a byte on. It costs steps for what was
+   looked at: bytes, and positions where the first byte matches. */
 const char *jinja_search(wf_jinja_run *run, value text, value what, size_t from)
 {
     enum { TRIES_OF_A_STEP = 16 };

@@ -72,7 +72,7 @@ void wf_tok_added_free(wf_tok_added_set *set)
     *set = (wf_tok_added_set){0};
 }
 
-/* The longest token that begins at a place; NULL: none does. */
+/* Returns the longest token that begins at a byte; NULL: none does. */
 static const wf_tok_added *longest(const wf_tok_added_set *set, bool without_special,
                                    const uint8_t *text, size_t n)
 {

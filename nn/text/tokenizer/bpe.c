@@ -1,8 +1,8 @@
 /*
  * nn/text/tokenizer/bpe.c - the ids of a word. Words that were seen lately lie in a
- * direct-mapped cache, which is larger than a core's own: while a word's place in it comes, the
- * next ones are cut. Words that it does not have wait until there are some to be merged at
- * once, and those behind them wait with them.
+ * direct-mapped cache, which is larger than a core's own: while a word's entry is loaded, the
+ * next words are cut. Words that it does not have wait until there are some to be merged at
+ * once, and those after them wait with them.
  */
 #include "nn/text/tokenizer/bpe_internal.h"
 #include "nn/text/utf8_internal.h"
@@ -15,7 +15,7 @@ enum { AHEAD = 8, WORDS = 128 };
 
 /* One cache line. */
 typedef struct seen {
-    uint64_t key[KEY_WORDS]; /* the word, with zeros behind it */
+    uint64_t key[KEY_WORDS]; /* the word, with zeros after it */
     uint8_t bytes, count;
     int32_t ids[MOST_CACHED];
 } seen;
@@ -27,7 +27,7 @@ typedef struct seen_longer {
     int32_t ids[MOST_CACHED_LONGER];
 } seen_longer;
 
-/* A word whose ids are not appended yet, and its place in one of the caches: it has none where
+/* A word whose ids are not appended yet, and its entry in one of the caches: it has none where
    it is longer than WF_TOK_SHORT. */
 typedef struct waiting {
     const uint8_t *word;
@@ -35,7 +35,7 @@ typedef struct waiting {
     uint64_t key[KEY_WORDS];
     seen *place;
     seen_longer *longer;
-    wf_tok_short_word *merged; /* NULL: its place has its ids */
+    wf_tok_short_word *merged; /* NULL: its entry has its ids */
 } waiting;
 
 struct wf_tok_bpe {
@@ -43,8 +43,7 @@ struct wf_tok_bpe {
     seen *cache;
     seen_longer *longer;
     /* A ring: the ids of those before `done` are appended, for those before `looked_up` it is
-       known whether the cache has them, and of the others the places in it are on their way
-       from memory. */
+       known whether the cache has them, and of the others the entries are being loaded. */
     waiting words[WORDS];
     unsigned done, looked_up, count;
     wf_tok_short_word merging[WF_TOK_SHORT_WORDS];
@@ -171,7 +170,7 @@ static const int32_t *long_word(wf_tok_bpe *bpe, const uint8_t *word, size_t n, 
                : NULL;
 }
 
-/* The bytes of a word of at most KEY_BYTES as a key, with zeros behind them. */
+/* Makes a key of the bytes of a word of at most KEY_BYTES, with zeros after them. */
 static inline void set_key(uint64_t key[KEY_WORDS], const uint8_t *word, size_t n,
                            size_t readable)
 {
@@ -261,7 +260,7 @@ static bool append_all(wf_tok_bpe *bpe, wf_tok_ids *ids)
 
         ok = ok && (w->merged ? append_merged(ids, w->merged) : append_seen(ids, w));
     }
-    /* Only now may places change: words behind these have had their ids from them. */
+    /* Only now may entries change: words after these have taken their ids from them. */
     for (; bpe->done != bpe->looked_up; bpe->done++)
         if (bpe->words[bpe->done % WORDS].merged)
             keep(&bpe->words[bpe->done % WORDS]);
@@ -311,7 +310,7 @@ bool wf_tok_bpe_flush(wf_tok_bpe *bpe, wf_tok_ids *ids)
     return append_all(bpe, ids) && ok;
 }
 
-/* Finds the place that a word has, or would have, in the cache of its length, and prefetches
+/* Finds the entry that a word has, or would have, in the cache of its length, and prefetches
    it. */
 static inline void find_place(wf_tok_bpe *bpe, waiting *w, size_t readable)
 {

@@ -4,7 +4,7 @@
 
 #include "nn/text/tokenizer/tokenizer_internal.h"
 
-/* A place of a word, and the next one of the same rank. */
+/* A position in a word, and the next one of the same rank. */
 typedef struct wf_tok_place {
     int32_t at, next;
 } wf_tok_place;
@@ -14,8 +14,8 @@ typedef struct wf_tok_heap {
     size_t count, room;
 } wf_tok_heap;
 
-/* The symbols of a long word are a list. Of each rank there is a list of places whose pair has,
-   or had, it, from left to right; ranks that have one lie in a heap. */
+/* The symbols of a long word are a list. Of each rank there is a list of positions whose pair
+   has, or had, it, from left to right; ranks that have one lie in a heap. */
 typedef struct wf_tok_long_words {
     int32_t *before, *behind,
         *rank; /* a symbol's neighbours, and the rank of its pair, or INT32_MAX */
@@ -24,7 +24,7 @@ typedef struct wf_tok_long_words {
     size_t place_count, place_room;
     int32_t *first, *last; /* by rank; first -1: no list */
     wf_tok_heap ranks,
-        stray; /* stray: rank and place of what was found too late for its list */
+        stray; /* stray: rank and position of what was found too late for its list */
 } wf_tok_long_words;
 
 void wf_tok_long_words_free(wf_tok_long_words *w);
@@ -37,7 +37,7 @@ bool wf_tok_long_words_merge(wf_tok_long_words *w, const wf_tok_lexicon *v, int3
 enum { WF_TOK_SHORT = 64, WF_TOK_SHORT_WORDS = 12 };
 
 /* A word of at most WF_TOK_SHORT symbols: a list of slots, each with the pair of its symbol and
-   the one behind it. */
+   the next one. */
 typedef struct wf_tok_short_word {
     const uint8_t
         *bytes; /* the word, where a symbol is a byte and the lexicon has byte_pairs */

@@ -93,7 +93,7 @@ static uint64_t key_of(int32_t rank, int32_t at)
     return (uint64_t)(uint32_t)rank << 32 | (uint32_t)at;
 }
 
-/* Notes that the pair at a place has a rank. */
+/* Notes that the pair at a position has a rank. */
 static bool push_place(wf_tok_long_words *w, int32_t rank, int32_t at)
 {
     int32_t place = (int32_t)w->place_count, last = w->last[rank];
@@ -112,7 +112,7 @@ static bool push_place(wf_tok_long_words *w, int32_t rank, int32_t at)
     return push(&w->ranks, (uint64_t)rank);
 }
 
-/* Takes the place of the lowest rank that is noted, of those the leftmost, and its rank. */
+/* Takes the leftmost position of the lowest rank that is noted, and its rank. */
 static bool next_place(wf_tok_long_words *w, int32_t *rank, int32_t *at)
 {
     uint64_t listed = UINT64_MAX, stray = w->stray.count ? w->stray.keys[0] : UINT64_MAX;
@@ -136,7 +136,7 @@ static bool next_place(wf_tok_long_words *w, int32_t *rank, int32_t *at)
     return true;
 }
 
-/* Finds the rank of a symbol and the one behind it. */
+/* Finds the rank of a symbol and the next one. */
 static bool look(wf_tok_long_words *w, const wf_tok_lexicon *v, const int32_t *ids, int32_t at)
 {
     int32_t behind = w->behind[at];
@@ -145,7 +145,7 @@ static bool look(wf_tok_long_words *w, const wf_tok_lexicon *v, const int32_t *i
     return w->rank[at] == NO_RANK || push_place(w, w->rank[at], at);
 }
 
-/* Merges a symbol with the one behind it. */
+/* Merges a symbol with the next one. */
 static bool merge(wf_tok_long_words *w, const wf_tok_lexicon *v, int32_t *ids, int32_t at)
 {
     int32_t gone = w->behind[at], before = w->before[at];

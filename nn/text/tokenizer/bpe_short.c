@@ -93,8 +93,8 @@ static inline int32_t lowest(const wf_tok_short_word *w)
 }
 
 /* Looks up the pairs that the last merge prefetched, and merges once more; false: nothing is
-   left to merge. The new keys are written behind the others' being read, which would wait for
-   them. */
+   left to merge. The new keys are written after the others are read, which would wait for them
+   otherwise. */
 static bool step(const wf_tok_lexicon *v, wf_tok_short_word *w)
 {
     int32_t key = lowest(w);

@@ -14,7 +14,7 @@ static const struct {
     {"\\p{N}+", WF_TOK_NUMBER},           {"\\s+", WF_TOK_SPACE},
 };
 
-/* All characters that have a class, one behind the other. */
+/* Lists all characters that have a class, one after the other. */
 static size_t all_characters(uint8_t *text)
 {
     size_t n = 0;

@@ -52,7 +52,7 @@ bool wf_tok_special(const wf_tok *t, int32_t id)
     return token && token->kind & WF_TOK_TOKEN_SPECIAL;
 }
 
-/* Appends what one id stands for; `begun`: a token was there before. */
+/* Appends the text of one id; `begun`: a token was there before. */
 static wf_status decode_one(const wf_tok *t, int32_t id, int flags, bool *begun,
                             wf_tok_bytes *text, wf_error *error)
 {

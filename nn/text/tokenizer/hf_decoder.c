@@ -99,7 +99,7 @@ static wf_status read_strip(const decoding *d, uint32_t value)
     if (!d->fused || !wf_text_json_equals(json, content, " ") ||
         wf_text_json_int(json, stop, 0, 1) != 0)
         return wf_text_json_refuse(json, value, WF_EUNSUPPORTED,
-                                   "only one space at the beginning is stripped, behind Fuse");
+                                   "only one space at the beginning is stripped, after Fuse");
     d->tokenizer->strip_first = wf_text_json_int(json, start, 0, 1) == 1;
     return json->error->code;
 }
@@ -111,7 +111,7 @@ static wf_status read_decoder(decoding *d, uint32_t value)
 
     if (d->fused && *type && strcmp(type, "Strip") != 0)
         return wf_text_json_refuse(json, value, WF_EUNSUPPORTED,
-                                   "\"%s\" behind Fuse is not supported", type);
+                                   "\"%s\" after Fuse is not supported", type);
     if (strcmp(type, "ByteLevel") == 0 && !d->tokenizer->characters)
         return wf_tok_hf_keys(json, value, "type add_prefix_space trim_offsets use_regex");
     if (strcmp(type, "ByteFallback") == 0)
@@ -156,7 +156,7 @@ wf_status wf_tok_hf_decoder(wf_tok *t, const wf_text_json *json, uint32_t value)
     return WF_OK;
 }
 
-/* The ids of one of the special tokens of a template, before the text or behind it. */
+/* Reads the ids of one of the special tokens of a template, before the text or after it. */
 static wf_status special_ids(wf_tok *t, const wf_text_json *json, uint32_t tokens,
                              uint32_t name, bool behind)
 {

@@ -61,8 +61,8 @@ const char *wf_tok_hf_type(const wf_text_json *json, uint32_t object)
     return "";
 }
 
-/* A token's text as the model has it: of a byte-level one the bytes that its letters stand for;
-   false: some are no such letters. */
+/* Gives a token's text as the model has it: of a byte-level one the bytes that its letters
+   encode; false: some are no such letters. */
 static bool model_text(const wf_tok *t, const char *text, size_t bytes, char out[MOST_LETTERS],
                        size_t *out_bytes)
 {

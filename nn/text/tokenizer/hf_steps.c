@@ -224,7 +224,7 @@ static wf_status read_byte_level(wf_tok *t, const wf_text_json *json, uint32_t v
     return json->error->code;
 }
 
-/* When one is put in front; older files say add_prefix_space in place of it. */
+/* Returns when a space is put in front; older files say add_prefix_space instead. */
 static wf_tok_prepend prepend_of(const wf_text_json *json, uint32_t value)
 {
     uint32_t scheme = wf_text_json_get(json, value, "prepend_scheme");
@@ -273,7 +273,7 @@ wf_status wf_tok_hf_pre_tokenizer(wf_tok *t, const wf_text_json *json, uint32_t 
     type = wf_tok_hf_type(json, value);
     if (*type && !t->characters)
         return wf_text_json_refuse(json, value, WF_EUNSUPPORTED,
-                                   "a step behind ByteLevel is not supported");
+                                   "a step after ByteLevel is not supported");
     if (strcmp(type, "Sequence") == 0)
         return wf_tok_hf_keys(json, value, "type pretokenizers") == WF_OK
                    ? each(t, json, value, "pretokenizers", wf_tok_hf_pre_tokenizer)

@@ -3,7 +3,8 @@
 #include "nn/text/tokenizer/load_internal.h"
 #include "nn/text/utf8_internal.h"
 
-/* Printable bytes of Latin-1 stand for themselves; the others, in order, are U+0100 and on. */
+/* Returns whether a byte is its own letter, as printable ones of Latin-1 are; the others, in
+   order, are U+0100 and on. */
 static bool itself(int byte)
 {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;

@@ -32,12 +32,12 @@ void *wf_tok_table_new(size_t bytes)
     return table;
 }
 
-/* No vocabulary has so many texts whose hashes are neighbours; one made for it would be
-   as slow as a list. */
+/* The most texts whose hashes are neighbours: no real vocabulary has as many, and one made for
+   it would be as slow as a list. */
 enum { MOST_PROBES = 512 };
 static const char too_many_alike[] = "too many texts have nearly one hash: the file is hostile";
 
-/* A power of two that is at least twice n: half of a hash table's places stay free. */
+/* Returns a power of two that is at least twice n: half of a hash table's slots stay free. */
 static uint32_t table_size(int64_t n)
 {
     uint32_t size = 64;
@@ -77,7 +77,7 @@ void wf_tok_lexicon_free(wf_tok_lexicon *v)
     *v = (wf_tok_lexicon){0};
 }
 
-/* The place of a text in a table, or the free one where it would be. */
+/* Returns the slot of a text in a table, or the free one where it would be. */
 static uint32_t place(const wf_tok_lexicon *v, const wf_tok_lexicon_table *table,
                       const void *text, size_t bytes, uint32_t hash)
 {
@@ -123,7 +123,7 @@ int32_t wf_tok_lexicon_added(const wf_tok_lexicon *v, const void *text, size_t b
     return find(v, &v->added, text, bytes);
 }
 
-/* Copies a text behind the others. */
+/* Copies a text after the others. */
 static bool keep(wf_tok_lexicon *v, const char *text, size_t bytes, uint32_t *at)
 {
     if (v->texts_room - v->used < bytes) {
@@ -158,7 +158,7 @@ static bool room_for(wf_tok_lexicon *v, int32_t id)
     return true;
 }
 
-/* A table of four times the places, with the same ids. */
+/* Grows a table to four times its slots, with the same ids. */
 static bool grow(wf_tok_lexicon_table *table)
 {
     wf_tok_lexicon_table wider = {.mask = 4 * table->mask + 3, .count = table->count};
@@ -296,7 +296,7 @@ static bool add_merge(merge_list *list, wf_tok_merge merge)
     return true;
 }
 
-/* Adds the ways to divide a piece in two pieces; false: out of memory. */
+/* Adds all divisions of a piece in two pieces; false: out of memory. */
 static bool divide(const wf_tok_lexicon *v, int32_t id, int32_t rank, merge_list *list)
 {
     const wf_tok_token *t = &v->tokens[id];

@@ -1,9 +1,9 @@
 /*
  * nn/text/tokenizer/lexicon_internal.h - tokens by id and by text, and which two become one.
  *
- * A token's text is bytes: of a byte-level model what its letters stand for. Pieces are what
- * the model itself can make of text; added tokens are recognised in text before it, and may
- * have the text of a piece.
+ * A token's text is bytes: of a byte-level model the ones that its letters encode. Pieces are
+ * what the model itself can make of text; added tokens are recognised in text before it, and
+ * may have the text of a piece.
  */
 #ifndef WF_NN_TEXT_TOKENIZER_LEXICON_INTERNAL_H
 #define WF_NN_TEXT_TOKENIZER_LEXICON_INTERNAL_H
@@ -16,16 +16,16 @@
 /* No id is larger: the largest vocabularies of models have a quarter of it. */
 enum { WF_TOK_LEXICON_MOST = 1 << 20, WF_TOK_TOKEN_MOST_BYTES = 4096 };
 
-/* All ranks of merges are below: a rank and a place in a word fit in 31 bits. */
+/* All ranks of merges are below: a rank and a position in a word fit in 31 bits. */
 enum { WF_TOK_LEXICON_RANKS = 1 << 24 };
 
-/* Tokens up to this size are checked for every way to divide them. */
+/* Tokens up to this size are checked for every division of them. */
 enum { WF_TOK_RANKED_MOST_BYTES = 512 };
 
 /* A table of ids by text. What a text has in common with the one that is looked for is in the
    table, so that others are seldom looked at. */
 typedef struct wf_tok_lexicon_place {
-    int32_t id;    /* -1: a free place */
+    int32_t id;    /* -1: a free slot */
     uint32_t hash; /* its text's, the lower half */
 } wf_tok_lexicon_place;
 
@@ -51,8 +51,8 @@ typedef struct wf_tok_token {
 /* Two tokens that become one. Of all in a word the lowest rank goes first, then the
    leftmost. */
 typedef struct wf_tok_merge {
-    int32_t left, right; /* left -1: a free place */
-    int32_t rank, made;  /* INT32_MAX of a free place */
+    int32_t left, right; /* left -1: a free slot */
+    int32_t rank, made;  /* INT32_MAX of a free slot */
 } wf_tok_merge;
 
 /* The merge of two bytes, with which nearly all merges begin. */
@@ -76,7 +76,7 @@ typedef struct wf_tok_lexicon {
 
 uint64_t wf_tok_hash(const void *bytes, size_t n);
 
-/* Memory of a table that is read at random places: aligned to cache lines, and in huge pages
+/* Makes memory of a table that is read at random: aligned to cache lines, and in huge pages
    where the system has them, so that fewer reads miss the TLB. NULL: out of memory. Owner: the
    caller, free. */
 void *wf_tok_table_new(size_t bytes);
@@ -134,8 +134,7 @@ static inline uint32_t wf_tok_merge_hash(int32_t left, int32_t right)
     return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
 }
 
-/* The merges of a cache line, in which two tokens are looked for first: the first place of
-   it. */
+/* The merges of a cache line: two tokens are looked for from a line's first slot on. */
 enum { WF_TOK_LINE_MERGES = 4 };
 
 static inline uint32_t wf_tok_lexicon_line(const wf_tok_lexicon *v, int32_t left, int32_t right)

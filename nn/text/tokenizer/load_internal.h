@@ -52,7 +52,7 @@ wf_status wf_tok_hf_pre_tokenizer(wf_tok *t, const wf_text_json *json, uint32_t 
 wf_status wf_tok_hf_decoder(wf_tok *t, const wf_text_json *json, uint32_t value);
 wf_status wf_tok_hf_template(wf_tok *t, const wf_text_json *json, uint32_t value);
 
-/* Refuses a key of an object that is in none of these words, which are apart by blanks. */
+/* Refuses a key of an object that is in none of these words, which blanks separate. */
 wf_status wf_tok_hf_keys(const wf_text_json *json, uint32_t object, const char *known);
 /* The "type" of an object; "" where there is none, which is refused. */
 const char *wf_tok_hf_type(const wf_text_json *json, uint32_t object);
@@ -72,8 +72,8 @@ bool wf_tok_load_safe_words(wf_tok *t);
 bool wf_tok_load_decode_replaced(wf_tok_lexicon *v, const char *from, size_t bytes,
                                  const char *to, size_t to_bytes);
 
-/* GPT-2's letters for bytes: the bytes that a text of them stands for, into room for as many;
-   -1: other letters are in it. */
+/* Decodes GPT-2's letters for bytes into room for as many bytes; -1: other letters are in the
+   text. */
 int64_t wf_tok_letters_to_bytes(const char *text, size_t bytes, char *out);
 /* The letter of a byte as UTF-8, of at most 2 bytes; gives how many. */
 int wf_tok_letter_of_byte(uint8_t byte, uint8_t out[4]);

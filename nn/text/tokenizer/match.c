@@ -4,7 +4,7 @@
  *
  * PCRE2 sees a window of the text, and says where it would have to read on. What it says
  * otherwise holds for all of the text (PCRE2_PARTIAL_HARD). Where it would have to read on, the
- * match is tried at that place alone, in larger windows, and its walk over the text is counted.
+ * match is tried at that byte alone, in larger windows, and its walk over the text is counted.
  */
 #include "nn/text/tokenizer/tokenizer_internal.h"
 #include "nn/text/utf8_internal.h"
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text may have so many steps, of about a nanosecond, and so many more for each of its
-   bytes; where the next part of a pattern is tried costs some. */
+/* A text may take STEPS steps, of about a nanosecond, and STEPS_OF_A_BYTE more for each of its
+   bytes; each try of the next part of a pattern costs STEPS_OF_A_TRY. */
 enum { STEPS_OF_A_BYTE = 1024, STEPS_OF_A_TRY = 16 };
 static const uint64_t STEPS = 1 << 29;
 
@@ -70,10 +70,12 @@ int wf_tok_pattern_find(const wf_tok_pattern *pattern, wf_tok_matcher *m, const 
    heap, of KiB. */
 enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20, HEAP_MOST = 1 << 20, GROWTH = 8 };
 
-/* Ways that PCRE2 tries at one place: in a window, beyond which they are counted, and then. */
+/* Paths that PCRE2 tries at one position: in a window, beyond which they are counted, and
+   then. */
 enum { WAYS = 64 * WF_TOK_WINDOW, WAYS_COUNTED = 10000000 };
 
-/* Counts the way to the place where the next part of a pattern is tried. Called by PCRE2. */
+/* Counts the steps to the position where the next part of a pattern is tried. Called by
+   PCRE2. */
 static int walk(pcre2_callout_block *block, void *arg)
 {
     wf_tok_matcher *m = arg;
@@ -106,7 +108,7 @@ void wf_tok_matcher_close(wf_tok_matcher *m)
     *m = (wf_tok_matcher){0};
 }
 
-/* Returns the end of a window from a place on: where a character begins, or the text ends. */
+/* Returns the end of a window from a byte on: where a character begins, or the text ends. */
 static size_t window_end(const uint8_t *text, size_t n, size_t from, size_t bytes)
 {
     size_t end = n - from > bytes ? from + bytes : n;
@@ -116,7 +118,8 @@ static size_t window_end(const uint8_t *text, size_t n, size_t from, size_t byte
     return end;
 }
 
-/* Matches in the text up to `end`, which is a window's where more follows, in so many ways. */
+/* Matches in the text up to `end`, which is a window's where more follows, and tries at most
+   `ways` paths. */
 static int match(const pcre2_code *code, wf_tok_matcher *m, const uint8_t *text, size_t n,
                  size_t end, size_t from, uint32_t ways)
 {
@@ -131,7 +134,7 @@ static int match(const pcre2_code *code, wf_tok_matcher *m, const uint8_t *text,
     return result;
 }
 
-/* Matches at one place, in windows that grow, and counts. */
+/* Matches at one position, in windows that grow, and counts. */
 static int match_counted(const wf_tok_pattern *pattern, wf_tok_matcher *m, const uint8_t *text,
                          size_t n, size_t at)
 {

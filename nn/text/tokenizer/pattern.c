@@ -33,7 +33,7 @@ void wf_tok_pattern_free(wf_tok_pattern *pattern)
 
 enum { MOST_PATTERN = 1 << 14 };
 
-/* Returns the construct that two of these syntaxes read in different ways. */
+/* Returns the refusal of a construct that two of these syntaxes read differently, or NULL. */
 static const char *differs(const char *at, bool in_class)
 {
     if (*at == '\\' && at[1] && strchr("wWbBhHRXKGC", at[1]))
@@ -44,11 +44,11 @@ static const char *differs(const char *at, bool in_class)
     return NULL;
 }
 
-/* A pattern that is being spelled out for PCRE2. */
+/* A pattern that is being translated for PCRE2. */
 typedef struct spelling {
     const char *at, *end;
     wf_tok_bytes to;
-    bool in_class, young; /* young: characters that PCRE2 does not know are spelled out */
+    bool in_class, young; /* young: characters that PCRE2 does not know are listed */
     bool lines;           /* ^ begins each line */
     bool ok;
 } spelling;
@@ -122,8 +122,8 @@ static const char *spell_property(spelling *s)
     return NULL;
 }
 
-/* Writes \Z and the ^ of lines by what PCRE2 tells from the end of a window, where it takes
-   these for decided. Returns false where something else is next. */
+/* Writes \Z and the ^ of lines as PCRE2 can decide them at the end of a window, which it would
+   take for the text's. Returns false where something else is next. */
 static bool spell_end(spelling *s)
 {
     if (!s->in_class && s->at[0] == '\\' && s->at[1] == 'Z') {
@@ -175,8 +175,8 @@ static bool is_old(void)
     return atoi(version) < WF_TOK_YOUNG_UNICODE;
 }
 
-/* Translates a pattern: \s spelled out, and the properties of young characters. Returns NULL,
-   or the error. Owner: the caller. */
+/* Translates a pattern: lists \s, and the properties of young characters. Returns NULL, or the
+   error. Owner: the caller. */
 static const char *translate(const char *from, size_t bytes, bool lines, wf_tok_bytes *to)
 {
     spelling s = {

@@ -40,13 +40,14 @@ typedef size_t (*wf_tok_scan_at)(const wf_tok_scan *scan, const uint8_t *classes
                                  const uint8_t *text, size_t n, size_t at);
 struct wf_tok_scan {
     wf_tok_scan_at at;
-    int most_digits;     /* so many are together, where a pattern limits it */
+    int most_digits;     /* digits that are together, where a pattern limits it */
     bool contractions;   /* 's and the like, in any case */
-    bool slash;          /* goes on behind a line end */
+    bool slash;          /* continues after a line end */
     bool trailing_whole; /* white space that ends the text is together */
 };
 
-/* NULL: no known pattern. Those that are known match somewhere at every place. */
+/* Finds the scanner of a pattern; NULL: it is not known. Known ones match from every byte
+   on. */
 const wf_tok_scan *wf_tok_scan_find(const char *pattern, size_t bytes);
 
 /* The pattern of a row of patterns.def; NULL: there is no such row. */
@@ -54,7 +55,7 @@ const char *wf_tok_scan_pattern(const char *name);
 
 typedef struct wf_tok_pattern {
     void *code;
-    void *counted;           /* the same, which matches at one place, and counts its steps */
+    void *counted;           /* the same, which matches at one position, and counts its steps */
     const wf_tok_scan *scan; /* NULL: the pattern is not known */
     uint8_t *classes;        /* for `scan` */
     char *text;              /* as it was given */
@@ -82,23 +83,24 @@ typedef struct wf_tok_matcher {
     void *data, *context, *stack;
     size_t window;        /* WF_TOK_WINDOW; no other one finds anything else */
     uint64_t steps, most; /* steps of counted matches in this text; the limit */
-    const char *at;       /* the place where a counted match is */
+    const char *at;       /* the position that a counted match has reached */
 } wf_tok_matcher;
 
 bool wf_tok_matcher_open(wf_tok_matcher *m);
 void wf_tok_matcher_close(wf_tok_matcher *m);
-/* Begins another text, of n bytes, whose patterns may take so many steps more. */
+/* Begins another text, of n bytes, whose patterns may take as many steps more as it allows. */
 void wf_tok_matcher_begin(wf_tok_matcher *m, size_t n);
 
 /*
- * Finds the first match from a place of valid text on: 1, 0 there is none, -1 it takes too
- * long. A pattern does that looks at all of a text from each of its bytes, or tries more and
- * more ways.
+ * Finds the first match from a byte of valid text on: 1, 0 there is none, -1 it takes too long,
+ * as a pattern does that looks at all of a text from each of its bytes, or tries ever more
+ * paths.
  */
 int wf_tok_pattern_find(const wf_tok_pattern *pattern, wf_tok_matcher *m, const uint8_t *text,
                         size_t n, size_t from, size_t *begin, size_t *end);
 
-/* Sets the error of the last: WF_EDATA, with the pattern, the place and the text's length. */
+/* Sets the error of the last: WF_EDATA, with the pattern, the position and the text's
+   length. */
 wf_status wf_tok_pattern_slow(const wf_tok_pattern *pattern, wf_error *error, size_t at,
                               size_t n);
 

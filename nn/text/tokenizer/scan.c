@@ -203,7 +203,7 @@ static size_t wf_tok_scan_cased(const wf_tok_scan *scan, const uint8_t *classes,
     if (word == n && !mark)
         return no_word(scan, classes, text, n, at);
     end = word == n ? n : cased_letters(classes, text, n, word, !mark);
-    if (end == word) /* a mark, and no letters behind it that it could belong to */
+    if (end == word) /* a mark, and no letters after it that it could belong to */
         end = at + bytes_at(text, at);
     if (wide_at(text, n, end))
         return 0;

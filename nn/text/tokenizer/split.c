@@ -1,6 +1,6 @@
 /*
  * nn/text/tokenizer/split.c - pre-tokenizers: a stretch of text is cut, each part goes to the
- * next step, and behind the last one stands the model.
+ * next step, and after the last one to the model.
  */
 #include "nn/text/tokenizer/encode_internal.h"
 #include <string.h>
@@ -112,7 +112,7 @@ static wf_status split(cutting *c, const wf_tok_step *s)
     return status == WF_OK ? give(c, c->n) : status;
 }
 
-/* Before each `text`; where `safe` is given, not behind these bytes. */
+/* Cuts before each `text`; where `safe` is given, not after these bytes. */
 static wf_status before_each(cutting *c, const wf_tok_step *s, const uint8_t *safe)
 {
     wf_status status = WF_OK;

@@ -1,4 +1,4 @@
-/* nn/text/tokenizer/tekken.c - tekken.json of Mistral's models: ranks as tiktoken's, behind the
+/* nn/text/tokenizer/tekken.c - tekken.json of Mistral's models: ranks as tiktoken's, after the
    special tokens. */
 #include "nn/text/tokenizer/load_internal.h"
 #include <stdio.h>

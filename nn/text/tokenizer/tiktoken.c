@@ -11,7 +11,7 @@ typedef struct known {
     int32_t ranks;
     bool nfc;
     const char *bos, *eos, *pattern;
-    const char *special; /* NULL: these ids stand for nothing */
+    const char *special; /* NULL: these ids have no text */
     int32_t first, count;
 } known;
 

@@ -25,7 +25,7 @@ typedef enum wf_tok_step_kind {
     WF_TOK_STEP_SPLIT,          /* by what the pattern finds */
     WF_TOK_STEP_SPACE_IN_FRONT, /* a space in front, if there is none */
     WF_TOK_STEP_METASPACE,      /* spaces become U+2581; one in front as `when` says */
-    WF_TOK_STEP_WORDS,          /* before each `text` but behind itself */
+    WF_TOK_STEP_WORDS,          /* before each `text` except after another */
     WF_TOK_STEP_SAFE            /* before each `text` where no merge goes across */
 } wf_tok_step_kind;
 
@@ -114,8 +114,8 @@ bool wf_tok_ids_room(wf_tok_ids *ids, size_t more);
 /* added.c: false: out of memory. The text is copied. */
 bool wf_tok_added_add(wf_tok_added_set *set, const wf_tok_added *token);
 void wf_tok_added_free(wf_tok_added_set *set);
-/* The token that begins first in the text from a place on, of those the longest; NULL: there is
-   none. without_special: special ones are text. */
+/* Finds the token that begins first in the text from a byte on, of those the longest; NULL:
+   there is none. without_special: special ones are text. */
 const wf_tok_added *wf_tok_added_find(const wf_tok_added_set *set, bool without_special,
                                       const uint8_t *text, size_t n, size_t from, size_t *at);
 
@@ -128,8 +128,8 @@ void wf_tok_steps_free(wf_tok_step_list *list);
 typedef struct wf_tok_bpe wf_tok_bpe;
 wf_tok_bpe *wf_tok_bpe_new(const wf_tok *tokenizer);
 void wf_tok_bpe_free(wf_tok_bpe *bpe);
-/* Takes a word of n bytes, behind which `readable` bytes may be read in all, and which stays
-   where it is until wf_tok_bpe_flush has appended the ids of all words. False of both: out of
+/* Takes a word of n bytes, from whose begin `readable` bytes may be read, and which stays where
+   it is until wf_tok_bpe_flush has appended the ids of all words. False of both: out of
    memory. */
 bool wf_tok_bpe_word(wf_tok_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
                      wf_tok_ids *ids);

@@ -57,7 +57,7 @@ void wf_tok_counter_free(wf_tok_counter *c)
     free(c);
 }
 
-/* The place of a word, or the free one where it would be. */
+/* Returns the slot of a word, or the free one where it would be. */
 static size_t place_of(const wf_tok_counter *c, const void *word, size_t n)
 {
     size_t i = wf_tok_hash(word, n) & c->mask;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct pair {
-    int32_t left, right; /* left -1: a free place */
+    int32_t left, right; /* left -1: a free slot */
     int64_t count;
     int64_t seen; /* the newest of its words in the list; -1 */
     bool in_heap; /* under the count that it has, or had */
@@ -27,7 +27,7 @@ typedef struct candidate {
 
 typedef struct training {
     const wf_tok_counter *counter;
-    int32_t *symbols; /* all words, at the place of their bytes */
+    int32_t *symbols; /* all words, at the offsets of their bytes */
     uint32_t *length; /* by word */
     pair *pairs;      /* a hash table */
     size_t pair_count, mask;

@@ -87,7 +87,7 @@ static int32_t type_of(const wf_tok *t, int32_t id)
     return kind & WF_TOK_TOKEN_ADDED ? WF_TOK_VOCABULARY_USER : WF_TOK_VOCABULARY_NORMAL;
 }
 
-/* Texts grow while they are written, so their places are numbers until all are there. */
+/* Texts grow while they are written, so they are known by offsets until all are there. */
 typedef struct writer {
     const wf_tok *t;
     wf_tok_bytes texts;
@@ -201,7 +201,7 @@ static const char *lost(const wf_tok *t)
     for (int i = 0; i < t->pre_tokenizers.count; i++)
         if (t->pre_tokenizers.steps[i].kind == WF_TOK_STEP_METASPACE &&
             t->pre_tokenizers.steps[i].when == WF_TOK_PREPEND_FIRST)
-            return "\"prepend_scheme\": \"first\", and llama.cpp puts a space behind special "
+            return "\"prepend_scheme\": \"first\", and llama.cpp puts a space after special "
                    "tokens, too";
     for (int k = 0; k < 2; k++)
         for (int32_t i = 0; i < sets[k]->count; i++) {

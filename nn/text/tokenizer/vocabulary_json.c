@@ -104,7 +104,7 @@ static void add_split(writer *w, const char *pattern)
     add(w, "}, \"behavior\": \"Isolated\", \"invert\": false},\n");
 }
 
-/* GPT-2's own pattern is known to a step that puts a space in front of the text; behind a split
+/* GPT-2's own pattern is known to a step that puts a space in front of the text; after a split
    it would be in front of each word. */
 static void add_bytes_steps(writer *w, const wf_tok_vocabulary_split *split)
 {
@@ -193,9 +193,9 @@ static void add_template(writer *w)
     add(w, "}},\n");
 }
 
-/* Pieces of words with their ids, and added tokens before the last of those: others number
-   added tokens that are not here anew, behind all that are. Tokens that no text gets fill a
-   file up, and are left out. */
+/* Adds pieces of words with their ids, and added tokens before the last of those: other
+   programs renumber added tokens that are not here, after all that are. Tokens that no text
+   gets fill a file up, and are left out. */
 static void add_pieces(writer *w, bool characters)
 {
     const wf_tok_vocabulary *v = w->v;

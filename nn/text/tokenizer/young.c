@@ -21,7 +21,7 @@ static bool is(const char *property, size_t n, const char *name)
     return strlen(name) == n && memcmp(property, name, n) == 0;
 }
 
-/* The name behind "Script=" and the like. */
+/* Skips "Script=" and the like, up to the name. */
 static void skip_prefix(const char **property, size_t *n)
 {
     for (size_t i = 0; i < *n; i++)
