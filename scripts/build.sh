@@ -3,7 +3,7 @@
 # build.sh [--only TARGET] DIR [CMAKE OPTION...]
 #
 # Configures the tree into DIR and builds it, or one target of it, with all cores. --all builds into
-# build/ all that this machine can, tests apart: the library, every program and the MPI, CUDA and NCCL
+# build/ all that this machine can, except for tests: the library, every program and the MPI, CUDA and NCCL
 # plugins. It installs OpenMPI where that is missing, and says which plugins it could not build, and why.
 # CC chooses the compiler, as always with CMake. A new DIR is built by ninja where that is installed: make
 # takes ten seconds of a processor alone to look at all targets.

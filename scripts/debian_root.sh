@@ -113,7 +113,7 @@ check "quickstart.c by pkg-config" 'cd /tmp/weft && cc quickstart.c $(pkg-config
 check "quickstart.c by CMake" 'cd /tmp/weft && cmake -S . -B made >/dev/null && cmake --build made && made/quickstart --tp 4 --dp 1 |
     diff plain.txt - && grep "^step 100" plain.txt'
 
-# Plugins: ranks over MPI where that is installed; a device that is not there is told.
+# Plugins: ranks over MPI where that is installed; a device that is not there is reported.
 for package in "$@"; do
     case $(dpkg-deb -f "$package" Package) in
     weft-mpi)

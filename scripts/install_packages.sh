@@ -74,7 +74,7 @@ apt_install()
 if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         echo "install_packages: missing: ${missing[*]}" >&2
-        echo "install_packages: no apt-get here; install these (Debian's names) and try again" >&2
+        echo "install_packages: no apt-get here; install these (Debian's names) and retry" >&2
         exit 1
     fi
     if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then

@@ -9,11 +9,11 @@
 # --dp, whose product is that of hosts and ranks per host. mpirun heeds its own OMPI_MCA_* variables:
 # OMPI_MCA_btl_tcp_if_include=10.0.0.0/8 chooses a network.
 #
-# With --elastic gpt_train, or a program on wf_par_run, is started again where a host or process is lost, on the
-# hosts that answer, and goes on from what these hold in /dev/shm (--elastic, --recovery-dir). Hosts are asked by the agent that mpirun takes
-# (OMPI_MCA_plm_rsh_agent, ssh). One that answers again is taken in at the next step: they are asked every PROBE
+# With --elastic gpt_train, or a program on wf_par_run, is restarted where a host or process is lost, on the
+# hosts that answer, and continues from what these hold in /dev/shm (--elastic, --recovery-dir). Hosts are asked by the agent that mpirun takes
+# (OMPI_MCA_plm_rsh_agent, ssh). One that answers later rejoins at the next step: they are asked every PROBE
 # seconds (10). A run that fails MAX_RESTARTS times (100) ends, and so does one that a signal has asked to. Run it
-# where no host that may be lost takes it along, or start it again with the same WEFT_RUN, its name, and a
+# where no host that may be lost takes it along, or restart it with the same WEFT_RUN, its name, and a
 # larger WEFT_RESTARTS (0): scripts/weft_elastic.sbatch does.
 set -euo pipefail
 
@@ -121,7 +121,7 @@ watch()
 }
 
 # reap JOB HOST...: ends mpirun where a host has fallen silent, as by a loss of power, and nothing of the run is left on the
-# others: mpirun waits for the daemon of that host, whose connection nobody has closed.
+# others: mpirun waits for the daemon of that host, whose connection is not closed.
 reap()
 {
     local job=$1 host busy answer
@@ -200,7 +200,7 @@ while :; do
     settle "${alive[@]}"
     [ $asked = no ] || break
     case $status in
-    0 | 2 | 3 | 5 | 7) break ;; # it came to its end, or would come to the same one again
+    0 | 2 | 3 | 5 | 7) break ;; # it has ended, or would end the same way after a restart
     75) [ -s "$grows" ] || break ;;
     *) [ $((restarts + 1 - ${WEFT_RESTARTS:-0})) -lt "${MAX_RESTARTS:-100}" ] || break ;;
     esac

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """
 reflow_comments.py FILE... - brings the comments of C and CUDA files to 96 columns, and moves one that
-stands behind a member, and is torn over lines or too wide for its line, above it.
+stands after a member, and is torn over lines or too wide for its line, above it.
 
-Only paragraphs with a line that is too wide are filled again; tables and pictures (two spaces inside
+Only paragraphs with a line that is too wide are refilled; tables and pictures (two spaces inside
 of a line) are left. Code is never changed: a file whose text without comments and spaces would
-differ is refused. Run scripts/format.sh afterwards: alignment of what is left behind is its work.
+differ is refused. Run scripts/format.sh afterwards: alignment of the remaining comments is its work.
 """
 import pathlib
 import re
@@ -125,7 +125,7 @@ def reflow(comment, column, most=WIDTH):
 
 
 def above(text):
-    """Moves torn or wide comments behind a member above it."""
+    """Moves torn or wide comments after a member above it."""
     while True:
         for start, end in comments(text):
             begin = text.rfind("\n", 0, start) + 1
@@ -160,7 +160,7 @@ def above(text):
 
 
 def narrow(text):
-    """Fills again what is too wide."""
+    """Refills what is too wide."""
     out, at = [], 0
     for start, end in comments(text):
         begin = text.rfind("\n", 0, start) + 1

@@ -6,7 +6,7 @@
 # "elsewhere" (tests/sanitizers.cmake), gcc's too; "heavy" and "lint" are gcc's alone. The end says how many
 # each has left, and a test that none has run is a failure.
 #
-# A failing part does not stop the others. The end repeats what each part came to, and the exit
+# A failing part does not stop the others. The end repeats each part's result, and the exit
 # status is that of the whole.
 set -uo pipefail
 

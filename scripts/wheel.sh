@@ -85,7 +85,7 @@ for file in "$tree"/weft/bin/* "$tree"/weft/lib/*; do
     *) patchelf --set-rpath '$ORIGIN' "$file" ;;
     esac
 done
-# Names of the same length are put in their place, wherever a file has one: what it needs, its own, and those whose versions it asks
+# Names of the same length replace them, wherever a file has one: what it needs, its own, and those whose versions it asks
 # for, which Debian 12's patchelf forgets.
 python3 - "${!renamed[@]}" "$tree"/weft/bin/* "$tree"/weft/lib/* <<'END'
 import pathlib, sys

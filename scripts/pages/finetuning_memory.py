@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-finetuning_memory.py GPT_TRAIN [--check] - which ways of fine-tuning fit in four devices of 48 GiB, with the largest batch of each,
+finetuning_memory.py GPT_TRAIN [--check] - which methods of fine-tuning fit in four devices of 48 GiB, with the largest batch of each,
 by --plan, in a table of docs/finetuning.md. With --check the page is compared, and status 1 says that it is another one.
 """
 import json

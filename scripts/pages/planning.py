@@ -138,7 +138,7 @@ ROWS = [
     zero_bubble("28.3B", "zb-h1", 32, 96, .87, 44), zero_bubble("28.3B", "zb-h2", 32, 96, .99, 74),
 ]
 
-# The same model in three ways on four devices; nothing else is changed.
+# The same model by three methods on four devices; nothing else is changed.
 WAYS = {"naive model parallelism": "--pp 4 --pp-schedule naive", "DDP": "--dp 4 --strategy no_shard",
         "FSDP": "--dp 4"}
 FINE_TUNES = {"TinyLlama 1.1B, 2048 tokens": "--model tinyllama-1.1b --seq-len 2048",

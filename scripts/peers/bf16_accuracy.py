@@ -43,7 +43,7 @@ def run(*command):
 
 
 def weft_gradients(build, folder, before, flags):
-    """One step of SGD tells them: an update is far larger than a weight's rounding."""
+    """Gradients, read off one step of SGD: an update is far larger than a weight's rounding."""
     from safetensors.torch import load_file
 
     place = folder.parent

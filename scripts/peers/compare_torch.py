@@ -4,12 +4,12 @@ compare_torch.py [OPTION...] - the same GPT-2 in Weft and in PyTorch: time, memo
 Run by compare_torch.sh, which makes the environment.
 
 Same shapes, initial weights, sequences, AdamW, clipping and learning rates (torch_gpt.py). The
-contestants take turns, each a process of its own, in rounds; a figure is the median of the
+contestants alternate, each a process of its own, in rounds; a figure is the median of the
 rounds, a ratio the median of the rounds' ratios. PyTorch runs eager and compiled, on one thread
 and two, and as two DDP processes over gloo; Weft on one thread and two, with --dp 2 and --tp 2.
 
 PyTorch runs with the settings that make it fastest on this machine. Those known to matter are
-tried in turn (torch_settings.py), and kept where they win 2 % of an eager step on two threads:
+tried one by one (torch_settings.py), and kept where they win 2 % of an eager step on two threads:
 MKL's kernels for Intel also on AMD, huge pages and memory that is never given back (or
 jemalloc or tcmalloc, where installed), how threads wait, and, eager, the loss in chunks.
 Always: fused attention, fused AdamW, one matrix for q, k and v, gradient buckets as views.
@@ -18,7 +18,7 @@ Peak memory is resident memory of all processes, PyTorch's after its first steps
 leaves out what PyTorch takes before there is a model.
 
 With --dtype bf16 Weft trains with --dtype bf16 and PyTorch under autocast to bf16, whose weights
-are fp32 as well; Weft in fp32 takes turns with them.
+are fp32 as well; Weft in fp32 alternates with them.
 
 Status 1: a run failed, or losses of the first steps differ: PyTorch's from Weft's by over 1e-5
 of themselves (bf16: 1e-2), Weft's from one another by a bit; or gradients do, by their norms.

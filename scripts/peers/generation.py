@@ -3,13 +3,13 @@
 
     layouts   N prompts (1000) on every way to run: tp, dp, batches, chunks, threads: one SHA of texts and
               log probabilities; prompts in random order, and each text as one prompt, which no cache helps: the
-              same. With --keep DIR what is done stays there, and a run that was stopped goes on
+              same. With --keep DIR what is done stays there, and a run that was stopped resumes
     greedy    100 prompts against transformers: the same ids, up to where its two best are closer than 1e-3
     samplers  what is kept of 10,000 rows, and its probabilities, against transformers' processors: 1e-6
     logits    of N positions (1000 x 1000) of a small model, which is trained for it, and of 2,048 of FOLDER's, the
               trainer's and the generator's on six layouts, all equal by memcmp; --keep DIR as above
     perplexity  gpt_eval's nats a token beside transformers', in windows and with a stride
-    speed     tokens a second of one text beside torch's, and, with --llama-bench PATH, that of llama.cpp, in turns with each other
+    speed     tokens a second of one text beside torch's, and, with --llama-bench PATH, that of llama.cpp, alternating
               and with a plain read of memory by as many threads
 
 FOLDER is one of Hugging Face with a tokenizer, BUILD a build with tests. What needs torch and transformers
@@ -85,7 +85,7 @@ class Shares:
                 for i, prompts in enumerate(self.shares)]
 
     def mixed(self, way):
-        """The likeliest texts of prompts that come in random order, put in order again."""
+        """The likeliest texts of prompts that come in random order, sorted back."""
         result = []
         for i, prompts in enumerate(self.shares):
             order = random.Random(i).sample(range(len(prompts)), len(prompts))
@@ -117,7 +117,7 @@ def layouts(build, folder, count, keep):
                   f"{'same' if texts == first else 'OTHER'}", flush=True)
         order = shares.way(LIKELIEST, WAYS[0]) == shares.mixed("--tp 2 --batch-size 3")
         wrong = shares.at_once(first, "--tp 2 --batch-size 16")
-    print(f"layouts: {same} of {len(WAYS)} ways give one text with one set of log probabilities, prompts in random order "
+    print(f"layouts: {same} of {len(WAYS)} layouts give one text with one set of log probabilities, prompts in random order "
           f"{'too' if order else 'DO NOT'}; {wrong} texts have others when they are prompts")
     return same == len(WAYS) and order and wrong == 0
 

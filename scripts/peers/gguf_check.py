@@ -7,11 +7,11 @@ For the models of tests/reference, and for FOLDER, a model of Hugging Face with 
   - the blocks of q8_0 are those that gguf quantises to, byte for byte;
   - transformers loads the file, and its logits are those of the folder's model;
   - transformers makes the same ids of some texts by the file's tokenizer;
-  - a folder that is made of the file again has every tensor byte for byte (of q8_0: as gguf dequantises it);
+  - a folder that is made back from the file has every tensor byte for byte (of q8_0: as gguf dequantises it);
   - numbers in blocks of every type that is read are those that gguf makes of them;
   - llama.cpp, built anywhere in SOURCE, has of the files the logits that transformers have of the folders, 1e-5, and of a
     Phi-3 with two lists of factors in a short text and in a long one;
-  - keys are those of ORIGINAL, a file that llama.cpp's converter has made of the same model, or the difference is told.
+  - keys are those of ORIGINAL, a file that llama.cpp's converter has made of the same model, or the difference is printed.
 
 It needs gguf, torch, transformers, accelerate and safetensors, and says what is missing.
 """
@@ -98,7 +98,7 @@ def check_tensors(name, folder, reader, kind):
         x = np.ascontiguousarray(want[tensor.name])
         heads = {"attn_q": config.get("num_attention_heads"), "attn_k": config.get("num_key_value_heads")}
         part = tensor.name.split(".")[-2]
-        if arch in ("llama", "granite", "smollm3") and part in heads:  # neighbours turn there
+        if arch in ("llama", "granite", "smollm3") and part in heads:  # neighbours are rotated there
             x = np.ascontiguousarray(x.reshape(heads[part], 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape))
         data = quantize(x, tensor.tensor_type)
         if data.tobytes() != tensor.data.tobytes():
@@ -126,7 +126,7 @@ def check_logits(name, folder, path, ids, most, own_config):
 
 
 def check_phi3(name, config, reader):
-    """What llama.cpp's converter (conversion/phi.py) writes of two lists of factors, and of a part that turns."""
+    """What llama.cpp's converter (conversion/phi.py) writes of two lists of factors, and of a part that is rotated."""
     rope = config.rope_parameters
     key = {k.removeprefix("phi3."): f.contents() for k, f in reader.fields.items() if k.startswith("phi3.")}
     scale, original = config.max_position_embeddings / rope["original_max_position_embeddings"], rope["original_max_position_embeddings"]
@@ -169,7 +169,7 @@ def export(program, *arguments):
 
 
 def check_back(program, name, folder, path, reader, kind):
-    """The file as a folder again, beside the folder that it was made of."""
+    """The file converted back to a folder, beside the folder that it was made of."""
     back = path.parent / "back"
     said = export(program, path, back, "--tokenizer", "none", "--overwrite")
     if "rope_freqs.weight" in said.stderr and "llama31" in name:  # its four numbers are no published model's

@@ -7,7 +7,7 @@ lora_peft.py BUILD - are Weft's adapters PEFT's? A small random Llama is adapted
   files     PEFT loads the adapters that Weft has trained: logits within 1e-4 of the largest of the merged model's
   merge     gpt_export --merge computes what PEFT's merge_and_unload does, within 1e-5 of the largest logit
   rslora, modules_to_save: as above, with a norm, the embedding and the head trained whole
-  tied      as above, on a base whose head is its embedding: trained apart, as PEFT has it, or as one (ensure_weight_tying)
+  tied      as above, on a base whose head is its embedding: trained separately, as PEFT has it, or as one (ensure_weight_tying)
 
 BUILD is a folder of Weft. It needs torch, transformers and peft. Status 1: something is wrong, 2: something is missing.
 """

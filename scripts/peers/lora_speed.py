@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-lora_speed.py BUILD MODEL [ROUNDS] - the speed and the memory of a LoRA step, of gpt_train beside PEFT and torch, in turns.
+lora_speed.py BUILD MODEL [ROUNDS] - the speed and the memory of a LoRA step, of gpt_train beside PEFT and torch, alternating.
 
 MODEL, a folder of Hugging Face, has adapters of rank 8 on all linears; a step is 4 sequences of 128 random tokens in fp32 on one thread.
 Each runs 1 and 4 steps as processes of their own, ROUNDS (2) times, one after the other. A step takes a third of what the longer
@@ -22,7 +22,7 @@ BATCH, LENGTH, STEPS = 4, 128, (1, 4)
 
 
 def of_torch(model, ids, steps):
-    """So many steps of PEFT's model."""
+    """Some steps of PEFT's model."""
     import numpy
     import peft
     import torch

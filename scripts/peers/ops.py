@@ -67,12 +67,12 @@ def channels(f, x, w, **options):
 
 
 def taps(x, size):
-    """[batch, places, channels, taps] of a sequence, stride 2 and one of padding."""
+    """[batch, positions, channels, taps] of a sequence, stride 2 and one of padding."""
     return F.pad(x, (0, 0, 1, 1)).unfold(1, size, 2)
 
 
 def folded(x, n):
-    """What taps are of: their sum at each place, without the padding."""
+    """What taps are of: their sum at each position, without the padding."""
     y = x.new_zeros(x.shape[0], n + 2, x.shape[2])
     for tap in range(x.shape[3]):
         y[:, tap : tap + 2 * x.shape[1] : 2] += x[..., tap]

@@ -91,7 +91,7 @@ def wefts(folder, chats):
 
 
 def theirs(chats):
-    """The same by transformers; what is computed is kept in BUILD/sft, so a run that was stopped goes on."""
+    """The same by transformers; what is computed is kept in BUILD/sft, so a run that was stopped resumes."""
     kept = APPS.parent / "sft" / (hashlib.sha256(f"{MODEL} {transformers.__version__} {chats}".encode()).hexdigest()[:16] + ".jsonl")
     kept.parent.mkdir(exist_ok=True)
     losses = [json.loads(line) for line in open(kept)] if kept.exists() else []

@@ -5,7 +5,7 @@ and double: a matrix, 20 steps of the same gradients, eigenvectors anew every 4.
 
     scripts/peers/soap.py [BUILD]
 
-BUILD is build where it is left out. The first gradient is square and its singular values are well apart, since
+BUILD is build where it is left out. The first gradient is square and its singular values differ clearly, since
 eigenvectors of what is alike are any; and epsilon is no dot beside the gradients, since Adam makes whole steps of
 elements that are rounding: in both two right programs differ. Fails where a direction is more than 1e-5 of its largest
 away.

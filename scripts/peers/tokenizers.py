@@ -3,7 +3,7 @@
 tokenizers.py [--build DIR] [--strings N] [--megabytes M] [--texts DIR] [--only NAME...] [--race] - compares the
 ids of Weft's tokenizers with those of tokenizers, tiktoken and sentencepiece, for real vocabularies: on mixed
 text, on random strings of Unicode with special tokens inside, and on bytes that are no UTF-8. With --race how
-fast each encodes instead, in turns, as CPU time of one thread and as a ratio; what a megabyte of one letter
+fast each encodes instead, alternating, as CPU time of one thread and as a ratio; what a megabyte of one letter
 takes; and gpt_data tokenize on one thread and on two.
 
 The text is what lies below DIR, in an order drawn anew, and then prose, source and more of this machine.
@@ -126,7 +126,7 @@ def smollm2(gguf):
 
 
 def module(path, **replaced):
-    """What a Python file of a package defines, without the rest of its package."""
+    """What a Python file of a package defines, without its package."""
     lines = [line for line in path.read_text().split("\n") if not line.startswith("from .")]
     names = dict(replaced, __file__=str(path), __name__=path.stem)
     exec(compile("\n".join(lines), path, "exec"), names)  # pylint: disable=exec-used
@@ -233,7 +233,7 @@ def random_strings(count, special, seed):
 
 
 def mixed_text(work, megabytes, texts):
-    """Documents of a folder, of prose, source, and what else lies on a machine, until there are so many megabytes."""
+    """Documents of a folder, of prose, source, and what else lies on a machine, until there are enough megabytes."""
     corpus = work.parent / "corpus.txt"
     subprocess.run([ROOT / "scripts/corpus.sh", corpus], check=True, stdout=subprocess.DEVNULL)
     left = int(megabytes * 1e6)
@@ -343,7 +343,7 @@ def race_threads(build, name, oracle, strings, turns):
 
 
 def race(program, name, oracle, strings, turns):
-    """Encoding in turns; CPU seconds of one thread."""
+    """Encoding, alternating; CPU seconds of one thread."""
     path, encode, flags, _ = oracle
     texts = [s.decode("utf-8", "replace") for s in strings]
     size = sum(map(len, strings)) / 1e6

@@ -7,7 +7,7 @@ torch_gpt.py weights|train JOB - Weft's GPT-2 in PyTorch, for compare_torch.py; 
               then one about the process
 
 Both sides begin with the same weights and see the same sequences, because Weft's random numbers
-are functions of position: element i of a parameter follows from (seed, path, i), the place of a
+are functions of position: element i of a parameter follows from (seed, path, i), the position of a
 sequence in the text from (seed, step, number in the batch). They are computed here anew.
 """
 import json

@@ -34,7 +34,7 @@ for module in hwloc jansson libxxhash libpcre2-8 libutf8proc libprotobuf-c cunit
         missing "$module for arm64"
 done
 
-# part NAME COMMAND..: runs one, and tells whether it passed and how long it took.
+# part NAME COMMAND..: runs one, and prints whether it passed and how long it took.
 part()
 {
     local name=$1 start=$SECONDS

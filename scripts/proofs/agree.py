@@ -216,7 +216,7 @@ def ends_well(result, expected):
 
 
 def second_of(one, flags):
-    """The flags of the second process: --data takes the place of the first one's, which it would add to."""
+    """The flags of the second process: --data replaces that of the first one, which it would add to."""
     if flags.startswith("--data "):
         one = one[2:]
     return [*one, *flags.split()]

@@ -3,10 +3,10 @@
 calibrated.py GPT_TRAIN [--turns N] [--allow PERCENT] [--state FILE [--most SECONDS]] - real compute on this machine, beside what a plan says of it by figures
 that were measured right before it: gpt_train --calibrate, then --plan --machine and a run, for layouts of two ranks.
 
-All layouts take turns, each turn with a calibration of its own, and of a layout the turn with the middle error counts: this machine is a third
-slower for half a minute now and then, which hits a run and not its calibration, or the other way round. Prints that of each, and the median and
-the largest error. Nothing else should run meanwhile. With --state FILE a run goes on where the last one was cut off, and --most SECONDS ends
-it by itself.
+All layouts run in rounds, each time with a calibration of its own, and of a layout the round with the middle error
+counts: this machine is a third slower for half a minute now and then, which hits a run and not its calibration, or
+the other way round. Prints that of each, and the median and the largest error. Nothing else should run meanwhile.
+With --state FILE a run continues where the last one was cut off, and --most SECONDS ends it by itself.
 """
 import argparse
 import json

@@ -12,7 +12,7 @@ that Weft is reliable, with one driver. NAME is one of:
             they are
 
 What a trial draws follows from the seed and its number, so --only NUMBER repeats one. DIR keeps which were done:
-the same command goes on where it was stopped, and more trials are added to those that are there. What is left of a
+the same command continues where it was stopped, and more trials are added to those that are there. What is left of a
 trial that fails is in DIR/failed/NAME-NUMBER; a line on stderr says what failed. Ends with a line of counts; status
 1 where a trial failed.
 """
@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--state", default="campaign", help="default: campaign")
     parser.add_argument("--jobs", type=int, default=2, help="trials at a time")
-    parser.add_argument("--only", type=int, help="the number of the one trial that is done, again if it was")
+    parser.add_argument("--only", type=int, help="the number of the one trial to run, even if it was run before")
     parser.add_argument("--on", choices=("threads", "mpi"), help="faults: one way to run; default: both")
     parser.add_argument("--hosts", action="store_true", help="faults: two simulated hosts, too, which takes root")
     parser.add_argument("--steps", type=int, default=10000, help="soak: steps of a run")

@@ -1,4 +1,4 @@
-"""campaign_draws.py - small models, meshes and ways to save for campaign.py, by chance."""
+"""campaign_draws.py - small models, meshes and modes of saving for campaign.py, by chance."""
 
 from training_runs import UNGROUPED
 
@@ -22,7 +22,7 @@ def model_of(random_, steps):
 
 
 def value_of(flags, name):
-    """What stands behind a flag."""
+    """The value of a flag."""
     return flags[flags.index(name) + 1] if name in flags else None
 
 

@@ -84,7 +84,7 @@ class Rank(Fault):
         known = [(case.action, case.phase) for case in choose(trial.way, False)]
         known += [("vanish", "step"), ("lose", "forward"), ("lose", "optimizer")] * 3
         slow = ("stop", "stall", "slow_stall")  # which have to be waited for
-        if trial.ranks == 1:  # nobody is there to send to, or to miss it
+        if trial.ranks == 1:  # there is no other rank to send to, or to miss it
             known = [(a, p) for a, p in known if p not in COLLECTIVES and a != "leave"]
         known = [(a, p) for a, p in known if a not in ("launcher", "slow_abort") and (p != "save" or trial.saving)
                  and (a not in slow or self.random.random() < 0.25)]
@@ -275,7 +275,7 @@ class Data(Fault):
 
 
 class Shrinks(Fault):
-    """The data is cut short while the run reads it, and whole again for the next start."""
+    """The data is cut short while the run reads it, and restored for the next start."""
 
     def draw(self):
         self.size = self.random.choice((0, 1000, self.random.randint(1, 12000)))
@@ -322,7 +322,7 @@ class Config(Fault):
 
 
 class Console(Fault):
-    """Standard output, or input, is closed, full, or nobody reads it for a while."""
+    """Standard output, or input, is closed, full, or not read for a while."""
 
     def draw(self):
         self.how = self.random.choice(("closed", "full", "gone", "slow", "no input"))

@@ -1,7 +1,7 @@
 """
 campaign_faults.py - runs that meet one to three faults at random moments: as threads, as processes of mpirun, over
 two simulated hosts. Each start ends in time, well or with one line that says what happened and a documented exit
-status, and leaves nothing running; the last start meets none, goes on, and ends with the digest of a run that was
+status, and leaves nothing running; the last start meets none, resumes, and ends with the digest of a run that was
 never disturbed, or a damaged checkpoint was refused by name.
 """
 import os
@@ -20,7 +20,7 @@ from campaign_state import LIMIT, digests_of, drive, end, environment, newest, p
 from failures import Runner, hosts_possible
 from training_runs import Failure, ROOT
 
-# Lines of a run that goes on, and those of saves that failed, of which the last one decides.
+# Lines of a run that continues, and those of saves that failed, of which the last one decides.
 INFORMS = re.compile(r"; trying \S+$|goes on after step|going on after step|begins again|ranks are there again|"
                      r"no checkpoint was saved| warning: ")
 HOSTS = str(ROOT / "tests/hosts")
@@ -144,7 +144,7 @@ class Trial:
         self.number += 1
         self.out, err = self.folder / f"out{self.number}", self.folder / f"err{self.number}"
         (self.folder / "acted").unlink(missing_ok=True)
-        if not self.saving and "--recovery-dir" not in self.flags:  # it begins again, and rows of another run are not added to
+        if not self.saving and "--recovery-dir" not in self.flags:  # it restarts, and rows of another run are not added to
             self.log.unlink(missing_ok=True)
         for fault in faults:
             fault.before()
@@ -219,7 +219,7 @@ class Trial:
             if digest != expected[step]:
                 raise Failure(f"step {step} has digest {digest}, and undisturbed {expected[step]}\n"
                               f"{' '.join(self.flags)}")
-        # a row that found no room is missing, where the checkpoint behind it was saved
+        # a row that found no room is missing, where the checkpoint after it was saved
         if STEPS not in steps and (not self.saving or newest(self.run)[0] != STEPS):
             raise Failure(f"the log ends with step {max(steps, default=0)}\n{' '.join(self.flags)}")
         step, digest = newest(self.run) if self.saving else (STEPS, None)
@@ -246,7 +246,7 @@ def trial(options, random_, folder):
         this.start([])
         this.ended(expected)
     except BaseException:
-        if this.disk:  # what is on it is kept with the rest
+        if this.disk:  # what is on it is kept with the other files
             shutil.copytree(this.run, folder / "disk", symlinks=True)
         if memory.is_dir():
             shutil.copytree(memory, folder / "recovery")

@@ -61,7 +61,7 @@ def fuzz(options, state, program, build, seconds):
 
 
 def rounds(options, state):
-    """Every fuzzer in both builds, again and again, until there were enough inputs or the time is over."""
+    """Every fuzzer in both builds, repeatedly, until there were enough inputs or the time is over."""
     fuzzers = {build: make(options, build) for build in BUILDS}
     ends = time.monotonic() + 60 * options.minutes
     number = max((n for _, n in state.rows), default=0)

@@ -1,8 +1,8 @@
 """
 campaign_kills.py - SIGKILL at random instants of runs that save all the time. A trial is a chain of 20 kills of one
 model: after each the checkpoint that latest names is at least the last one that was said to be saved, is whole, and
-has the digest of a run that was never stopped; the next start, often on another mesh, goes on from it. A run that
-comes to its end is looked at and begun anew. The last one is not killed.
+has the digest of a run that was never stopped; the next start, often on another mesh, continues from it. A run that
+ends is looked at and begun anew. The last one is not killed.
 """
 import json
 import re
@@ -111,7 +111,7 @@ class Chain:
             self.kills += 1
 
     def finished(self):
-        """A run has come to its end: nothing but whole checkpoints is there, where it has saved anything."""
+        """A run has ended: nothing but whole checkpoints is there, where it has saved anything."""
         self.need(self.seen == STEPS, f"the end is step {self.seen}")
         left = [path.name for path in self.run.glob("step-*.*")] if self.began < STEPS else []
         self.need(not left, f"left over: {' '.join(left)}")
@@ -143,5 +143,5 @@ def trial(options, random_, folder):
 def main(options):
     """See the head of this file."""
     return drive(options, "kills", trial, lambda state: (
-        f"{state.total('kills')} kills, none lost, none torn; {state.total('ends')} runs came to their end with the "
+        f"{state.total('kills')} kills, none lost, none torn; {state.total('ends')} runs ended with the "
         "digest of one without stops"))

@@ -1,7 +1,7 @@
 """
 campaign_soak.py - a run of thousands of steps that saves every 50, evaluates and logs, on four ranks: its resident
 memory, open descriptors and threads stay what they are once a tenth of it is done, and it ends with the digest of a
-run of one rank. Trial 1 and all odd ones lose nobody; the even ones lose a rank every 100 steps and go on by its
+run of one rank. Trial 1 and all odd ones lose no rank; the even ones lose a rank every 100 steps and continue by its
 buddy.
 """
 import os
@@ -72,7 +72,7 @@ def trial(options, random_, folder):
         mesh += ["--elastic", "on", "--redundancy", "buddy"]
     found = environment(options.build, TMPDIR=str(folder))
     if lossy:
-        # one arena: what the threads of a launch have freed is not kept apart from what those of the next one take
+        # one arena: what the threads of a launch have freed is not kept separate from what those of the next one take
         found.update(MALLOC_ARENA_MAX="1", WEFT_FAULT=f"vanish step {random_.randrange(4)} {EVERY}",
                      WEFT_FAULT_MS="2", WEFT_FAULT_EVERY=str(EVERY))
     log, whole = folder / "log.jsonl", folder / "whole.jsonl"

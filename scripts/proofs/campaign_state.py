@@ -88,7 +88,7 @@ def one(state, trial, options, number):
 
 
 def drive(options, name, trial, told):
-    """All trials that are left, and the line that tells what was done; the exit status."""
+    """All trials that are left, and the line that says what was done; the exit status."""
     state = State(options.state, name, options.seed)
     numbers = state.left(options)
     begun = shown = time.monotonic()

@@ -2,8 +2,8 @@
 """
 elastic.py [--trials N] [--seed S] [--ranks N] [BUILD] - proves that a lost rank costs no step and no bit: each trial trains on a random
 layout with --elastic on, loses a random rank at a random moment (wherever it is then: computing, in a collective,
-in its update), and has to end with the digest of a run that lost none, each step logged once. The place of the rank is
-filled at once, or stays empty for some steps, so that the run goes on on a smaller mesh and grows back. There is no
+in its update), and has to end with the digest of a run that lost none, each step logged once. The rank is replaced at
+once, or missing for some steps, so that the run continues on a smaller mesh and grows back. There is no
 --save: nothing could be read from a disk.
 
 Layouts: pp 1, 2 x tp 1 to 8 x dp 2 to 8 with N ranks (32), strategies with copies or buddies, sequence parallelism, GPT-2 and
@@ -32,12 +32,12 @@ GROWN = re.compile(r"ranks are there again: going on after step (\d+), --pp \d+ 
 
 
 def numbers_of(rows):
-    """What a run that lost nobody has alike, of each step."""
+    """What a run that lost no rank has alike, of each step."""
     return [(row["digest"], row["loss_bits"], row["val_loss"]) for row in rows]
 
 
 def layout_of(random_, ranks):
-    """Flags of so many ranks, and their numbers."""
+    """Flags of `ranks` ranks, and their numbers."""
     dp = random_.choice([n for n in (2, 4, 8) if ranks % n == 0])
     pp = random_.choice([n for n in (1, 1, 2) if ranks % (dp * n) == 0])
     tp = ranks // dp // pp

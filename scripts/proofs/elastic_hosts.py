@@ -3,7 +3,7 @@
 elastic_hosts.py [--trials N] [--seed S] [--hosts N] [--save] [--silent] [BUILD] - proves that a lost host costs no step and no bit:
 each trial trains on four simulated hosts (--hosts 2: on two, the smallest cluster) of eight ranks each, started by mpirun_hosts.sh --elastic, kills all that runs on a random
 one at a random moment and wipes its memory, and has to end with the digests of a run that lost none, each step logged once.
-The host stays away, or comes back after some seconds and is taken in again. With --silent it loses its network first, as by
+The host stays away, or comes back after some seconds and rejoins. With --silent it loses its network first, as by
 a loss of power: no connection is closed. Nothing is saved
 to a disk, but with --save, whose checkpoints are older than what hosts hold.
 
@@ -38,7 +38,7 @@ BACK = re.compile(r"going on after step (\d+) with what hosts have kept in \S+ -
 
 
 def layout_of(random_, hosts):
-    """Flags of so many hosts with eight ranks each."""
+    """Flags of `hosts` hosts with eight ranks each."""
     layouts = [(1, 8, hosts), (1, 4, 2 * hosts), (1, 2, 4 * hosts)]
     if hosts > 2:  # of two hosts each would be a stage, with its buddies
         layouts.append((2, 4, hosts))

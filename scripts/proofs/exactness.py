@@ -30,7 +30,7 @@ rank.
 exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, numbers of experts that ranks cut evenly or not, beside the
 choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32 and pipelines.
 
-All of them run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline in turn.
+All of them run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline one after the other.
 Nothing divides: 12 heads, 3 key-value heads (but of gpt2) and a vocabulary of 257. --quick takes every
 17th run, of --any-dp every 29th. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
@@ -207,7 +207,7 @@ def strategy_options(run):
 
 
 def covering(choices, quick):
-    """Runs in which every three values meet, families among them; with quick every two, and families come in turn."""
+    """Runs in which every three values meet, families among them; with quick every two, and families alternate."""
     if quick:
         return in_turn(Covering({**choices, "arch": tuple(ARCHS)}, possible, 2).runs)
     return Covering(choices, possible, 3).runs

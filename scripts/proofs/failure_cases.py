@@ -30,7 +30,7 @@ EXPECT = {
     "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
     "nonfinite": (r"rank \d: .*(inf|nan)", 7),
     "read": (r"rank RANK: cannot read the text: Input/output error; it was on ", 3),
-    "launcher": (None, None),  # which is killed; nobody is left to read a line
+    "launcher": (None, None),  # which is killed; no process is left to read a line
     "full": (r"no checkpoint was saved: .*rank RANK: .*[Nn]o space left", 8),
 }
 
@@ -66,7 +66,7 @@ class Case:
         self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
 
     def judge_place(self, line):
-        """Host, place in the mesh, step and collective of a rank that had them."""
+        """Host, coordinates in the mesh, step and collective of a rank that had them."""
         needed = [r" on \w+"]
         if self.phase in OUTSIDE:
             return []
@@ -115,7 +115,7 @@ def cases(on, quick):
             "hosts": {"kill": ["init", "all_gather"], "slow_abort": ["forward"], "stall": ["optimizer"]},
             "mixed": {},
         }[on]
-    if on == "mixed":  # before and after the failure detector nobody sees who is alone on its host
+    if on == "mixed":  # before and after the failure detector no other process sees one that is alone on its host
         phases = {action: [p for p in phases[action] if p not in OUTSIDE] for action in phases}
     chosen = [Case(on, action, phase) for action in phases for phase in phases[action]]
     if processes and not quick:  # the one that all others are connected to
@@ -147,14 +147,14 @@ class Subset(Case):
         if self.action == "term":  # which asks for an end, with what has been done saved
             return [] if status in (0, 75) and not told else [f"exit status {status}", *told]
         if everybody and self.action == "stop" and status == "hangs":
-            return []  # nobody is left who could notice
+            return []  # no process is left to notice
         problems = ["hangs"] if status == "hangs" else []
         if status != "hangs" and ended - acted > self.limit():
             problems.append(f"took {ended - acted:.1f} s of {self.limit()}")
         if status == 0:
             problems.append("exit status 0")
         if not told and not problems and self.action == "kill":
-            # nobody is left, or the launcher ended the others before they could notice, or before
+            # no process is left, or the launcher ended the others before they could notice, or before
             # they had begun to look themselves
             self.silent = "all are dead" if everybody else f"{ended - acted:.2f} s to the launcher's end"
             if everybody or ended - acted < 0.35 or self.phase == "start":
@@ -186,7 +186,7 @@ class Together(Case):
 
 
 class Call(Case):
-    """A system call of the rendezvous fails once in one process; the run goes on, or says why not."""
+    """A system call of the rendezvous fails once in one process; the run continues, or says why not."""
 
     def __init__(self, name, number, process, code):
         super().__init__("mpi", "call", "meet", process)
@@ -214,13 +214,13 @@ class Pipeline(Case):
                       "--micro-batch-size", "1", *(["--recompute", "stage"] if phase == "R" else [])]
 
     def judge_place(self, line):
-        """Host, place in the mesh, step, stage, micro-batch and action: of the rank, or of one that misses it."""
+        """Host, coordinates in the mesh, step, stage, micro-batch and action: of the rank, or of one that misses it."""
         if self.action == "nonfinite":
             needed = rf"micro-step \d, {self.phase}1\.\d of stage 1, on rank {self.rank},"
             return [] if re.search(needed, line) else [f"lacks '{needed}'"]
         where = r" on \w+, pp %s, shard \d, in step \d, in %s \(action \d+ of \d+\)"
         action = rf"{self.phase}(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
-        others = self.action in ("leave", "mismatch")  # of which any tells
+        others = self.action in ("leave", "mismatch")  # of which any reports it
         if others:
             action = r"[A-Z]+(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
         pp = r"\d" if others else str(self.rank // 2)
@@ -238,7 +238,7 @@ def pipeline_cases(on, quick):
         "stop": everywhere if processes else [],
         "segv": everywhere,
         "stall": everywhere,
-        "leave": everywhere[:-1],  # the others miss it behind their last action
+        "leave": everywhere[:-1],  # the others miss it after their last action
         "mismatch": ["UNSHARD", "REDUCE"],
         "nonfinite": ["F", "I", "B"],
         "read": ["F", "I"],
@@ -252,7 +252,7 @@ def pipeline_cases(on, quick):
         }[on]
 
     def rank(action, phase):
-        """One that its process is told by: its first."""
+        """The rank by which its process is reported: its first."""
         if action == "read":
             return 0 if phase == "F" else 4
         return {"TIE": 0 if on == "mixed" else 4}.get(phase, 3 if on == "mixed" else 2)

@@ -3,11 +3,11 @@
 file_faults.py [--calls | --stale] [--on KIND] [--stride N] [--jobs N] [BUILD] - campaigns against what
 a run keeps on disk.
 
---calls: a run goes on from a checkpoint, saves at every step and writes a log; every call on its
+--calls: a run resumes from a checkpoint, saves at every step and writes a log; every call on its
 checkpoints, its log and its lock fails once, with EIO, and calls that write with ENOSPC too. It has
-to end in time; where it ends badly, one line says why; and the next run, with nothing failing, goes
-on and ends with the digest of one that never stopped. As threads, in each kind of checkpoint, and
-as two processes of mpirun, in either of them (--on threads|mpi).
+to end in time; where it ends badly, one line says why; and the next run, with nothing failing, resumes and ends with
+the digest of one that never stopped. As threads, in each kind of checkpoint, and as two processes of mpirun, in
+either of them (--on threads|mpi).
 
 --stale: runs are killed while they publish a checkpoint and between the two renames that replace
 one: each kind of checkpoint x model x mesh. In each directory that is left, each of the others

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """
-giants.py [--gpt-train FILE] [--device cpu|cuda] [--jobs N] - plans of a model that nobody here can
-run, and of its small likeness, which somebody can.
+giants.py [--gpt-train FILE] [--device cpu|cuda] [--jobs N] - plans of a model that is too large to run here, and of
+its small likeness, which is not.
 
-    a Llama of 405 billion parameters in bf16, tp 8, sequence parallel, blocks again in backward:
+    a Llama of 405 billion parameters in bf16, tp 8, sequence parallel, blocks recomputed in backward:
         dp 8, 16, 32, 64, 128 x micro-batches of 1, 2, 3, 4, 5, 6, 8      35 plans, all to succeed
         --find-batch for each dp in 80 GiB and in 320 GiB                 what it finds has to fit,
                                                                           one sequence more not
     the same flags for a model of the same shape and some 400,000 parameters:
         dp 1, 2, 4 x those micro-batches x accumulation x evaluation between the steps or not x
         full_shard, zero1 and hybrid_shard                 the plan of each rank asked for is what
-                                                           the run tells of it, to the byte
+                                                           the run reports of it, to the byte
 
 A plan for cuda asks the plugin ($WEFT_PLUGINS) and no GPU; runs are on the CPU. The first that is
 wrong ends it with status 1.
@@ -83,7 +83,7 @@ class Plans:
             raise Failure(f"dp {dp}: {micro} is not the largest micro-batch in {room}")
 
     def compare(self, dp, micro, micros, evaluation, strategy):
-        """The plan of a run's last rank, or its first, and what the run tells of it."""
+        """The plan of a run's last rank, or its first, and what the run reports of it."""
         flags = SMALL + ["--dp", str(dp), "--micro-batch-size", str(micro), "--global-batch-size",
                          str(dp * micro * micros), "--eval-interval", str(evaluation),
                          "--strategy", strategy, *STRATEGIES[strategy]]

@@ -4,7 +4,7 @@ gpu_check.py [OPTION...] - what Weft promises of a GPU (docs/gpu.md), measured h
 gpu_check.sh, which builds first.
 
 Prints one table: the promise's number, what was looked at, the figure, the verdict. A verdict is
-"ok", "FAIL", "told" (a figure without a bound), or "not run" with the reason: a tool or a peer that
+"ok", "FAIL", "measured" (a figure without a bound), or "not run" with the reason: a tool or a peer that
 is not here, or no time left. Status 0 where nothing failed, 1 where something did, 77 without a GPU.
 """
 import argparse
@@ -252,7 +252,7 @@ class Check:
         ways = {"exact": [], "exact off": ["--exact", "off"]}
         rates = {way: self.rate(GPT2, 16, "fp32", *more, *flags) for way, flags in ways.items() if not more or flags}
         told = ", ".join(f"{way} {rate:,.0f} tokens/s" for way, rate in rates.items())
-        self.row(5, f"GPT-2 124M, batch 16 x 1024, {dtype}", told, "told")
+        self.row(5, f"GPT-2 124M, batch 16 x 1024, {dtype}", told, "measured")
         self.peer(f"GPT-2 124M in {dtype}", GPT2, 16, rates, dtype)
 
     def models(self):
@@ -275,7 +275,7 @@ class Check:
         for row in map(json.loads, out.splitlines()):
             theirs = row["peer_tokens_per_s"]
             self.row(7, f"generation, {row['model']}, {row['dtype']}, texts at once: {row['texts']}", f"{row['tokens_per_s']:,.0f} tokens/s"
-                     + (f", transformers {theirs:,.0f}: {row['tokens_per_s'] / theirs:.2f} times" if theirs else ""), "told")
+                     + (f", transformers {theirs:,.0f}: {row['tokens_per_s'] / theirs:.2f} times" if theirs else ""), "measured")
 
     def memory(self):
         out = self.run([self.build / "apps/bench", "memory", "--device", "cuda", "--json"])
@@ -299,7 +299,7 @@ class Check:
             if "H200" in self.gpu:
                 self.judge(5, what, figure + " (at least 0.9)", share >= 0.9)
             else:
-                self.row(5, what, figure, f"told: this is {self.gpu}")
+                self.row(5, what, figure, f"measured: this is {self.gpu}")
 
     def side_by_side(self, checks):
         """What they compute does not depend on who else uses the GPU."""

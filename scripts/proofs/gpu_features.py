@@ -7,7 +7,7 @@ import hashlib
 import json
 
 BASE = "--n-layer 4 --n-head 4 --n-embd 64 --seq-len 64 --global-batch-size 8 --micro-batch-size 1 --lr 3e-3".split()
-# What is the same -> the flags of one rank, and of other ways to run it.
+# What is the same -> the flags of one rank, and of other layouts that run it.
 SAME_DIGEST = {
     "pipelines": ("", [
         "--pp 2", "--pp 4", "--pp 2 --pp-schedule zb-h1", "--pp 2 --pp-schedule interleaved",
@@ -51,7 +51,7 @@ def family(check, arch, flags):
 
 
 def lost_rank(check):
-    """Rank 1 is lost in step 2; its place is filled at once, or stays empty for two steps."""
+    """Rank 1 is lost in step 2; it is replaced at once, or missing for two steps."""
     wanted = [row["digest"] for row in check.train(*BASE, "--digest", steps=6)]
     program = check.build / "tests/hosts/gpt_train_faulty"
     if not program.exists():

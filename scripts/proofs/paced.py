@@ -3,16 +3,16 @@
 paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] [--winners N] [--state FILE] -
 random layouts, schedules and machines: what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that
 machine (--paced). Prints a line for each, the median and the largest error; with --allow the exit status says
-whether they are within so many percent.
+whether they are within these percents.
 
 --order: layouts of one model on eight ranks of one machine instead. Are they in the same order by simulation and by run
-(Kendall's tau, of which so much is asked for)? And is what the search finds no slower, when it runs, than data
+(Kendall's tau, at least TAU)? And is what the search finds no slower, when it runs, than data
 parallelism alone?
 
 --winners N: N models and machines, as random, on which the search finds something else than data parallelism alone: is that
 faster when both run?
 
---state FILE keeps what has been measured, so that a run that was cut off goes on where it was; --most SECONDS ends one by itself, with status 3
+--state FILE keeps what has been measured, so that a run that was cut off continues where it was; --most SECONDS ends one by itself, with status 3
 where something is left.
 
 What differs between the two is what the simulator does not know of how ranks overlap and wait. This machine's own noise
@@ -213,7 +213,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=.6)
     parser.add_argument("--allow", metavar="MEDIAN,WORST", help="status 1 if errors in percent are larger")
     parser.add_argument("--tries", type=int, default=1, help="with --allow: a run that took longer than that allows is "
-                        "measured again, slower: others on this machine delay a run, and never hasten it")
+                        "remeasured, slower: others on this machine delay a run, and never hasten it")
     parser.add_argument("--order", type=float)
     parser.add_argument("--winners", type=int)
     slices.add_arguments(parser)

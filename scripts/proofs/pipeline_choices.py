@@ -19,7 +19,7 @@ MODEL = ["--n-layer", str(LAYERS), "--n-head", "12", "--vocab-size", "257",
 DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"], "bf16 weights": ["--param-dtype", "bf16"]}
 ONE_STAGE = ("1f1b", "gpipe", "zb-h2")  # a rank
 TWO_STAGES = ("zb-v", "v-half", "v-min", "dualpipe-v")
-AGAIN = "by chance 2"  # has forwards again
+AGAIN = "by chance 2"  # recomputes forwards
 OVERLAPPING = ("dualpipe-v", "by chance 3")  # pairs of actions on two stages of a rank
 LOWERED = "by chance 4"  # has messages, gathers and reductions
 BY_CHANCE = ("by chance 1", AGAIN, "by chance 3", LOWERED)
@@ -145,7 +145,7 @@ class Draw:
             self.perform(*self.ready.pop(at))
 
     def perform(self, kind, stage, micro):
-        """One more action of a row, and what can be done behind it."""
+        """One more action of a row, and what can be done after it."""
         if kind == "B" and self.name == AGAIN and self.source.random() < 0.5:
             self.rows[self.place[stage]].append(("R", stage, micro))
         if kind == "B" and self.source.random() < self.apart:
@@ -208,7 +208,7 @@ class Tables:
         return path
 
     def lower(self, path, source, micros):
-        """The table with all that ranks do beside it, in one of the ways that there are."""
+        """The table with all that ranks do beside it, in one of the orders that there are."""
         even = micros & (micros - 1) == 0
         values = {"--ahead": source.randint(1, 3), "--prefetch": source.randint(1, 3),
                   "--resident": source.randint(0, 2), "--group": source.choice((0, micros * even))}

@@ -2,11 +2,11 @@
 """
 planted_files.py [--short] [--on COMMAND] [BUILD] - what others may have put where programs write, and what becomes of it.
 
-At each name that a command writes to, and at each that one could guess for its temporary files, lies in turn: a link to a file
+At each name that a command writes to, and at each that one could guess for its temporary files, lies, one after the other: a link to a file
 of a victim, a link to where there is none, another name of the victim's file, a link to the victim's folder, a folder with a
 file in it, a pipe without a reader, and, where root runs this, another user's file. The victim's files have to stay as they are,
 byte for byte, none may be added, and the command has to succeed, with a file of its own under the name, or to end with words in
-time. Also: each command is killed while it writes, and run again: nothing of the killed one is left.
+time. Also: each command is killed while it writes, and rerun: nothing of the killed one is left.
 
 Not among them: --log-jsonl and --tensorboard, whose rows are appended to the file that is named.
 
@@ -46,7 +46,7 @@ class Command:
 
     def __init__(self, name, argv, names, before=(), quick=True, others=(), removes=()):
         self.name, self.argv, self.names, self.before, self.quick = name, argv, names, before, quick
-        self.others = others    # names that it makes and nobody reads: of temporary files and folders
+        self.others = others    # names that it makes and no command reads: of temporary files and folders
         self.removes = removes  # names of its own protocol: what lies there goes
         self.guessed = [g for n in names for g in partial(n)] + list(others)
 

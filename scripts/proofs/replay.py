@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """
 replay.py [--trials N] [--seed S] [--gpt-train FILE] - proves that a replay names what failing hardware did: each trial
-trains on a random layout with --log-digests, turns a bit of what a random rank holds after a random step (a
-parameter or a moment of it, replicated or a shard), and makes the steps again on another random layout from the
+trains on a random layout with --log-digests, flips a bit of what a random rank holds after a random step (a
+parameter or a moment of it, replicated or a shard), and repeats the steps on another random layout from the
 last checkpoint before. The replay has to name that step, that rank and that tensor, and nothing else; without the bit it has to
 find nothing.
 
@@ -77,7 +77,7 @@ def trial(options, random_, number):
     dtype = random_.choice(("fp32", "fp32", "bf16"))
     model = ["--arch", random_.choice(("gpt2", "llama")), "--dtype", dtype]
     first, second = layout_of(random_), layout_of(random_)
-    told = f"trial {number}: {' '.join(model + first)}, made again with {' '.join(second)}"
+    told = f"trial {number}: {' '.join(model + first)}, repeated with {' '.join(second)}"
     with tempfile.TemporaryDirectory(prefix="weft-replay-") as name:
         where = pathlib.Path(name)
         write_text(where / "text")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """
 resume_matrix.py [--quick] [--pipeline] [--only VARIANT] [--gpt-train FILE] [--jobs N] - proves that a run may stop at
-any step and go on on any mesh: saves on each of 12 layouts, goes on on each of the 12, and compares
-the digest of every further step with that of a run that was never stopped.
+any step and resume on any mesh: saves on each of 12 layouts, resumes on each of the 12, and compares the digest of
+every further step with that of a run that was never stopped.
 
     1; tp 2, 4, 8; dp 2, 4; tp 2 x dp 2; tp 8 x dp 4; full_shard; hybrid_shard; tp 3; dp 3
     --pipeline: 1; dp 4; and pp 2 and 4 with 1 and 2 stages a rank, schedules and strategies
     each pair with AdamW saved at once, SGD saved asynchronously, AdamW with bf16 weights, AdamW with all in bf16, Muon,
     adamw8bit saved asynchronously
 
-All with dropout, accumulation and warmup; each of 20 random steps is gone on from in turns. Where a
+All with dropout, accumulation and warmup; runs resume from each of 20 random steps, which alternate. Where a
 layout of the pair is outside of the contract (tp 3, dp 3), its losses stay within 1e-4 (bf16 and adamw8bit: 2e-3) of those of
 one rank; the digest is compared there too where both ends are the same layout, with a run of that
 layout. --quick takes a pair for each layout that is gone on with, and 8 of 14 steps. The first difference ends it with
@@ -110,7 +110,7 @@ class Runs:
 
 
 def compare(pair, got, whole, own, close):
-    """Text about what is wrong with a run that went on; whole is of one rank, own of its layout."""
+    """Text about what is wrong with a run that was resumed; whole is of one rank, own of its layout."""
     if not set(pair) & set(INEXACT):
         return first_difference(got, whole)
     if pair[0] == pair[1]:

@@ -1,4 +1,4 @@
-"""slices.py - long measurements in parts: what has been measured is kept in a file, and a run goes on where the last one ended.
+"""slices.py - long measurements in parts: what has been measured is kept in a file, and a run continues where the last one ended.
 
     slices.add_arguments(parser)        # --state FILE, --most SECONDS
     done = slices.Done(parser.parse_args())
@@ -16,7 +16,7 @@ LEFT = 3  # exit status: something is left to be measured
 
 def add_arguments(parser):
     parser.add_argument("--state", metavar="FILE", help="keep what has been measured, and go on from there")
-    parser.add_argument("--most", type=float, metavar="SECONDS", help="with --state: begin no measurement after so many, and "
+    parser.add_argument("--most", type=float, metavar="SECONDS", help="with --state: begin no measurement after SECONDS, and "
                         "end with status 3 where one is left")
 
 
@@ -45,7 +45,7 @@ class Done:
         if key in self.found:
             return self.found[key]
         if self.most is not None and time.monotonic() - self.begin > self.most:
-            print(f"{len(self.found)} are measured, others are left: give the same command line again", flush=True)
+            print(f"{len(self.found)} are measured, others are left: repeat the same command line", flush=True)
             sys.exit(LEFT)
         self.found[key] = measure()
         if self.path:

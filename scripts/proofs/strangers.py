@@ -5,7 +5,7 @@ disturbs. Root starts them, in namespaces of their own (mounts, network), and th
 Kinds, drawn by chance:
   names    takes names in the abstract namespace of sockets that are made of the user and the job
   folders  owns the shared folders that names would be in, or puts links there; the launcher's folder is not given
-  flood    the same, and connects without end to the port on which process 0 waits, in three ways at a time: silent,
+  flood    the same, and connects without end to the port on which process 0 waits, with three kinds of connection at a time: silent,
            with a part of a message, with a message whose token is wrong
   sockets  connects without end to every name of the run that the kernel lists
   lone     one process has the variables of a step of two whose other never comes, with each of the above
@@ -47,7 +47,7 @@ def fnv(text):
 
 
 def child(function, *args, stranger=True):
-    """A process of the stranger, or of root, which ends with this one."""
+    """A process of the other user, or of root, which ends with this one."""
     pid = os.fork()
     if pid == 0:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -119,7 +119,7 @@ def doors():
 
 
 def show_doors(top):
-    """Writes the ports where the stranger sees them, as one who scans ports would find them. The run's other processes
+    """Writes the ports where the other user sees them, as a scan of ports would find them. The run's other processes
     are held up for a moment, as on a busy host, so that the flood is there before them."""
     held = False
     while True:

@@ -2,9 +2,9 @@
 """
 thread_orders.py [--seeds N] [--first SEED] [--only SEED ..] [--tests N] [--once-failed] [--jobs N] [BUILD] - runs whose
 ranks are threads, each in another order of these threads. The order is a function of the seed
-(tests/scheduler/scheduler_internal.h), and so is what is run: a layout, a schedule, saves, ranks that are lost, once, again or
-two at a time, while the run goes on without them, or one that fails otherwise. So a failure is had again by its seed, as
-often as one likes, under a debugger too.
+(tests/scheduler/scheduler_internal.h), and so is what is run: a layout, a schedule, saves, ranks that are lost, once,
+twice or two at a time, while the run continues without them, or one that fails otherwise. So a failure is reproduced
+by its seed, as often as one likes, under a debugger too.
 
 A run passes when it ends in virtual time, with the digests of one rank or with one line that says what failed. A deadlock is
 found by the scheduler: no thread can run, and none waits for a moment. Status 1 with the seeds that failed.

@@ -102,7 +102,7 @@ class Trainer:
 
 
 def in_turn(runs):
-    """Runs with the other families in turn where they have a Llama."""
+    """Runs with the other families, one after the other, where they have a Llama."""
     others = itertools.cycle([name for name in FAMILIES if name != "gpt2"])
     return [{**run, "arch": next(name for name in others if goes_together({**run, "arch": name}))}
             if run["arch"] == "llama" else run for run in runs]
@@ -117,7 +117,7 @@ def first_difference(steps, reference):
     """Text about the first step that differs, or None."""
     for i, (mine, other) in enumerate(zip(steps, reference)):
         if mine != other:
-            return (f"step {i + 1}: loss {mine[0]}, digest {mine[1]} in place of "
+            return (f"step {i + 1}: loss {mine[0]}, digest {mine[1]} instead of "
                     f"loss {other[0]}, digest {other[1]}")
     return None
 
