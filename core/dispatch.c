@@ -40,8 +40,8 @@ static wf_status check_handles(const wf_call *call)
     return WF_OK;
 }
 
-/* Find the context, given or that of an operand. WF_OK where the call can go on; NULL in is
- * NULL out, and mostly the reason is in the context already. */
+/* Find the context, given or that of an operand. WF_OK where the call can continue; NULL in is
+   NULL out, and mostly the reason is in the context already. */
 static wf_status ready(wf_call *call)
 {
     int n = call->n_in < WF_MAX_INPUTS ? call->n_in : WF_MAX_INPUTS;
