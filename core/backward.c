@@ -203,7 +203,7 @@ wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of)
     return ctx->failure.error.code;
 }
 
-/* The other passes' leaves have given what they had to a sum. */
+/* Marks the other passes' leaves as joined: their gradients are part of a sum. */
 static void mark_joined(int passes, node *const *n)
 {
     for (int e = 0; e < n[0]->n_in; e++)

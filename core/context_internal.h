@@ -83,11 +83,11 @@ void wf_handles_close(wf_context *ctx);
 void wf_handle_end(wf_tensor *t);
 
 /* core/tensor.c */
-/* A blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an
+/* Make a blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an
    error. */
 wf_tensor *wf_tensor_blank(wf_context *ctx, wf_dtype dtype);
 wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind);
-/* All that share t's storage see where its data are now. */
+/* Shows all tensors that share t's storage where its data are now. */
 void wf_tensor_show(wf_tensor *t);
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
 /* Notes that the elements of a tensor are changed in place by `what`, a text that stays: tapes
@@ -95,7 +95,7 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
 void wf_tensor_changed(wf_tensor *t, const char *what);
 /* Returns the number of changes in place. */
 uint32_t wf_tensor_version(const wf_tensor *t);
-/* The same in memory of its own; the scope's. */
+/* Copies a tensor to memory of its own; the scope's. */
 wf_tensor *wf_tensor_copy(const wf_tensor *t);
 
 /* Reports an operand that is computed from parameters and whose gradient is a sum over the

@@ -172,7 +172,7 @@ static bool alike(int passes, wf_tape *const *tape)
 
 static wf_status walk_joined(int passes, wf_tape *const *tape);
 
-/* The adopted tapes of a node, newest first. */
+/* Walks the adopted tapes of a node, newest first. */
 static wf_status walk_inner_joined(int passes, node *const *n)
 {
     wf_tape *inner[WF_MOST_JOINED];

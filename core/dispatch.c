@@ -40,8 +40,8 @@ static wf_status check_handles(const wf_call *call)
     return WF_OK;
 }
 
-/* Find the context, given or that of an operand. WF_OK where the call can go on; NULL in is
- * NULL out, and mostly the reason is in the context already. */
+/* Find the context, given or that of an operand. WF_OK where the call can continue; NULL in is
+   NULL out, and mostly the reason is in the context already. */
 static wf_status ready(wf_call *call)
 {
     int n = call->n_in < WF_MAX_INPUTS ? call->n_in : WF_MAX_INPUTS;
@@ -120,7 +120,7 @@ typedef struct output {
     const wf_layout *layout;
 } output;
 
-/* A sum over ranks is rounded once, when it is complete. */
+/* Describes output o; a sum over ranks is rounded once, when it is complete. */
 static wf_status describe_output(const wf_call *call, const wf_signature *sig, int o,
                                  const wf_layout *layout, output *out)
 {
@@ -136,7 +136,7 @@ static wf_status describe_output(const wf_call *call, const wf_signature *sig, i
     return output_shape(call, sig, o, &out->ndim, out->dims);
 }
 
-/* An output that goes into a tensor which is there already. */
+/* Checks an output that goes into a tensor which is there already. */
 static wf_status check_into(const wf_call *call, int o, const output *out, bool fake)
 {
     const wf_tensor *t = call->into[o];
@@ -160,7 +160,7 @@ static wf_status check_into(const wf_call *call, int o, const output *out, bool 
     return WF_OK;
 }
 
-/* An output of its own, or in memory that ranks share. */
+/* Makes an output, in its own memory or in memory that ranks share. */
 static wf_tensor *new_output(wf_context *ctx, const output *out, wf_share *share, int o)
 {
     wf_tensor like = {

@@ -16,8 +16,8 @@
 
 enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either order */
 
-/* Two gradients of different types meet in the device's: the one that is stored narrower is
-   widened. */
+/* Widens one of two gradients of different types to the device's: the one that is stored
+   narrower. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
 {
     if ((*place)->dtype == (*grad)->dtype)

@@ -20,7 +20,7 @@ typedef struct wf_handles wf_handles;
 /* The references of a tensor that has ended. */
 enum { WF_ENDED = INT_MIN / 2 };
 
-/* A scope opens, in the function that `caller` is in; it closes. */
+/* Note that a scope opens, in the function that `caller` is in, and that it closes. */
 void wf_handles_scope(wf_context *ctx, const void *caller);
 void wf_handles_scope_closes(wf_context *ctx);
 void wf_handles_scope_closed(wf_context *ctx);

@@ -13,7 +13,7 @@ static size_t bytes_of(const wf_tensor *t)
     return wf_tensor_bytes(t);
 }
 
-/* From the device, or an error in the context. */
+/* Copies elements from the device, or fails with an error in the context. */
 static wf_status fetch(const wf_tensor *t, size_t at, size_t bytes, void *to)
 {
     wf_device *device = t->ctx->device;
@@ -60,7 +60,7 @@ void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view)
     return data;
 }
 
-/* Room for the values of what `view` shows; NULL with an error in the context. */
+/* Makes room for the values of `view`; NULL with an error in the context. */
 static float *values_of(const wf_tensor *t, wf_host_data *view)
 {
     view->f32 = malloc((size_t)wf_tensor_local_count(t) * sizeof(float) + 1);

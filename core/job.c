@@ -132,7 +132,7 @@ typedef struct difference {
     const char *a_name, *b_name;
 } difference;
 
-/* A value, cut around where it begins to be another than `other`. */
+/* Prints a value, cut around where it begins to differ from `other`. */
 static int put_value(const char *value, const char *other, char *text, size_t room)
 {
     size_t same = 0, begin;

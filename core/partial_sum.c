@@ -48,8 +48,8 @@ static bool adds_together(const wf_tensor *a, const wf_tensor *b)
     return a->storage->shared || b->storage->shared;
 }
 
-/* The same where several ranks add the same: one of them does, and the sum is in other memory
-   that they share. False: this rank adds by itself, or there is an error. */
+/* Adds where several ranks add the same: one of them does, and the sum is in other memory that
+   they share. False: this rank adds by itself, or there is an error. */
 static bool add_together(wf_tensor **older, wf_tensor *b)
 {
     wf_tensor *a = *older, *sum = NULL, place = *a;

@@ -16,7 +16,7 @@ static struct loaded {
 } * loaded; /* for the life of the process */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The folder of the library or program that this file is part of. */
+/* Finds the folder of the library or program that this file is part of. */
 static void own_folder(char *folder, size_t room)
 {
     Dl_info info;
@@ -37,7 +37,7 @@ static bool is_of_another(const char *why)
     return strstr(why, "undefined") || strstr(why, ".so.");
 }
 
-/* A folder that is named wins; one that lacks the plugin is passed over. */
+/* Opens a plugin: a folder that is named wins; one that lacks the plugin is skipped. */
 static void *open_library(const char *name, char *why, size_t room)
 {
     const char *named = getenv("WEFT_PLUGINS");

@@ -6,11 +6,12 @@
 #include "core/op.h"
 #include "core/sharing_internal.h"
 
-/* WF_IN, WF_OUT: what a kernel takes as bf16, since all of it is: none where the context
-   computes in fp32. */
+/* Returns the operands and results (WF_IN, WF_OUT) that a kernel takes as bf16, since all of
+   them are: none where the context computes in fp32. */
 unsigned wf_taken_as_bf16(const wf_call *call, const wf_kernel *kernel);
 
-/* WF_EUNSUPPORTED (there is none), WF_ENOMEM, or what the kernel says. */
+/* Runs the kernel of a call. WF_EUNSUPPORTED (there is none), WF_ENOMEM, or the kernel's
+   status. */
 wf_status wf_run_kernel(const wf_call *asked, wf_share_role role);
 
 #endif

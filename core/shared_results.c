@@ -48,7 +48,7 @@ static size_t result_bytes(const wf_sharing *s, size_t copied)
     return sizeof(result) + copied + (size_t)s->members * sizeof(bool);
 }
 
-/* Every member has taken it, or never will. */
+/* Forgets a result that every member has taken, or never will. */
 static void forget(result *r)
 {
     wf_sharing *s = r->home->in;
@@ -69,7 +69,7 @@ void wf_result_drop(result *r)
     forget(r);
 }
 
-/* The largest operand that is shared, where the call's results follow from what can be
+/* Returns the largest operand that is shared, where the call's results follow from what can be
    compared. */
 static const wf_tensor *largest_shared(const wf_call *call)
 {
@@ -91,7 +91,7 @@ static const wf_tensor *largest_shared(const wf_call *call)
     return largest;
 }
 
-/* A part of a tensor is another one on another rank. */
+/* Returns whether a tensor is whole: a part of one differs between ranks. */
 static bool is_whole(const wf_tensor *t)
 {
     for (int d = 0; d < t->ndim; d++)
@@ -178,7 +178,8 @@ static bool same_call(const result *r, const result *asked, const wf_call *call)
     return true;
 }
 
-/* One that this member computes, described as `asked`; under the lock. NULL: no memory. */
+/* Makes a result that this member computes, described as `asked`; under the lock. NULL: no
+   memory. */
 static result *result_new(wf_sharing *s, wf_shared *home, const result *asked,
                           const wf_call *call)
 {
@@ -203,7 +204,7 @@ static result *result_new(wf_sharing *s, wf_shared *home, const result *asked,
     return r;
 }
 
-/* This member takes part in r, once. */
+/* Makes this member take part in r, once. */
 static void come(wf_share *share, result *r)
 {
     r->took[share->member] = true;

@@ -23,7 +23,7 @@ wf_sharing *wf_sharing_open(int members, bool compute_once)
     return s;
 }
 
-/* Under the lock, which is gone with the last one. */
+/* Drops a reference; under the lock, which is freed with the last one. */
 static void leave(wf_sharing *s)
 {
     bool last = --s->refs == 0;

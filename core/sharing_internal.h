@@ -59,12 +59,12 @@ typedef struct wf_share {
    context's. */
 wf_share wf_share_begin(const wf_call *call);
 
-/* The memory of output o, this rank's part of it; NULL: there is none, which the context
-   says. */
+/* Returns the memory of output o, this rank's part of it; NULL: there is none, and an error in
+   the context. */
 wf_shared *wf_share_output(wf_context *ctx, wf_share *share, int o, size_t bytes);
 
-/* The outputs are computed, or, where not good, will never be: then the others do it
-   themselves. */
+/* Ends a share: the outputs are computed, or, where not good, will never be: then the others do
+   it themselves. */
 void wf_share_end(wf_share *share, bool good);
 
 void *wf_shared_data(const wf_shared *shared);

@@ -149,7 +149,7 @@ static wf_status match_outputs(const wf_call *call, const char **s, int rest, wf
     return WF_OK;
 }
 
-/* The letters that operands [from, to) have. */
+/* Returns the letters that operands [from, to) have. */
 static uint32_t letters(const wf_signature *sig, int from, int to)
 {
     uint32_t set = 0;

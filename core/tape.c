@@ -66,7 +66,7 @@ wf_tensor *wf_leaf(wf_tensor *parameter)
     return t;
 }
 
-/* The gradient of what came from elsewhere goes there as it is. */
+/* Passes a source's gradient as it is to where its value came from. */
 static void source_backward(wf_gradient *g)
 {
     g->din[0] = g->dout[0];
@@ -211,8 +211,8 @@ static void note_prompt(node *n)
             n->from[i].leaf->prompt = true;
 }
 
-/* An application's op that has no gradient where one is wanted. Ops of the library that have
-   none are recorded in another way. */
+/* Warns of an application's op that has no gradient where one is wanted. Ops of the library
+   that have none are recorded differently. */
 static void warn_of_lost_gradient(const wf_call *call)
 {
     bool wanted = false;

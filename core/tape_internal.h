@@ -73,7 +73,7 @@ void wf_node_save_input(wf_tape *tape, const wf_call *call, node *n, int i);
 /* Let go of what recomputes an operand; NULL is nothing. */
 void wf_node_release(wf_context *ctx, node *n);
 
-/* From now on keep what was to be recomputed: parameters that this reads may not be there
+/* Keeps from now on what was to be recomputed: parameters that this reads may not be there
    later. */
 wf_status wf_node_keep(wf_tape *tape, node *n);
 
@@ -84,7 +84,7 @@ bool wf_node_can_wait(const node *n);
 /* Returns whether operand i is read for the gradients that are asked for. */
 bool wf_node_reads(const node *n, const wf_gradient *g, int i);
 
-/* A leaf that has no gradient as yet. */
+/* Returns whether an edge's leaf has no gradient as yet. */
 static inline bool wf_edge_owes(const edge *e)
 {
     return e->leaf && !e->given;
@@ -132,13 +132,14 @@ static inline bool wf_edge_summed(const edge *e)
 enum { WF_STEP_INPUTS = 1, WF_STEP_LEAVES = 2 };
 wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of);
 
-/* The same for the leaves of one call in several passes, which tape[0]'s get as a sum. */
+/* Steps back for the leaves of one call in several passes, whose gradients tape[0]'s leaves get
+   as a sum. */
 wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const *n);
 
 /* Call a node's hook, which finds leaves settled. */
 wf_status wf_node_call_hook(wf_tape *tape, node *n);
 
-/* A look at leaves now finds in each a gradient of its own. */
+/* Settles a tape, so that each leaf has a gradient of its own. */
 wf_status wf_tape_settle(wf_tape *tape);
 
 #endif

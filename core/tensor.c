@@ -109,7 +109,7 @@ static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kin
     return s;
 }
 
-/* Its memory goes back to where it is from. */
+/* Gives a storage's memory back to where it is from. */
 static void give_memory(wf_context *ctx, wf_storage *s)
 {
     if (s->shared) {
@@ -134,7 +134,7 @@ wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, const wf_di
     return wf_scope_adopt(ctx, t);
 }
 
-/* A tensor over a storage of its own, which `make` makes. */
+/* Makes a tensor over a storage of its own, which `make` makes. */
 static wf_tensor *over_storage(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                                const wf_layout *layout, wf_memory_kind kind,
                                wf_storage *(*make)(wf_context *, size_t, wf_memory_kind))
@@ -224,7 +224,8 @@ wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from)
     return WF_OK;
 }
 
-/* A tensor of other dims and layout that sees the data of `source`; the caller checks sizes. */
+/* Makes a tensor of other dims and layout that sees the data of `source`; the caller checks
+   sizes. */
 static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
                           const wf_layout *layout)
 {

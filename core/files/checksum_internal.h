@@ -27,7 +27,7 @@ uint64_t wf_checksum_end(wf_checksum_stream *stream);
    header's checksum. */
 uint64_t wf_checksum_file(int64_t number, int64_t file_bytes, uint64_t header_checksum);
 
-/* To text and back; false where it is no such text. */
+/* Print a checksum as text, and parse it; false where it is no such text. */
 char *wf_checksum_print(uint64_t checksum, char text[WF_CHECKSUM_TEXT]);
 bool wf_checksum_parse(const char *text, uint64_t *checksum);
 

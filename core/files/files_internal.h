@@ -57,11 +57,12 @@ typedef struct wf_file {
     int64_t need;
 } wf_file;
 
-/* WF_EIO with path and reason; in WF_FILE_READ also where it is no regular file. */
+/* Opens a file. WF_EIO with path and reason; in WF_FILE_READ also where it is no regular
+   file. */
 wf_status wf_file_open(wf_file *file, const wf_file_calls *calls, const char *path,
                        wf_file_mode mode, wf_error *error);
 
-/* All of it or an error: WF_EDATA where the file ends before, WF_EIO where a call fails. */
+/* Reads all bytes or fails: WF_EDATA where the file ends before, WF_EIO where a call fails. */
 wf_status wf_file_read(const wf_file *file, void *data, size_t bytes, int64_t at,
                        wf_error *error);
 wf_status wf_file_write(const wf_file *file, const void *data, size_t bytes, int64_t at,
@@ -80,11 +81,12 @@ wf_status wf_file_close(wf_file *file, wf_error *error);
 wf_status wf_files_make_directory(const wf_file_calls *calls, const char *path,
                                   wf_error *error);
 
-/* A whole file of at most `most` bytes; WF_EDATA where it is larger. Owner: caller, free. */
+/* Reads a whole file of at most `most` bytes; WF_EDATA where it is larger. Owner: caller,
+   free. */
 wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t most, char **data,
                         size_t *bytes, wf_error *error);
 
-/* The same of a file that is open, and is closed in any case. */
+/* Reads a whole file that is open, and closes it in any case. */
 wf_status wf_file_take(wf_file *file, int64_t most, char **data, size_t *bytes,
                        wf_error *error);
 

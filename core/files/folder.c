@@ -163,7 +163,7 @@ wf_status wf_folder_sync(const wf_folder *in, wf_error *error)
                                                          : failed(error, "sync", in, "");
 }
 
-/* The files in a directory that is to go. */
+/* Removes the files in a directory that is to be removed. */
 static wf_status empty(const wf_folder *in, const char *name, wf_error *error)
 {
     wf_folder inside;

@@ -16,12 +16,12 @@ typedef struct wf_folder {
     char path[WF_FILES_PATH];
 } wf_folder;
 
-/* The directory at a path of the user's, whose links are followed. WF_EIO. Owner: caller,
+/* Opens the directory at a path of the user's, whose links are followed. WF_EIO. Owner: caller,
    wf_folder_close, which may also get one that failed. */
 wf_status wf_folder_open(wf_folder *folder, const wf_file_calls *calls, const char *path,
                          wf_error *error);
 
-/* The directory of this name in another; a link of that name is an error. */
+/* Opens the directory of this name in another; a link of that name is an error. */
 wf_status wf_folder_enter(wf_folder *folder, const wf_folder *in, const char *name,
                           wf_error *error);
 void wf_folder_close(wf_folder *folder);
@@ -34,17 +34,17 @@ wf_status wf_folder_file(const wf_folder *in, const char *name, wf_file_mode mod
 /* Finds out whether a name exists, be it a link that leads nowhere. */
 wf_status wf_folder_has(const wf_folder *in, const char *name, bool *has, wf_error *error);
 
-/* The names in it, sorted, without "." and "..". Owner: caller, wf_folder_free_names. */
+/* Lists the names in it, sorted, without "." and "..". Owner: caller, wf_folder_free_names. */
 wf_status wf_folder_list(const wf_folder *in, char ***names, int64_t *count, wf_error *error);
 void wf_folder_free_names(char **names, int64_t count);
 
-/* A new directory in it; that there is something of that name is an error. */
+/* Makes a new directory in it; that there is something of that name is an error. */
 wf_status wf_folder_make(const wf_folder *in, const char *name, wf_error *error);
 wf_status wf_folder_rename(const wf_folder *in, const char *from, const char *to,
                            wf_error *error);
 wf_status wf_folder_sync(const wf_folder *in, wf_error *error);
 
-/* A file, a link (not what it leads to), or a directory with the files in it, in which a
+/* Removes a file, a link (not its target), or a directory with the files in it, in which a
    directory is an error. What is not there is fine. */
 wf_status wf_folder_remove(const wf_folder *in, const char *name, wf_error *error);
 

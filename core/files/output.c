@@ -181,7 +181,7 @@ static wf_status create(wf_output *o, uint64_t mark, mode_t mode, wf_error *erro
     return wf_output_failed(o, error);
 }
 
-/* The folder is open, and the output has its name. */
+/* Begins an output of this name in the folder that is open. */
 static wf_status begin(wf_output *o, const char *name, uint64_t mark, wf_error *error)
 {
     mode_t mode = 0;
@@ -237,8 +237,8 @@ static int descriptor_of(const char *path)
     return -1;
 }
 
-/* A pipe or a device of this user or the system, which does not wait for a reader; -1: why is
-   in errno. */
+/* Opens a pipe or a device of this user or the system, without waiting for a reader; -1: the
+   reason is in errno. */
 static int open_special(const char *path)
 {
     int fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -270,7 +270,7 @@ static bool open_direct(wf_output *o, wf_error *error)
     return true;
 }
 
-/* The folder of a path, whose links are the user's, and the name in it. */
+/* Opens the folder of a path, whose links are the user's, and finds the name in it. */
 static wf_status enter(wf_output *o, const char **name, wf_error *error)
 {
     const char *slash = strrchr(o->path, '/');

@@ -32,7 +32,7 @@ wf_file *wf_output_file(wf_output *output);
    that. */
 char *wf_output_partial(const char *name, uint64_t mark, char partial[WF_FILES_NAME]);
 
-/* A whole file of these bytes in a folder. */
+/* Writes a whole file of these bytes in a folder. */
 wf_status wf_output_put(const wf_folder *folder, const char *name, const void *bytes, size_t n,
                         wf_error *error);
 

@@ -33,7 +33,7 @@ bool wf_output_replaces(const wf_output *o)
     return !o->direct;
 }
 
-/* All that was written is on the disk. */
+/* Completes an output: all that was written is brought to the disk. */
 static wf_status complete(wf_output *o, wf_error *error)
 {
     errno = EIO; /* why a stream has failed earlier is not known any more */

@@ -17,8 +17,8 @@ typedef struct wf_part {
 int64_t wf_part_count(const wf_part *part);
 wf_part wf_part_of_tensor(const wf_tensor *t);
 
-/* A part in slabs of rows of its dim 0, of some 256 KiB, which stay in a core's caches: how
-   many rows a slab has (1 at least); the slab from a row on. */
+/* Cut a part in slabs of rows of its dim 0, of some 256 KiB, which stay in a core's caches:
+   return the rows of a slab (1 at least), and the slab from a row on. */
 int64_t wf_part_slab_rows(const wf_part *part);
 wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows);
 

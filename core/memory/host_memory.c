@@ -25,7 +25,7 @@ static size_t round_up(size_t bytes)
     return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 }
 
-/* As much as the machine has. */
+/* Returns the memory of the machine, in bytes. */
 static size_t machine_bytes(void)
 {
     return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);

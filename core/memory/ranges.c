@@ -37,7 +37,7 @@ WF_READS_POISON static range *behind(range *r)
     return r->last ? NULL : (range *)((char *)r + r->bytes);
 }
 
-/* The class that a range fills: the largest that it holds. */
+/* Returns the class that a range fills: the largest that it holds. */
 static int filled_class(size_t bytes)
 {
     int c = wf_size_class(bytes);

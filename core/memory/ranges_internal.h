@@ -19,8 +19,8 @@ typedef struct wf_ranges {
     int64_t allocations; /* calls of the source */
 } wf_ranges;
 
-/* A block of at least `bytes`, aligned to 64; NULL where the source has no more, also after all
-   that is unused went back to it. `last`: of the unused addresses the highest. */
+/* Takes a block of at least `bytes`, aligned to 64; NULL where the source has no more, also
+   after all that is unused went back to it. `last`: of the unused addresses the highest. */
 void *wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last);
 
 /* Take it back. */

@@ -67,7 +67,7 @@ size_t wf_dynamic8_row_bytes(const wf_dynamic8_row *row)
     return (size_t)bytes;
 }
 
-/* The bits of a range's least magnitude. */
+/* Returns a range's least magnitude. */
 static float least_of(int range)
 {
     uint32_t bits = (uint32_t)(WF_DYNAMIC8_LEAST * 128 + range) << 16;

@@ -9,7 +9,7 @@
 
 enum { SETTLE = 1 << 30 };
 
-/* All limbs in [0, 2^32) but the last, which carries the sign. */
+/* Carries between limbs until all are in [0, 2^32) but the last, which has the sign. */
 static void settle(wf_exact_sum *acc)
 {
     for (int i = 0; i + 1 < WF_EXACT_LIMBS; i++) {

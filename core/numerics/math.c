@@ -44,7 +44,8 @@ static double double_of_bits(uint64_t bits)
     return x;
 }
 
-/* To the nearest integer, ties to even, for |x| < 2^51: 1.5 * 2^52 leaves no bits below 1. */
+/* Rounds to the nearest integer, ties to even, for |x| < 2^51: 1.5 * 2^52 leaves no bits below
+   1. */
 static double nearest(double x)
 {
     return (x + 0x1.8p52) - 0x1.8p52;

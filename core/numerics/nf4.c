@@ -28,7 +28,7 @@ int64_t wf_nf4_nested(int64_t blocks)
     return (blocks + WF_NF4_NESTED - 1) / WF_NF4_NESTED;
 }
 
-/* Bytes of a row's numbers, which its scales follow. */
+/* Returns the bytes of a row's numbers, which its scales follow. */
 static int64_t number_bytes(const wf_nf4_part *part)
 {
     return (part->columns + 1) / 2;
@@ -47,7 +47,7 @@ size_t wf_nf4_row_bytes(const wf_nf4_part *part)
     return (size_t)(number_bytes(part) + touched);
 }
 
-/* The number of a row's first element in the whole matrix. */
+/* Returns the number of a row's first element in the whole matrix. */
 static int64_t first_number(const wf_nf4_part *part, int64_t row)
 {
     return (part->first_row + row) * part->width + part->first_column;
@@ -106,7 +106,8 @@ static float scaled(float x, float scale, bool full)
     return bounded(full ? x * (1.0f / scale) : x / scale);
 }
 
-/* The sum is the same on all ranks, which have the same numbers in the same order. */
+/* Returns the mean, whose sum is the same on all ranks: they have the same numbers in the same
+   order. */
 static float mean(int64_t n, const float *x)
 {
     double sum = 0;
@@ -137,7 +138,7 @@ void wf_nf4_scales(int64_t blocks, const float *absmax, uint8_t *code, float *sc
     }
 }
 
-/* The scales of the blocks that a row touches. */
+/* Stores the scales of the blocks that a row touches. */
 static void put_scales(const wf_nf4_part *part, int64_t first, const uint8_t *code,
                        uint8_t *row)
 {
@@ -155,8 +156,8 @@ static void put_number(uint8_t *row, int64_t column, int code)
     *at = (uint8_t)(column % 2 ? *at | code : code << 4);
 }
 
-/* The codes of n numbers of a block, as nearest and scaled have them, in loops that a compiler
-   makes vectors of. */
+/* Computes the codes of n numbers of a block, as nearest and scaled have them, in loops that
+   compilers vectorise. */
 static void block_codes(const float *x, int64_t n, float scale, bool full, int32_t *code)
 {
     float by, y[WF_NF4_BLOCK];

@@ -34,8 +34,9 @@ static void uniform_block(uint64_t key, uint64_t stream, uint64_t index, float o
 }
 
 /*
- * The share of the normal distribution below x: 1/2 + density(x) (x + x^3/3 + x^5/(3 5) + ...)
- * (Marsaglia, "Evaluating the Normal Distribution", Journal of Statistical Software 11, 2004).
+ * Returns the share of the normal distribution below x: 1/2 + density(x) (x + x^3/3 + x^5/(3 5)
+ * + ...) (Marsaglia, "Evaluating the Normal Distribution", Journal of Statistical Software 11,
+ * 2004).
  */
 static double share_below(double x)
 {

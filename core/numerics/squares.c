@@ -47,7 +47,7 @@ void wf_squares_begin(wf_squares *s, wf_context *ctx)
         clear(s);
 }
 
-/* A chunk is a row of dim 0, or one of the 8 cuts of its dim 1. */
+/* Adds a tensor's squares by chunks: a row of dim 0, or one of the 8 cuts of its dim 1. */
 void wf_squares_add(wf_squares *s, const wf_tensor *t)
 {
     int64_t chunks = t->ndim == 0   ? 1

@@ -1,4 +1,4 @@
-/* kernels/cpu/linear_internal.h - products with weights, for the kernels that go on with
+/* kernels/cpu/linear_internal.h - products with weights, for the kernels that continue with
    them. */
 #ifndef WF_KERNELS_CPU_LINEAR_INTERNAL_H
 #define WF_KERNELS_CPU_LINEAR_INTERNAL_H

@@ -13,8 +13,8 @@ typedef struct border {
     unsigned axes; /* those that it moves, a bit each, or 0 for all */
 } border;
 
-/* Returns `layout`, but split on these axes as `like` is; dim d of `like` is dim d + behind of
-   it. */
+/* Returns `layout`, but split on these axes as `like` is; dim d of `like` is dim d + `behind`
+   of it. */
 static const wf_layout *as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
                               const wf_layout *layout, int behind)
 {

@@ -159,8 +159,9 @@ typedef struct wf_transport {
     /* It has an all-reduce of floats in device memory, in an order that is the library's: for
        groups that are not exact. A sum, or with x->print.detail "max" the greatest. */
     bool reduces;
-    /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never
-       waits, and may be called from any thread. NULL: no transport is built on this one. */
+    /* Returns why `call` of `op`, or anything else over this group, cannot continue, or WF_OK;
+       never waits, and may be called from any thread. NULL: no transport is built on this
+       one. */
     wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
     const wf_direct_access *direct; /* NULL where memory is not shared */
 } wf_transport;

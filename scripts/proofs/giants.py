@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
 giants.py [--gpt-train FILE] [--device cpu|cuda] [--jobs N] - plans of a model that is too large to run here, and of
-its small likeness, which is not.
+a small one of the same shape, which is run.
 
     a Llama of 405 billion parameters in bf16, tp 8, sequence parallel, blocks recomputed in backward:
         dp 8, 16, 32, 64, 128 x micro-batches of 1, 2, 3, 4, 5, 6, 8      35 plans, all to succeed

@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/simd/gemm_pack.c - panels of a product (gemm_internal.h). One is filled in three
- * ways: rows copied where the panel lies along the matrix's rows, 4 x 4 tiles transposed where
- * it lies across them, single elements at the edges and for other strides.
+ * kernels/cpu/simd/gemm_pack.c - panels of a product (gemm_internal.h). One is filled by one of
+ * three methods: rows copied where the panel lies along the matrix's rows, 4 x 4 tiles
+ * transposed where it lies across them, single elements at the edges and for other strides.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
 #include <string.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Why nothing over this group can go on; under the lock. */
+/* Returns why nothing over this group can continue, or WF_OK; under the lock. */
 static wf_status check(const mpi_comm *c, const char *op, uint64_t call, wf_error *error)
 {
     const mpi_world *w = c->world;

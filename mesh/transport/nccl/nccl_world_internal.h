@@ -138,7 +138,7 @@ wf_status wf_nccl_good(const nccl_comm *c, ncclResult_t code, const char *what,
 
 /* ---- nccl_world.c ---- */
 
-/* Why nothing over this group can go on, or WF_OK. */
+/* Returns why nothing over this group can continue, or WF_OK. */
 wf_status wf_nccl_check(const nccl_comm *c, const char *op, uint64_t call, wf_error *error);
 
 /* ---- nccl_group.c ---- */

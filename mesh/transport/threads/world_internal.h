@@ -146,7 +146,8 @@ typedef struct threads_comm {
     uint64_t splits;
 } threads_comm;
 
-/* These ranks (ascending; NULL: 0, 1, ..) of a world that may go on in other processes. */
+/* Makes a world of these ranks (ascending; NULL: 0, 1, ..), which may continue in other
+   processes. */
 world *wf_threads_world_new(int ranks, const int *number, bool own_cores);
 void wf_threads_world_free(world *w);
 
@@ -172,7 +173,7 @@ channel *wf_threads_channel(group *g, int from, int to);
 void wf_threads_wake(group *g);
 void wf_threads_wake_some(group *g, int most);
 
-/* WF_OK, or why nothing over this group can go on; op and call for the text. */
+/* Returns WF_OK, or why nothing over this group can continue; op and call for the text. */
 wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
                            wf_error *error);
 

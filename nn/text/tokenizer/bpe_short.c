@@ -1,7 +1,7 @@
 /*
  * nn/text/tokenizer/bpe_short.c - merges of short words, several at once. After each merge two
  * pairs are looked up in the table of merges, which is larger than a core's own cache: they are
- * prefetched, and meanwhile the other words go on.
+ * prefetched, and meanwhile the other words are merged.
  */
 #include "nn/text/tokenizer/bpe_internal.h"
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
  * nn/text/tokenizer/scan.c - the patterns of patterns.def, by hand. A run that ends at a
- * character without a class may go on there, and is left to PCRE2.
+ * character without a class may continue there, and is left to PCRE2.
  */
 #include "nn/text/tokenizer/pattern_internal.h"
 #include <string.h>
