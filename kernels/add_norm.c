@@ -48,7 +48,7 @@ wf_tensor *wf_add_rmsnorm(wf_tensor *x, wf_tensor *y, wf_tensor *gain, float eps
     return apply(&call, eps, p, site, sum);
 }
 
-/* The gradient of s, from that of z, of s itself, or both. */
+/* Returns the gradient of s, from that of z, of s itself, or both. */
 static wf_tensor *sum_gradient(const wf_gradient *g, bool centred)
 {
     wf_tensor *s = g->out[SUM], *gain = g->in[2], *dz = g->dout[NORMED], *ds = g->dout[SUM];
@@ -95,7 +95,7 @@ static wf_tensor *recompute(const wf_gradient *g)
                         : wf_rmsnorm(g->out[SUM], g->in[2], attr->eps);
 }
 
-/* The plain norm of s, on this op's operands and outputs. */
+/* Returns the plain norm of s, on this op's operands and outputs. */
 static wf_call norm_of(const wf_call *call)
 {
     const wf_add_norm_attr *attr = call->attr;

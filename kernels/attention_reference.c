@@ -86,7 +86,7 @@ static int64_t keys_end(const head_view *h, int64_t i)
     return h->bidirectional ? h->keys : i + 1;
 }
 
-/* The score of query i and key j; -infinity where the mask takes the key. */
+/* Returns the score of query i and key j; -infinity where the mask takes the key. */
 static double score_of(const head_view *h, const double *q, const double *k, int64_t i,
                        int64_t j)
 {

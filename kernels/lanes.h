@@ -79,7 +79,7 @@
 #pragma float_control(pop)
 #endif
 
-/* The same in double, for reference loops. */
+/* Returns the same in double, for reference loops. */
 static inline double wf_double_exp(double x)
 {
     return wf_expd(x);

@@ -37,8 +37,8 @@ enum {
 #define WF_OP_ROW(row)                                                                         \
     .name = #row, .signature = wf_signature_##row, .flags = WF_FLAGS_##row, .id = WF_ID_##row
 
-/* The kernel of an op on a device, whose table has those of Weft's rows; an application's op
-   brings its own. NULL: there is none. */
+/* Returns the kernel of an op on a device, whose table has those of Weft's rows; an
+   application's op brings its own. NULL: there is none. */
 static inline const wf_kernel *wf_kernel_lookup(const wf_device *device,
                                                 const wf_kernel *const rows[WF_ID_count],
                                                 const wf_op *op)
@@ -46,7 +46,7 @@ static inline const wf_kernel *wf_kernel_lookup(const wf_device *device,
     return op->id > 0 && op->id < WF_ID_count ? rows[op->id] : wf_op_kernel(op, device->name);
 }
 
-/* Elements of the dims [from, to) of the local part. */
+/* Returns elements of the dims [from, to) of the local part. */
 static inline int64_t wf_extent(const wf_tensor *t, int from, int to)
 {
     int64_t n = 1;

@@ -130,7 +130,7 @@ wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data
     return WF_OK;
 }
 
-/* The gradient of losses of balance; NULL: there are none. */
+/* Returns the gradient of losses of balance; NULL: there are none. */
 static wf_tensor *balance_gradient(const wf_route_options *o, wf_tensor *logits,
                                    wf_tensor *index)
 {

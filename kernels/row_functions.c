@@ -44,7 +44,7 @@ void wf_sort(wf_tensor *x, bool descending, wf_tensor **values, wf_tensor **inde
     ordered(x, x && x->ndim ? x->dim[x->ndim - 1].size : 0, !descending, values, index);
 }
 
-/* The first in order of a dim, or its index, without that dim. */
+/* Returns the first in order of a dim, or its index, without that dim. */
 static wf_tensor *first_of(wf_tensor *x, int dim, bool least, bool index)
 {
     wf_tensor *out[2];

@@ -99,7 +99,7 @@ static wf_status check_places(const wf_nn_cache *c, int64_t batch, int64_t token
     return WF_OK;
 }
 
-/* An i32 tensor that outlives the scope; in a plan it has no numbers. */
+/* Returns an i32 tensor that outlives the scope; in a plan it has no numbers. */
 static wf_tensor *numbers(wf_context *ctx, int ndim, const wf_dim *dims)
 {
     wf_tensor *t = wf_tensor_new(ctx, WF_I32, ndim, dims, NULL, WF_MEMORY_ACTIVATION);
@@ -165,7 +165,7 @@ static entry *grow(wf_nn_cache *c)
     return &c->entries[c->n];
 }
 
-/* The module's entry, made where it has none; NULL on errors. */
+/* Returns the module's entry, made where it has none; NULL on errors. */
 static entry *entry_of(wf_nn_cache *c, const wf_nn_module *module, const wf_tensor *k)
 {
     entry *e;

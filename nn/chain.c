@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The chain of a model, or NULL with the reason. */
+/* Returns the chain of a model, or NULL with the reason. */
 static const wf_nn_chain *chain_of(const wf_nn_module *model)
 {
     if (!model)

@@ -141,7 +141,7 @@ bool wf_nn_has_named_children(const wf_nn_module *module)
     return module->type->release == free_kept;
 }
 
-/* The field of a name and kind; NULL with the names that there are. */
+/* Returns the field of a name and kind; NULL with the names that there are. */
 static const wf_nn_field *find(wf_nn_module *self, const char *name, wf_nn_kind kind)
 {
     char names[256] = "";

@@ -7,10 +7,11 @@
 void wf_nn_hooks_enter(wf_nn_module *m);
 void wf_nn_hooks_leave(wf_nn_module *m);
 
-/* The input that forward gets; NULL on errors. */
+/* Returns the input that forward gets; NULL on errors. */
 wf_tensor *wf_nn_hooks_pre_forward(wf_nn_module *m, wf_tensor *x);
 
-/* The output that the caller gets, for the input that forward got. NULL in gives NULL out. */
+/* Returns the output that the caller gets, for the input that forward got. NULL in gives NULL
+   out. */
 wf_tensor *wf_nn_hooks_post_forward(wf_nn_module *m, wf_tensor *x, wf_tensor *y);
 
 /* Returns the tensor to compute with instead of t, a parameter. */

@@ -48,7 +48,8 @@ static const wf_nn_init_op *const ours[] = {&fill, &normal, &uniform, &truncated
 enum { OURS = sizeof ours / sizeof *ours, OTHERS = 128 };
 static _Atomic(const wf_nn_init_op *) others[OTHERS];
 
-/* The op that has the name of this one: itself, if it is the first to have it; NULL: full. */
+/* Returns the op that has the name of this one: itself, if it is the first to have it; NULL:
+   full. */
 static const wf_nn_init_op *owner_of_name(const wf_nn_init_op *op)
 {
     for (int i = 0; i < OURS; i++)

@@ -37,7 +37,8 @@ wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter)
     return parameter;
 }
 
-/* A leaf for the next use of p, which later runs of the same ops find under the same number. */
+/* Returns a leaf for the next use of p, which later runs of the same ops find under the same
+   number. */
 static wf_tensor *leaf_of(wf_nn_parameter *p, wf_tensor *t, wf_nn_uses *uses)
 {
     wf_nn_leaves *l = wf_nn_leaves_now(t->ctx, p);

@@ -4,11 +4,11 @@
 
 #include "nn/parameter.h"
 
-/* A parameter's leaves in the pass that is switched to. NULL on errors. */
+/* Returns a parameter's leaves in the pass that is switched to. NULL on errors. */
 wf_nn_leaves *wf_nn_leaves_now(wf_context *ctx, wf_nn_parameter *parameter);
 
-/* The slot of the use that comes next in forward: the one that an earlier run of the same ops
-   took for it, or a new one. Numbers ascend in forward. -1 on errors. */
+/* Returns the slot of the use that comes next in forward: the one that an earlier run of the
+   same ops took for it, or a new one. Numbers ascend in forward. -1 on errors. */
 int wf_nn_leaves_slot(wf_context *ctx, wf_nn_leaves *leaves, int64_t number);
 
 /* Forget all of a parameter that is freed. */

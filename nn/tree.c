@@ -23,7 +23,7 @@ typedef struct walk {
     wf_status status;
 } walk;
 
-/* The name of a field, with its number in a list where it is in one. */
+/* Returns the name of a field, with its number in a list where it is in one. */
 static const char *field_text(const wf_nn_field *f, int64_t i, char text[WF_NN_PATH])
 {
     if (i < 0)

@@ -101,7 +101,7 @@ static int64_t lse_at(const job *j, int64_t b, int64_t head)
     return b * j->tokens * j->heads + head;
 }
 
-/* The number at an index of a tensor's data */
+/* Returns the number at an index of a tensor's data */
 static void *number_at(const wf_tensor *t, int64_t index)
 {
     return (char *)t->data + (size_t)index * wf_dtype_size(t->dtype);
@@ -155,7 +155,7 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
     return h;
 }
 
-/* A head's first row in q, k, v and whatever has their shape. */
+/* Returns a head's first row in q, k, v and whatever has their shape. */
 static const void *first_row(const job *j, const wf_tensor *t, int64_t b, int64_t head)
 {
     const wf_tensor *q = j->call->in[0], *k = j->call->in[1];
@@ -165,8 +165,8 @@ static const void *first_row(const job *j, const wf_tensor *t, int64_t b, int64_
     return number_at(t, (b * t->local[1] * t->local[2] + here) * j->dim);
 }
 
-/* The rows of a head, where each token has one of each; `more`: the one after it is this
-   worker's as well. */
+/* Returns the rows of a head, where each token has one of each; `more`: the one after it is
+   this worker's as well. */
 static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool more)
 {
     const wf_call *call = j->call;
@@ -308,7 +308,7 @@ static float *join(group_sum *s, float *a, float *b)
     return a;
 }
 
-/* The chain over the group's heads in one chunk; NULL where there is none. */
+/* Returns the chain over the group's heads in one chunk; NULL where there is none. */
 static float *chunk_sum(group_sum *s, int chunk)
 {
     int64_t first = s->j->chunk[chunk], end = s->j->chunk[chunk + 1];

@@ -64,7 +64,7 @@ static bool goes_on(const wf_gemm_cursor *c, int64_t part)
     return part < c->n_parts && !c->parts[part].chunk;
 }
 
-/* The next part of this chunk that has terms, or the first one of the next chunk. */
+/* Returns the next part of this chunk that has terms, or the first one of the next chunk. */
 static int64_t next_part(const wf_gemm_cursor *c, int64_t part)
 {
     while (goes_on(c, part) && c->parts[part].k == 0)
@@ -99,7 +99,7 @@ wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad)
     return c;
 }
 
-/* A's rows, or B's columns, from element `first` of the long dimension on. */
+/* Returns a's rows, or B's columns, from element `first` of the long dimension on. */
 static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t first, int64_t size)
 {
     wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k, size}
@@ -253,7 +253,8 @@ static void find_in_place(const wf_gemm *g, const wf_gemm_limits *limits,
 /* Multiplications that a core does in the time in which it packs one number. */
 static const int64_t pack_cost = 14;
 
-/* The length of a part, in whole tiles, where a limit asks for as few parts as it allows. */
+/* Returns the length of a part, in whole tiles, where a limit asks for as few parts as it
+   allows. */
 static int64_t part_length(int64_t size, int64_t tile, int64_t limit)
 {
     return div_up(div_up(size, tile), div_up(size, limit)) * tile;

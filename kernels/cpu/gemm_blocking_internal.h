@@ -41,7 +41,7 @@ typedef struct wf_gemm_operand {
     int64_t size; /* bytes of an element */
 } wf_gemm_operand;
 
-/* The operand from x(i, p) on. */
+/* Returns the operand from x(i, p) on. */
 static inline wf_gemm_operand wf_gemm_from(wf_gemm_operand x, int64_t i, int64_t p)
 {
     x.at = (const char *)x.at + (i * x.across + p * x.along) * x.size;

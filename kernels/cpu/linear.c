@@ -293,7 +293,7 @@ static bool chunk_each(const wf_call *call)
     return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
 }
 
-/* The chunks of each pass, of which the call has a pair of operands. */
+/* Returns the chunks of each pass, of which the call has a pair of operands. */
 static int64_t dw_chunks(const wf_call *call)
 {
     return chunk_each(call) ? call->in[0]->local[0] : 1;

@@ -15,8 +15,8 @@ enum {
     Y3 = Y2 | WF_OUT(2)
 };
 
-/* The products, then biases where they lie: a sum over ranks' parts is not part of these
-   ops. */
+/* Returns the products, then biases where they lie: a sum over ranks' parts is not part of
+   these ops. */
 static wf_call product_of(const wf_call *call)
 {
     wf_call product = *call;
@@ -25,7 +25,7 @@ static wf_call product_of(const wf_call *call)
     return product;
 }
 
-/* The bias's part of a member: in place, or from the product to the activation. */
+/* Returns the bias's part of a member: in place, or from the product to the activation. */
 static wf_call bias_of(const wf_call *call, int m)
 {
     int count = wf_linear_joined(call);

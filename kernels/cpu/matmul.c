@@ -36,7 +36,7 @@ static char *elements(const wf_tensor *t, int64_t first)
     return data ? data + first * (int64_t)wf_dtype_size(t->dtype) : NULL;
 }
 
-/* The product of one index of the batch. */
+/* Returns the product of one index of the batch. */
 static wf_gemm product(const wf_call *call, const chunks *c, int64_t batch, wf_gemm_part *parts)
 {
     const wf_matmul_attr *attr = call->attr;

@@ -75,7 +75,7 @@ void wf_moe_gemm(wf_moe_job *j, wf_gemm *g);
 /* y of a token = tree over its experts of weight * row; weights NULL: of rows. */
 void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y);
 
-/* The matrix of the expert at work. */
+/* Returns the matrix of the expert at work. */
 static inline const void *wf_moe_matrix(const wf_moe_job *j, int operand)
 {
     return (const char *)j->call->in[operand]->data + j->expert * j->s.d * j->s.f * j->bytes;

@@ -23,7 +23,8 @@ typedef struct wf_rope_table {
 /* Fills in one token's entries of a table: [half] each. */
 void wf_rope_fill(const wf_rope_angles *angles, int64_t position, float *cosine, float *sine);
 
-/* The table of these angles, which stays until it is given back; NULL: there is no memory. */
+/* Returns the table of these angles, which stays until it is given back; NULL: there is no
+   memory. */
 const wf_rope_table *wf_rope_table_take(const wf_rope_angles *angles);
 void wf_rope_table_give(const wf_rope_table *table);
 

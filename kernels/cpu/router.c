@@ -54,7 +54,7 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
                        j->scratch + worker * j->n, (float *)call->out[0]->data + r * j->n);
 }
 
-/* A NaN of a row, with the bias; -1: there is none. */
+/* Returns a NaN of a row, with the bias; -1: there is none. */
 static int64_t nan_in(const wf_call *call, const float *logits, int64_t n)
 {
     const float *bias = call->n_in > 1 ? call->in[1]->data : NULL;

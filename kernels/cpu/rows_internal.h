@@ -67,8 +67,8 @@ static inline int64_t wf_few_elements(int64_t width)
     return width < WF_NEAR ? WF_NEAR : width;
 }
 
-/* Elements of t from element `begin` on as floats: where they lie, or n of them widened into
-   room. */
+/* Returns elements of t from element `begin` on as floats: where they lie, or n of them widened
+   into room. */
 static inline const float *wf_as_floats(const wf_simd *simd, const wf_tensor *t, int64_t begin,
                                         int64_t n, float *room)
 {

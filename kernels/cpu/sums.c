@@ -93,7 +93,7 @@ static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
     return WF_OK;
 }
 
-/* A sum inside each sequence over the dims [1, end). */
+/* Returns a sum inside each sequence over the dims [1, end). */
 static sum_job sequences(const wf_call *call, int end, int64_t n)
 {
     const wf_tensor *x = call->in[0];

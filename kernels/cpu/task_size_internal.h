@@ -10,7 +10,7 @@
 
 enum { WF_TASK_ELEMENTS = 16384 };
 
-/* The grain for wf_thread_pool_run over rows of `width` elements. */
+/* Returns the grain for wf_thread_pool_run over rows of `width` elements. */
 static inline int64_t wf_task_rows(int64_t width)
 {
     return width >= WF_TASK_ELEMENTS ? 1 : WF_TASK_ELEMENTS / (width > 0 ? width : 1);
@@ -29,7 +29,7 @@ typedef struct wf_row_sum {
     int64_t at[WF_MAX_CHUNKS + 1];
 } wf_row_sum;
 
-/* A sum over the dims [1, end) of x, which has its chunks where wf_chunk_dim says. */
+/* Returns a sum over the dims [1, end) of x, which has its chunks where wf_chunk_dim says. */
 static inline wf_row_sum wf_row_sum_of(const wf_tensor *x, int end)
 {
     int d = wf_chunk_dim(x->dim, 1, end);

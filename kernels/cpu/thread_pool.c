@@ -123,7 +123,7 @@ static void prefetch(uintptr_t at)
         __builtin_prefetch((const void *)(at + (uintptr_t)i), 0, 2);
 }
 
-/* The state once it is OPEN or STOP. */
+/* Returns the state once it is OPEN or STOP. */
 static uint32_t wait_for_job(wf_thread_pool *pool)
 {
     uintptr_t ahead = atomic_load_explicit(&pool->ahead, memory_order_relaxed);

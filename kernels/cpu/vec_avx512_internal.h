@@ -259,7 +259,7 @@ static inline void v16_transpose_quads(v16 a[4])
     a[3] = _mm512_shuffle_f32x4(z, w, 0xDD);
 }
 
-/* A quarter of a row of four rows each, four apart. */
+/* Returns a quarter of a row of four rows each, four apart. */
 static inline v16u v16u_load_quarters(const char *row, int64_t stride)
 {
     __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)row));

@@ -151,7 +151,7 @@ static inline v16u v16_narrow_any_two(v16 a, v16 b)
 }
 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 && defined(__AVX512BF16__)
-/* The instruction rounds so and takes denormals as zeros, but keeps what a NaN says. */
+/* Returns the instruction rounds so and takes denormals as zeros, but keeps what a NaN says. */
 static inline v16u v16_narrow_two(v16 a, v16 b)
 {
     __mmask16 nan =

@@ -114,14 +114,14 @@ static inline void v16u_pair_rows(const uint16_t *even, const uint16_t *odd, v16
 }
 #endif
 
-/* The greater of two, a NaN where one is: unlike v16_max, blind to the order of its operands
-   (but for zeros of two signs; adding +0 makes them one). */
+/* Returns the greater of two, a NaN where one is: unlike v16_max, blind to the order of its
+   operands (but for zeros of two signs; adding +0 makes them one). */
 static inline v16 v16_max_nan(v16 a, v16 b)
 {
     return v16_select(v16_unordered(a, a), a, v16_max(a, b));
 }
 
-/* The greatest lane, a NaN where one is, and +0 for either zero. */
+/* Returns the greatest lane, a NaN where one is, and +0 for either zero. */
 static inline float v16_max_lanes(v16 a)
 {
     float lane[V16];

@@ -148,7 +148,8 @@ static inline v16m v16_less(v16 x, v16 y)
                   vcltq_f32(x.d, y.d)};
 }
 
-/* The instructions for a maximum and a minimum have rules of their own for NaNs and zeros. */
+/* Returns the instructions for a maximum and a minimum have rules of their own for NaNs and
+   zeros. */
 static inline v16 v16_max(v16 x, v16 y)
 {
     return v16_select(v16_less(y, x), x, y);
@@ -195,7 +196,7 @@ static inline v16 v16_split2(v16 x, v16 *n)
     return m;
 }
 
-/* A number is equal to itself. */
+/* Returns a number is equal to itself. */
 static inline uint32x4_t unordered_quad(float32x4_t x, float32x4_t y)
 {
     return vmvnq_u32(vandq_u32(vceqq_f32(x, x), vceqq_f32(y, y)));

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
     put_gradient<M, Q>(dv, a.dv, a.dv_parts, first, a);
 }
 
-/* The chain over the group's heads in one chunk. */
+/* Returns the chain over the group's heads in one chunk. */
 __device__ __forceinline__ float chunk_sum(const float *parts, int64_t begin, int64_t end,
                                            int64_t step)
 {

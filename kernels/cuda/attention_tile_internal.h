@@ -24,7 +24,8 @@ static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
     return (int)((dim + 7) / 8 * 8) + PAD;
 }
 
-/* The first key that query i of the block's sequence sees; rows that fill a tile see all. */
+/* Returns the first key that query i of the block's sequence sees; rows that fill a tile see
+   all. */
 static __device__ __forceinline__ int64_t from_of(const wf_cuda_heads &a, int64_t i)
 {
     const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * a.tokens : NULL;

@@ -16,7 +16,7 @@ WF_BEGIN_DECLS
 
 extern const wf_cuda_host *wf_cuda_host_table;
 
-/* The kernel of a row of ops.def that has one. */
+/* Returns the kernel of a row of ops.def that has one. */
 const wf_kernel *wf_cuda_row(int id);
 
 /* One rank's GPU. */

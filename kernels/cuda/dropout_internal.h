@@ -58,7 +58,7 @@ static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64
     return wf_global_index(&d.t, 1, rest, run);
 }
 
-/* The global sequence of local sequence b: wf_sequence_of. */
+/* Returns the global sequence of local sequence b: wf_sequence_of. */
 static __device__ __forceinline__ uint32_t wf_drop_sequence(const wf_dropper &d, int64_t b)
 {
     const wf_sequences *s = &d.attr.sequences;

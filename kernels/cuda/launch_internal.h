@@ -261,7 +261,7 @@ static __device__ __forceinline__ float wf_sigmoid(float z)
     return __fdividef(1.0f, 1.0f + wf_exp_of(-z));
 }
 
-/* The greater of two in any order: a NaN wins, zeros are +0. */
+/* Returns the greater of two in any order: a NaN wins, zeros are +0. */
 static __device__ __forceinline__ float wf_greater(float a, float b)
 {
     return (a != a ? a : b != b ? b : a > b ? a : b) + 0.0f;

@@ -44,7 +44,7 @@ static wf_cuda_piece forward_piece(const wf_call *call, int64_t chunk, int membe
                            .depth = cut[chunk + 1] - cut[chunk]};
 }
 
-/* One member's part of a group, as a call of its own. */
+/* Returns one member's part of a group, as a call of its own. */
 static wf_call member_of(const wf_call *call, int m)
 {
     wf_call one = *call;
@@ -104,10 +104,10 @@ static bool fits(const wf_tensor *bias, const wf_tensor *y)
     return bias->dtype == y->dtype && (uintptr_t)bias->data % WF_CUDA_ALIGNED == 0;
 }
 
-/* A product with its bias, and what it makes of it; *then: that is left to be done. In exact
-   mode the kernel that adds chunks has it all; else cuBLASLt adds biases, and gelu is a pass of
-   its own: the sum that cuBLASLt would keep for the gradient has the bias in it, ours has
-   not. */
+/* Returns a product with its bias, and what it makes of it; *then: that is left to be done. In
+   exact mode the kernel that adds chunks has it all; else cuBLASLt adds biases, and gelu is a
+   pass of its own: the sum that cuBLASLt would keep for the gradient has the bias in it, ours
+   has not. */
 static wf_cuda_product joined_product(const wf_call *call, int m, wf_call *one, bool *then)
 {
     const wf_tensor *bias = call->in[1 + wf_linear_joined(call) + m];
@@ -239,7 +239,7 @@ static bool chunk_each(const wf_call *call)
            wf_cuda_host_table->context_exact(call->ctx);
 }
 
-/* The chunks of each pass, of which the call has a pair of operands. */
+/* Returns the chunks of each pass, of which the call has a pair of operands. */
 static int64_t dw_chunks(const wf_call *call)
 {
     return chunk_each(call) ? call->in[0]->local[0] : 1;

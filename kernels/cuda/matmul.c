@@ -124,7 +124,7 @@ static cublasStatus_t describe(described *d, const wf_cuda_gemm *mm, bool tf32)
     return status;
 }
 
-/* The most of 16, 8, 4, 2 bytes that rows begin at multiples of. */
+/* Returns the most of 16, 8, 4, 2 bytes that rows begin at multiples of. */
 static uint32_t aligned(const void *data, int64_t ld, wf_dtype type)
 {
     uint64_t bits = (uint64_t)(uintptr_t)data | (uint64_t)ld * (type == WF_BF16 ? 2 : 4);

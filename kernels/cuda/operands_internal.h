@@ -67,7 +67,7 @@ static inline int64_t wf_count(const wf_tensor *t)
     return wf_extent(t, 0, t->ndim);
 }
 
-/* The rows of the last dim, and its length. */
+/* Returns the rows of the last dim, and its length. */
 static inline int64_t wf_rows(const wf_tensor *t)
 {
     return wf_extent(t, 0, t->ndim - 1);

@@ -102,7 +102,7 @@ size_t sorting_bytes(const wf_call *call)
     return (size_t)(2 * s.rows + 1 + 2 * s.tokens) * sizeof(uint32_t);
 }
 
-/* The row of token i in this part of the table, or -1. */
+/* Returns the row of token i in this part of the table, or -1. */
 __device__ __forceinline__ int64_t row_of(const sorting &s, int64_t i)
 {
     int64_t row = s.token[i] - s.start;

@@ -14,7 +14,7 @@ typedef CUresult wf_map_encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, v
                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* The driver's cuTensorMapEncodeTiled; NULL where it has none. */
+/* Returns the driver's cuTensorMapEncodeTiled; NULL where it has none. */
 static inline wf_map_encode *wf_find_encode(void)
 {
     void *found = NULL;

@@ -269,8 +269,8 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
 
 /* ---- the host's side ---- */
 
-/* The units of a node of n chunks (wf_unit_of), the first in the lowest four bits: how many
-   chunks, one or two, and four times how many nodes end with it. */
+/* Returns the units of a node of n chunks (wf_unit_of), the first in the lowest four bits: how
+   many chunks, one or two, and four times how many nodes end with it. */
 uint16_t units_of(int n)
 {
     uint16_t units = 0;

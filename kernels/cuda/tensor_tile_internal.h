@@ -21,7 +21,7 @@ enum {
     WF_TILE_STEP = 16 /* terms of one instruction */
 };
 
-/* An address in shared memory as its instructions take it. */
+/* Returns an address in shared memory as its instructions take it. */
 static __device__ __forceinline__ uint32_t wf_shared_address(const void *p)
 {
 #ifdef WF_CUDA_EMULATED

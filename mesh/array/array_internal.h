@@ -34,10 +34,10 @@ struct wf_mesh {
 wf_mesh *wf_mesh_new(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
                      wf_error *error);
 
-/* The mesh's own copy of a layout; NULL where it is whole everywhere. */
+/* Returns the mesh's own copy of a layout; NULL where it is whole everywhere. */
 const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 
-/* A layout to change: a copy of `from`, or whole. */
+/* Returns a layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
 /* Returns true where `axis` is the number of an axis. -1 never is; any other number that is
@@ -63,8 +63,8 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
 wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
                          const wf_dim *dims);
 
-/* The letters that output o is a sum over, a bit each; a sum over ranks where axes split
-   them. */
+/* Returns the letters that output o is a sum over, a bit each; a sum over ranks where axes
+   split them. */
 uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
 
 /* In how many parts a layout cuts a dim, where all of them are of one size; 0: they are not. */

@@ -30,7 +30,7 @@ static int64_t parts(const wf_layout *layout, int i)
     return n;
 }
 
-/* The axes that a layout splits, or is partial over. */
+/* Returns the axes that a layout splits, or is partial over. */
 static unsigned axes_of(const wf_layout *layout)
 {
     unsigned axes = layout ? layout->sum | layout->max : 0;

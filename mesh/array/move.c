@@ -160,8 +160,8 @@ static bool same_step(const item *a, const item *b)
            !wf_tensor_is_fake(b->now);
 }
 
-/* Bytes of what a round moves: of its tensors' elements, or 1 where those are of several
-   types. */
+/* Returns bytes of what a round moves: of its tensors' elements, or 1 where those are of
+   several types. */
 static size_t element_of(const wf_move *move, const item *first)
 {
     for (int64_t i = 0; i < move->count; i++)

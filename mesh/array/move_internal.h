@@ -19,8 +19,8 @@ typedef struct wf_move_step {
 bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
                   wf_move_step *step);
 
-/* The layout of t after a step; and whether t may take it: WF_EDTYPE, WF_ELAYOUT, in the
-   context. */
+/* Returns the layout of t after a step; and whether t may take it: WF_EDTYPE, WF_ELAYOUT, in
+   the context. */
 const wf_layout *wf_move_layout(const wf_move_step *step, const wf_tensor *t);
 wf_status wf_move_check(const wf_move_step *step, const wf_tensor *t);
 
@@ -52,9 +52,9 @@ static inline int64_t wf_inner_count(const wf_tensor *t, int dim)
     return n;
 }
 
-/* The tensor after a step, in memory that all members see, where the step leaves all of them
-   the same and they are threads of one process; NULL: it is to be this rank's own, or there is
-   an error. */
+/* Returns the tensor after a step, in memory that all members see, where the step leaves all of
+   them the same and they are threads of one process; NULL: it is to be this rank's own, or
+   there is an error. */
 wf_tensor *wf_move_shared(wf_context *ctx, const wf_move_step *step, const wf_tensor *t,
                           const wf_layout *layout);
 

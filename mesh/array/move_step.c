@@ -23,7 +23,8 @@ static int index_of(const int8_t *list, int n, int axis)
     return -1;
 }
 
-/* The dim that `to` splits by axis, if `from` splits it by just what comes before; or -1. */
+/* Returns the dim that `to` splits by axis, if `from` splits it by just what comes before; or
+   -1. */
 static int ready_dim(const wf_layout *from, const wf_layout *to, int axis)
 {
     for (int d = 0; d < WF_MAX_DIMS; d++) {

@@ -129,7 +129,7 @@ static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
                    wf_tensor_describe(x, text, sizeof text));
 }
 
-/* The context of the operands; NULL where one is missing or an error stands. */
+/* Returns the context of the operands; NULL where one is missing or an error stands. */
 static wf_context *operands_ready(int count, wf_tensor *const *x)
 {
     for (int i = 0; i < count; i++)

@@ -257,8 +257,8 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
     return refuse_partial(call, partial);
 }
 
-/* The axes that split what this output alone sums: tokens of the last one, heads of groups that
-   are whole. */
+/* Returns the axes that split what this output alone sums: tokens of the last one, heads of
+   groups that are whole. */
 static uint8_t summed_here(const wf_call *call, const wf_signature *sig, const letters *l,
                            int o)
 {
@@ -362,7 +362,7 @@ static bool same_parts(const wf_tensor *x, int d, const wf_layout *layout, int t
     return true;
 }
 
-/* The first axis of a dim that is cut finely. */
+/* Returns the first axis of a dim that is cut finely. */
 static const char *fine_axis(const wf_layout *layout, int dim)
 {
     int i = 0;

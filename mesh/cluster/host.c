@@ -143,7 +143,8 @@ static int collect_cores(hwloc_topology_t machine, hwloc_obj_t **out)
     return *out ? n : -1;
 }
 
-/* The name of the first OS device below that begins like one of `prefixes`, else NULL. */
+/* Returns the name of the first OS device below that begins like one of `prefixes`, else
+   NULL. */
 static const char *os_name(hwloc_obj_t pci, const char *const *prefixes)
 {
     for (; *prefixes; prefixes++)

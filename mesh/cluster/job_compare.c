@@ -49,8 +49,8 @@ static party name_of(const card *c, int process)
     return p;
 }
 
-/* The first process that has failed, else the first whose job is another one than that of
-   process 0; -1: none. */
+/* Returns the first process that has failed, else the first whose job is another one than that
+   of process 0; -1: none. */
 static int find_other(const card *c, int n)
 {
     for (int i = 0; i < n; i++)

@@ -41,7 +41,7 @@ typedef struct launch {
 
 /* ---- launch_open.c ---- */
 
-/* The transport that is asked for, or that suits what started this process. */
+/* Returns the transport that is asked for, or that suits what started this process. */
 const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error);
 
 /* Opens a world whose ranks are attached and seen by the failure detector, and have not

@@ -54,7 +54,7 @@ void wf_placement_traffic(const wf_placement *p, double bytes[WF_LINKS], double 
     }
 }
 
-/* All seats, in the order of hosts. */
+/* Returns all seats, in the order of hosts. */
 static wf_seat *all_seats(const wf_placement *p, int n)
 {
     wf_seat *seat = malloc((size_t)n * sizeof *seat);

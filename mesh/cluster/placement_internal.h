@@ -4,7 +4,7 @@
 
 #include "mesh/cluster/placement.h"
 
-/* The link between two seats. */
+/* Returns the link between two seats. */
 static inline wf_link wf_seat_link(const wf_placement *p, wf_seat a, wf_seat b)
 {
     return a.host != b.host ? WF_LINK_NETWORK
@@ -21,19 +21,19 @@ static inline void wf_place_axes(wf_placement *p, int n, const wf_place_axis *ax
     }
 }
 
-/* Ranks from one coordinate along an axis to the next. */
+/* Returns ranks from one coordinate along an axis to the next. */
 static inline int wf_place_stride(const wf_placement *p, int axis)
 {
     return wf_grid_stride(p->n_axes, p->size, axis);
 }
 
-/* The first rank of the group along an axis that a rank is in. */
+/* Returns the first rank of the group along an axis that a rank is in. */
 static inline int wf_place_first(const wf_placement *p, int rank, int axis)
 {
     return wf_grid_first(p->n_axes, p->size, rank, axis);
 }
 
-/* The worst link of the group of `size` ranks from `first` on; -1 for one rank. */
+/* Returns the worst link of the group of `size` ranks from `first` on; -1 for one rank. */
 static inline int wf_place_worst(const wf_placement *p, int first, int size, int stride)
 {
     int worst = -1;

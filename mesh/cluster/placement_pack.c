@@ -42,7 +42,8 @@ static wf_link distance(const packing *k, int a, int b)
     return worst;
 }
 
-/* The nearest block to all of the group so far; its distance comes up to date on the way. */
+/* Returns the nearest block to all of the group so far; its distance comes up to date on the
+   way. */
 static int nearest(packing *k, int have)
 {
     int best = -1;

@@ -33,7 +33,7 @@ static bool seated(const search *s, int r, int turn, wf_seat *seat)
     return true;
 }
 
-/* The weight of the worst link of a group, of those seated. */
+/* Returns the weight of the worst link of a group, of those seated. */
 static double group_weight(const search *s, int first, int size, int stride, int turn)
 {
     int worst = -1;

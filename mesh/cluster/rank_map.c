@@ -272,8 +272,8 @@ static int process_at(const hosts *s, const wf_rank_map_peers *peers, wf_seat se
     return 0;
 }
 
-/* The text of wf_placement_warning, whose advice is that no placement is cheaper: there may be
-   where another order was asked for. */
+/* Returns the text of wf_placement_warning, whose advice is that no placement is cheaper: there
+   may be where another order was asked for. */
 static char *warning_of(const wf_placement *p, wf_rank_order order)
 {
     char text[WF_RANK_MAP_TEXT], *advice;

@@ -233,7 +233,7 @@ static bool is_message(const wf_pending *p)
     return p->what.kind == WF_SEND || p->what.kind == WF_RECV;
 }
 
-/* Bytes that this rank puts in. */
+/* Returns bytes that this rank puts in. */
 static int64_t brought_bytes(const wf_pending *p)
 {
     return p->what.kind == WF_ALL_GATHER ? (int64_t)wf_part_bytes(p, p->cuts, p->comm->rank)

@@ -82,7 +82,7 @@ static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slic
     return status;
 }
 
-/* Members to whose output a result goes: where all see one, to the first. */
+/* Returns members to whose output a result goes: where all see one, to the first. */
 static int targets(const wf_pending *p, int64_t b)
 {
     return p->buffer[b].one_out ? 1 : p->comm->size;

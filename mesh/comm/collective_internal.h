@@ -86,13 +86,13 @@ static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t
     return (size_t)n * p->what.element;
 }
 
-/* Room for p's own copies, freed with p; NULL where there is none. */
+/* Returns room for p's own copies, freed with p; NULL where there is none. */
 void *wf_scratch_take(wf_pending *p, size_t bytes);
 
-/* Bytes of the parts of one member, over all buffers. */
+/* Returns bytes of the parts of one member, over all buffers. */
 size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 
-/* The device in whose memory the buffers lie, or NULL: the host's. */
+/* Returns the device in whose memory the buffers lie, or NULL: the host's. */
 static inline wf_device *wf_on_device(const wf_pending *p)
 {
     return p->what.device;

@@ -156,7 +156,7 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
     return status;
 }
 
-/* All buffers end to end, as broadcasts and the transport's own sums have them. */
+/* Returns all buffers end to end, as broadcasts and the transport's own sums have them. */
 static size_t all_bytes(const wf_pending *p)
 {
     size_t bytes = 0;

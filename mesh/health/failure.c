@@ -22,7 +22,7 @@ int64_t wf_detector_now(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The handle of a rank here, or NULL. */
+/* Returns the handle of a rank here, or NULL. */
 static wf_comm *comm_of(const wf_detector_options *o, int rank)
 {
     for (int i = 0; i < o->local_size; i++)

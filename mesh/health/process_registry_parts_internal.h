@@ -44,8 +44,8 @@ extern wf_registry_state wf_registry;
 
 /* ---- process_registry.c ---- */
 
-/* A connection to a process of this host, by its number there; -1: it has not come, or is
-   gone. */
+/* Returns a connection to a process of this host, by its number there; -1: it has not come, or
+   is gone. */
 int wf_registry_reach(int number, pid_t *pid);
 
 /* Notes which of this host can be reached. */

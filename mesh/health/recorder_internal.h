@@ -41,7 +41,7 @@ typedef struct wf_recorded {
    WF_ENOMEM, of the notes. */
 wf_status wf_recorder_open(wf_comm *world, wf_error *error);
 
-/* The recorder of a handle, or NULL. */
+/* Returns the recorder of a handle, or NULL. */
 wf_recorder *wf_recorder_of(const wf_comm *comm);
 
 /* A group was split off: its events go where the parent's go. Errors: WF_ENOMEM. */

@@ -13,7 +13,8 @@
 #undef TRANSPORT
 #undef PLUGIN
 
-/* The transport of a name, NULL meaning the default; NULL and an error where there is none. */
+/* Returns the transport of a name, NULL meaning the default; NULL and an error where there is
+   none. */
 const wf_transport *wf_transport_find(const char *name, wf_error *error);
 
 #endif

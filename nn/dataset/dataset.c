@@ -61,14 +61,14 @@ static int64_t place_anywhere(const wf_dataset *d, wf_dataset_part part, int64_t
     return (int64_t)wf_random_below(d->place_key, stream, (uint64_t)index, places);
 }
 
-/* The number of a sequence in its part. */
+/* Returns the number of a sequence in its part. */
 static int64_t sample_of(const wf_dataset *d, wf_dataset_part part, int64_t batch,
                          int64_t index)
 {
     return (part == WF_DATASET_TRAIN ? batch - 1 : batch) * d->options.global_batch + index;
 }
 
-/* The stretch of a sequence, and the token of it at which it begins. */
+/* Returns the stretch of a sequence, and the token of it at which it begins. */
 static const stretch *place_of(const wf_dataset *d, wf_dataset_part part, int64_t batch,
                                int64_t index, int64_t *first)
 {

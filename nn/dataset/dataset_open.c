@@ -68,8 +68,8 @@ static void add_stretch(wf_dataset *d, wf_dataset_part part, const wf_dataset_so
     d->stretches[part]++;
 }
 
-/* The tokens at the end of a source that are kept for validation; with documents they begin
-   with a window, since windows may be packed. */
+/* Returns the tokens at the end of a source that are kept for validation; with documents they
+   begin with a window, since windows may be packed. */
 static int64_t held_of(const wf_dataset *d, const wf_dataset_source *s)
 {
     int64_t held = (int64_t)((double)s->tokens * d->options.val_fraction);

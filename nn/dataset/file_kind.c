@@ -41,7 +41,7 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcasecmp(name + n - m, ending) == 0;
 }
 
-/* The object that a first line is; NULL: it is none, or is cut. */
+/* Returns the object that a first line is; NULL: it is none, or is cut. */
 static json_t *first_row(const char *text, size_t bytes, bool whole)
 {
     const char *end = memchr(text, '\n', bytes);

@@ -15,7 +15,7 @@ enum { VERSION = 1, PATH = 4200, HASH = 17 };
 static const char *const endings[WF_DATASET_MANIFEST_PARTS] = {
     ".bin", ".idx", WF_DATASET_MANIFEST_MASK ".bin", WF_DATASET_MANIFEST_MASK ".idx"};
 
-/* The size and fingerprint of an open file. */
+/* Returns the size and fingerprint of an open file. */
 static json_t *describe(int fd, const char *path, wf_error *error)
 {
     char hash[HASH];

@@ -27,7 +27,7 @@ static void put(filling *f, int64_t window, int64_t room)
     f->some[room / WORD] |= UINT64_C(1) << room % WORD;
 }
 
-/* The least room of a window that is at least so much; -1: no window has it. */
+/* Returns the least room of a window that is at least so much; -1: no window has it. */
 static int64_t least_room(const filling *f, int64_t length)
 {
     uint64_t bits = f->some[length / WORD] >> length % WORD << length % WORD;

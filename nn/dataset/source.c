@@ -132,7 +132,7 @@ wf_status wf_dataset_source_fingerprint(const wf_dataset_source *source, uint64_
     return WF_OK;
 }
 
-/* The part that holds a token. */
+/* Returns the part that holds a token. */
 static const wf_dataset_source_part *part_at(const wf_dataset_source *source, int64_t token)
 {
     int64_t low = 0, high = source->parts;

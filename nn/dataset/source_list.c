@@ -8,7 +8,7 @@
 
 enum { MOST_SOURCES = 1024 };
 
-/* The length of NAME in NAME=WEIGHT:FILES; 0 where an argument is a plain file. */
+/* Returns the length of NAME in NAME=WEIGHT:FILES; 0 where an argument is a plain file. */
 static size_t name_length(const char *argument)
 {
     size_t n = strspn(argument, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

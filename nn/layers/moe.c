@@ -86,7 +86,7 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
     return wf_context_status(ctx);
 }
 
-/* A parameter [experts, a, b], a matrix for each, that starts from normal numbers. */
+/* Returns a parameter [experts, a, b], a matrix for each, that starts from normal numbers. */
 static wf_nn_parameter *matrices(wf_context *ctx, const wf_nn_moe_options *o, wf_dim a,
                                  wf_dim b, float deviation)
 {

@@ -9,7 +9,7 @@ static wf_tensor *gain(wf_nn_norm *m)
     return m->offset ? wf_add_constant(w, 1) : w;
 }
 
-/* The norm of what has passed "in". */
+/* Returns the norm of what has passed "in". */
 static wf_tensor *normed(wf_nn_norm *m, wf_tensor *x)
 {
     return wf_nn_at(m, "out",
@@ -22,7 +22,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     return normed((wf_nn_norm *)self, wf_nn_at(self, "in", x));
 }
 
-/* The norm of *x + dropout(y), which *x becomes; one op where nothing happens at "in". */
+/* Returns the norm of *x + dropout(y), which *x becomes; one op where nothing happens at
+   "in". */
 static wf_tensor *add_and_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site)
 {
     wf_tensor *sum = NULL, *result;

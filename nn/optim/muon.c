@@ -12,7 +12,7 @@ enum { STEPS = 5 };
 
 static const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 
-/* The Frobenius norm; 0 in a plan. */
+/* Returns the Frobenius norm; 0 in a plan. */
 static double norm_of(const wf_tensor *x)
 {
     wf_squares squares;

@@ -115,7 +115,7 @@ void block_mask(const wf_attention_head *head, float *s, token_block queries, to
         mask_before(head, s, queries, keys, value);
 }
 
-/* The keys of a block that the 16 queries from i on may see. */
+/* Returns the keys of a block that the 16 queries from i on may see. */
 static int64_t seen_end(const wf_attention_head *head, token_block queries, token_block keys,
                         int64_t i)
 {

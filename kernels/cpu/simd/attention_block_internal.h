@@ -110,7 +110,7 @@ static inline int64_t block_first_key(const wf_attention_head *head, int64_t i)
     return from > 0 ? from : 0;
 }
 
-/* The first block of keys that a block of queries sees anything of */
+/* Returns the first block of keys that a block of queries sees anything of */
 static inline int64_t block_keys_begin(const wf_attention_head *head, token_block queries)
 {
     bool bounded = wf_attention_is_bounded(head);
@@ -166,7 +166,7 @@ static inline void store_numbers(void *x, bool bf16, int64_t at, v16 value, int6
         v16_store_n((float *)x + at, value, n);
 }
 
-/* The first cache line of a workspace, which has room for the shift. */
+/* Returns the first cache line of a workspace, which has room for the shift. */
 static inline float *align_line(void *workspace)
 {
     return (float *)(((uintptr_t)workspace + 63) / 64 * 64);

@@ -101,7 +101,7 @@ static int64_t micropanels(const job *x, const gemm_macrokernel *at)
            gemm_tiles(at->rows, x->product.blocking.group);
 }
 
-/* The micro-panel with which a member's range begins. */
+/* Returns the micro-panel with which a member's range begins. */
 static int64_t range(const job *x, const gemm_macrokernel *at, int64_t who)
 {
     return micropanels(x, at) * who / x->members;

@@ -78,15 +78,15 @@ INLINE void gemm_pack_some(float *to, const int width, const wf_gemm_operand *x,
     gemm_widen(to, width, word);
 }
 
-/* A node of the tree, where a tile's finished chunk waits for the next ones; `local` has
-   WF_GEMM_LOCAL nodes of `size` floats. */
+/* Returns a node of the tree, where a tile's finished chunk waits for the next ones; `local`
+   has WF_GEMM_LOCAL nodes of `size` floats. */
 INLINE float *gemm_node_at(const gemm_tile *t, float *local, int64_t size, int level,
                            bool spilled)
 {
     return spilled ? t->spill + level * t->spill_level : local + level % WF_GEMM_LOCAL * size;
 }
 
-/* The node that a step's chunk completes, and the older ones that are added to it. */
+/* Returns the node that a step's chunk completes, and the older ones that are added to it. */
 INLINE float *gemm_node(const gemm_tile *t, const wf_gemm_step *step, float *local,
                         int64_t size)
 {

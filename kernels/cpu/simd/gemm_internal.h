@@ -151,7 +151,7 @@ typedef struct gemm_micropanel {
     int64_t first; /* the step's first element that is not packed yet */
 } gemm_micropanel;
 
-/* The micro-panel at a column of a macro-kernel, to be packed into that panel. */
+/* Returns the micro-panel at a column of a macro-kernel, to be packed into that panel. */
 gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
                                                 const gemm_macrokernel *at, int64_t column,
                                                 char *panel);

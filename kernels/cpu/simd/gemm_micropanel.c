@@ -194,7 +194,7 @@ gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
     return s;
 }
 
-/* The length of the micro-panel's next run, at most k, or 0 at its end. */
+/* Returns the length of the micro-panel's next run, at most k, or 0 at its end. */
 static int64_t next_run(gemm_micropanel *s, int64_t k, wf_gemm_operand *x)
 {
     for (; s->step < s->kc_block->n_steps; s->step++, s->first = 0) {

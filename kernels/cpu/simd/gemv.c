@@ -283,7 +283,7 @@ static int64_t bytes_of(const wf_gemv *s)
     return s->k * (int64_t)(s->bf16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* The first column of a group's sixteen: those of the last group are the last ones. */
+/* Returns the first column of a group's sixteen: those of the last group are the last ones. */
 static int64_t column_of(const wf_gemv *s, int64_t group)
 {
     return group * V16 + V16 <= s->n ? group * V16 : s->n - V16;

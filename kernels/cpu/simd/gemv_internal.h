@@ -121,8 +121,8 @@ INLINE void prefetch_behind(v16 *sum, const char *ahead, int q)
         prefetch_after(sum, ahead + (12 + q / 4) * LINE);
 }
 
-/* The bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small ones
-   are zeros. */
+/* Returns the bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small
+   ones are zeros. */
 INLINE v16 widen(__m512i bits)
 {
     __mmask16 small = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f800000));

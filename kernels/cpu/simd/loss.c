@@ -5,7 +5,8 @@
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
 
-/* The greatest element in any order: a NaN wins, zeros are +0; -inf for an empty row. */
+/* Returns the greatest element in any order: a NaN wins, zeros are +0; -inf for an empty
+   row. */
 float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n)
 {
     v16 low = v16_set1(-__builtin_inff()), a = low, b = low, c = low, d = low;

@@ -87,7 +87,8 @@ static inline void normal_pair(v16u first, v16u second, v16 *one, v16 *two)
     *two = v16_of_bits(v16u_xor(v16u_of_bits(y), v16u_and(shifted, sign)));
 }
 
-/* The normal number below which lies half of 1 + y, where 1 + y = low and 1 - y = high. */
+/* Returns the normal number below which lies half of 1 + y, where 1 + y = low and 1 - y =
+   high. */
 static inline v16 quantile(v16 y, v16 low, v16 high)
 {
     v16 k, f, w, t, u, near = v16_set1(0x1.5aa726p-25f), far = v16_set1(0x1.ea23eap-16f);

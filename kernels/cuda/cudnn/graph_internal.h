@@ -64,14 +64,15 @@ typedef struct wf_cudnn_shape {
 void wf_cudnn_graph_begin(wf_cudnn_graph *g, const wf_cudnn_api *api);
 void wf_cudnn_graph_end(wf_cudnn_graph *g);
 
-/* A descriptor that the graph owns, not finalised yet; and finalising one, under a name. */
+/* Returns a descriptor that the graph owns, not finalised yet; and finalising one, under a
+   name. */
 wf_cudnn_descriptor wf_cudnn_new(wf_cudnn_graph *g, cudnnBackendDescriptorType_t type);
 void wf_cudnn_set(wf_cudnn_graph *g, wf_cudnn_descriptor d, cudnnBackendAttributeName_t name,
                   cudnnBackendAttributeType_t type, int64_t count, const void *value);
 void wf_cudnn_finalize(wf_cudnn_graph *g, wf_cudnn_descriptor d, const char *what);
 
-/* A tensor in memory, one that is not (packed, or with the strides given), and a float that is
-   handed over when the plan runs. */
+/* Returns a tensor in memory, one that is not (packed, or with the strides given), and a float
+   that is handed over when the plan runs. */
 wf_cudnn_descriptor wf_cudnn_tensor(wf_cudnn_graph *g, int64_t id, cudnnDataType_t type,
                                     const wf_cudnn_shape *shape);
 wf_cudnn_descriptor wf_cudnn_virtual(wf_cudnn_graph *g, cudnnDataType_t type,
@@ -99,7 +100,8 @@ typedef struct wf_cudnn_engine {
     int64_t value[WF_CUDNN_KNOBS];
 } wf_cudnn_engine;
 
-/* A device's properties: those of GPU `ordinal`, or as text for a GPU that is not here. */
+/* Returns a device's properties: those of GPU `ordinal`, or as text for a GPU that is not
+   here. */
 wf_cudnn_descriptor wf_cudnn_properties(wf_cudnn_graph *g, int ordinal, const char *json);
 
 /* The engines that cuDNN holds best for the graph on such a device, best first; returns how
@@ -142,9 +144,9 @@ typedef struct wf_cudnn_heads {
    what). */
 bool wf_cudnn_attention_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a);
 
-/* Bytes that an engine may need for it, known without one: the scores where dq waits for its
-   order, dq in float where it does not, each head's dk and dv where groups share them, and a
-   little. */
+/* Returns bytes that an engine may need for it, known without one: the scores where dq waits
+   for its order, dq in float where it does not, each head's dk and dv where groups share them,
+   and a little. */
 int64_t wf_cudnn_attention_engine(const wf_cudnn_heads *a);
 
 #endif

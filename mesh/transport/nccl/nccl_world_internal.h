@@ -169,7 +169,7 @@ wf_status wf_nccl_launch(transfer *list, wf_error *error);
 /* Waits until the GPU is through with a launch. */
 wf_status wf_nccl_sleep(const transfer *t, const launched *s, wf_error *error);
 
-/* Blocks of an exchange, as this rank sees them. */
+/* Returns blocks of an exchange, as this rank sees them. */
 size_t wf_nccl_send_bytes(const transfer *t, int member);
 size_t wf_nccl_recv_bytes(const transfer *t, int member);
 size_t wf_nccl_all_bytes(const transfer *t, size_t (*bytes)(const transfer *t, int member));

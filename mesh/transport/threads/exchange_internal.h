@@ -61,10 +61,10 @@ wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
 
 wf_exchange_call wf_threads_send, wf_threads_recv;
 
-/* The channel of a message of this rank. */
+/* Returns the channel of a message of this rank. */
 channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends);
 
-/* The rank's pace, where exchanges take time; else NULL, and what follows does nothing:
+/* Returns the rank's pace, where exchanges take time; else NULL, and what follows does nothing:
    paced.c. */
 wf_pace *wf_threads_pace(const threads_comm *c);
 void wf_threads_pace_post(threads_comm *c, place *p);

@@ -41,7 +41,7 @@ static void unlink_exchange(progress *p, wf_exchange *x)
     x->queued = false;
 }
 
-/* The oldest exchange that all have posted, now active; NULL: none. Under the lock. */
+/* Returns the oldest exchange that all have posted, now active; NULL: none. Under the lock. */
 static wf_exchange *next_ready(progress *p)
 {
     wf_exchange *x = p->first;

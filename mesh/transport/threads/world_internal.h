@@ -151,7 +151,7 @@ typedef struct threads_comm {
 world *wf_threads_world_new(int ranks, const int *number, bool own_cores);
 void wf_threads_world_free(world *w);
 
-/* The state of a rank of this process. */
+/* Returns the state of a rank of this process. */
 rank_state *wf_threads_rank(world *w, int world_rank);
 
 /* The group of one split (parent, ordinal) with these members, which the first of them makes.
@@ -166,7 +166,7 @@ void wf_threads_group_free(group *g);
    ready for it. Under the group's lock; NULL: out of memory. */
 place *wf_threads_place(group *g, uint64_t sequence);
 
-/* The channel between two members, made on first use; NULL: out of memory. */
+/* Returns the channel between two members, made on first use; NULL: out of memory. */
 channel *wf_threads_channel(group *g, int from, int to);
 
 /* Something that others may wait for has happened: wake all sleepers, or some. */

@@ -44,8 +44,8 @@ static wf_jinja_value word(wf_jinja_run *run, const char *text)
 const char *const wf_chat_reasoning[WF_CHAT_REASONING] = {"reasoning_content", "thinking",
                                                           "reasoning"};
 
-/* A message as its template gets it: without fields that are null, and with both names of what
-   is thought. */
+/* Returns a message as its template gets it: without fields that are null, and with both names
+   of what is thought. */
 static wf_jinja_value message_value(wf_chat_writer *w, const wf_chat_message *m)
 {
     const wf_text_json *json = &w->row->json;

@@ -71,7 +71,7 @@ value jinja_attribute(wf_jinja_run *run, value of, const char *name)
     return jinja_undefined(name);
 }
 
-/* The item of a number, from the end where it is negative; MISSING: there is none. */
+/* Returns the item of a number, from the end where it is negative; MISSING: there is none. */
 static value by_number(wf_jinja_run *run, value of, int64_t at)
 {
     const value none = {.kind = WF_JINJA_MISSING};
@@ -146,7 +146,7 @@ value jinja_by_path(wf_jinja_run *run, value of, value path)
     return of;
 }
 
-/* A bound of a slice within what there is, as Python's slice.indices has it. */
+/* Returns a bound of a slice within what there is, as Python's slice.indices has it. */
 static int64_t bound(wf_jinja_run *run, value v, int64_t standard, int64_t count, bool backward)
 {
     int64_t at;

@@ -135,7 +135,7 @@ value jinja_call_macro(wf_jinja_run *run, const jinja_macro *macro, const jinja_
     return text;
 }
 
-/* The items of a loop: those of which its condition is true. */
+/* Returns the items of a loop: those of which its condition is true. */
 static const jinja_list *items_of(wf_jinja_run *run, const jinja_node *n)
 {
     const jinja_list *all;

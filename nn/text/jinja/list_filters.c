@@ -59,8 +59,8 @@ static value items(wf_jinja_run *run, value v, const value *args)
     return jinja_dict_view(run, v, 'i', WF_JINJA_GENERATOR);
 }
 
-/* The value of an attribute, or the value itself, in small letters where the case does not
-   count. */
+/* Returns the value of an attribute, or the value itself, in small letters where the case does
+   not count. */
 static value key_of(wf_jinja_run *run, value v, value attribute, bool ignore_case)
 {
     if (attribute.kind != WF_JINJA_MISSING && attribute.kind != WF_JINJA_NONE)
@@ -265,7 +265,7 @@ static value map(wf_jinja_run *run, value v, const value *args)
     return to;
 }
 
-/* The items of which a test, or their truth, is as wanted. */
+/* Returns the items of which a test, or their truth, is as wanted. */
 static value choose(wf_jinja_run *run, value v, const value *args, bool attribute, bool wanted)
 {
     const jinja_list *list;

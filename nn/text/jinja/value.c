@@ -238,7 +238,7 @@ size_t jinja_length(wf_jinja_run *run, value v)
     return 0;
 }
 
-/* The characters of a text, one text each. */
+/* Returns the characters of a text, one text each. */
 static value characters_of(wf_jinja_run *run, value v)
 {
     value list = jinja_list_of(run, WF_JINJA_LIST, v.bytes < 16 ? v.bytes : 16);

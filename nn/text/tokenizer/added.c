@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The node of a byte among siblings, made where it is missing; -1: out of memory. */
+/* Returns the node of a byte among siblings, made where it is missing; -1: out of memory. */
 static int32_t node_of(wf_tok_added_set *set, int32_t above, uint8_t byte)
 {
     int32_t first = above < 0 ? set->first[byte] : set->nodes[above].down, i;

@@ -149,7 +149,7 @@ static void begin_word(const wf_tok *t, wf_tok_short_word *w, const uint8_t *wor
         w->count = (uint8_t)symbols(t, word, n, w->ids);
 }
 
-/* The ids of a word of any length; *count of them at the result, or NULL. */
+/* Returns the ids of a word of any length; *count of them at the result, or NULL. */
 static const int32_t *long_word(wf_tok_bpe *bpe, const uint8_t *word, size_t n, size_t *count)
 {
     if (n > bpe->room) {

@@ -70,8 +70,8 @@ static void begin(const wf_tok_lexicon *v, wf_tok_short_word *w)
     w->changed[0] = w->changed[1] = WF_TOK_SHORT;
 }
 
-/* The lowest of all keys. Most words have one block of them: the branches of a loop of one
-   length are predicted. */
+/* Returns the lowest of all keys. Most words have one block of them: the branches of a loop of
+   one length are predicted. */
 static inline int32_t lowest(const wf_tok_short_word *w)
 {
     lanes least, keys;

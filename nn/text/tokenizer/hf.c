@@ -88,8 +88,8 @@ static wf_status read_merges(wf_tok *t, const char *path, const char *text, size
     return status;
 }
 
-/* The pattern of the class that a folder names; GPT-2's where none is named. NULL: another
-   one. */
+/* Returns the pattern of the class that a folder names; GPT-2's where none is named. NULL:
+   another one. */
 static const char *class_pattern(wf_tok *t, const char *path, bool *nfc, wf_error *error)
 {
     const char *pattern = "gpt2";

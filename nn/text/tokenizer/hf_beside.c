@@ -27,7 +27,7 @@ bool wf_tok_open_beside(const char *path, const char *name, wf_text_json *json,
     return false;
 }
 
-/* The id of a token that is there as its text, or as an object with its content; -1. */
+/* Returns the id of a token that is there as its text, or as an object with its content; -1. */
 static int32_t named(const wf_tok *t, const wf_text_json *json, const char *key)
 {
     uint32_t value = wf_text_json_get(json, 0, key);
@@ -42,7 +42,7 @@ static int32_t named(const wf_tok *t, const wf_text_json *json, const char *key)
     return wf_tok_id(t, text, bytes);
 }
 
-/* The id of a key, or the first of several; -1. */
+/* Returns the id of a key, or the first of several; -1. */
 static int32_t numbered(const wf_tok *t, const wf_text_json *json, const char *key)
 {
     uint32_t value = wf_text_json_get(json, 0, key);

@@ -260,7 +260,8 @@ wf_status wf_tok_hf_model(wf_tok *t, const wf_text_json *json, uint32_t model)
     return status == WF_OK ? find_bytes(t, json, model) : status;
 }
 
-/* The text of an added token after all normalizers, which is looked for in texts after them. */
+/* Returns the text of an added token after all normalizers, which is looked for in texts after
+   them. */
 static const char *normal_text(const wf_tok *t, wf_tok_added *token, wf_tok_bytes to[2])
 {
     const char *wrong = NULL;

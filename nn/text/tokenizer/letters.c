@@ -22,7 +22,7 @@ int wf_tok_letter_of_byte(uint8_t byte, uint8_t out[4])
     return wf_text_utf8_encode(code, out);
 }
 
-/* The byte of a letter, or -1. */
+/* Returns the byte of a letter, or -1. */
 static int byte_of(uint32_t code)
 {
     static const uint8_t first = 33; /* U+0100 to U+0120 are bytes 0 to 32 */

@@ -109,14 +109,14 @@ wf_status wf_tok_lexicon_merge_all(wf_tok_lexicon *v, const int32_t *rank_of, in
 /* All merges are there: finds those of two bytes. Errors: WF_ENOMEM. */
 wf_status wf_tok_lexicon_pair_bytes(wf_tok_lexicon *v, wf_error *error);
 
-/* The merges of a lexicon, the first rank first; NULL: out of memory. Owner: the caller,
-   free. */
+/* Returns the merges of a lexicon, the first rank first; NULL: out of memory. Owner: the
+   caller, free. */
 wf_tok_merge *wf_tok_lexicon_sorted_merges(const wf_tok_lexicon *v, int64_t *count);
 
 /* Returns true where `id` is a piece whose text is those of two others, one after the other. */
 bool wf_tok_lexicon_is_pair(const wf_tok_lexicon *v, int32_t id, int32_t left, int32_t right);
 
-/* The id of a text; -1: there is none. */
+/* Returns the id of a text; -1: there is none. */
 int32_t wf_tok_lexicon_piece(const wf_tok_lexicon *v, const void *text, size_t bytes);
 int32_t wf_tok_lexicon_added(const wf_tok_lexicon *v, const void *text, size_t bytes);
 

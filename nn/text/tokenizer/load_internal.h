@@ -38,10 +38,10 @@ wf_status wf_tok_load_merges(wf_tok *t, const wf_text_json *json);
 wf_status wf_tok_hf_model(wf_tok *t, const wf_text_json *json, uint32_t model);
 wf_status wf_tok_hf_vocabulary(wf_tok *t, const wf_text_json *json, uint32_t vocabulary);
 wf_status wf_tok_hf_added(wf_tok *t, const wf_text_json *json, uint32_t list);
-/* The id of a merge's or an added token's text; -1: there is none. */
+/* Returns the id of a merge's or an added token's text; -1: there is none. */
 int32_t wf_tok_hf_piece(const wf_tok *t, const char *text, size_t bytes);
-/* The id that a text has in the model's vocabulary as it stands in the file, also one that is
-   not of letters of bytes; -1: there is none. */
+/* Returns the id that a text has in the model's vocabulary as it stands in the file, also one
+   that is not of letters of bytes; -1: there is none. */
 int32_t wf_tok_hf_model_id(const wf_tok *t, const char *text, size_t bytes);
 /* Adds an added token; returns NULL, or the error. */
 const char *wf_tok_load_added(wf_tok *t, const wf_tok_added *token, bool normalized);
@@ -54,7 +54,7 @@ wf_status wf_tok_hf_template(wf_tok *t, const wf_text_json *json, uint32_t value
 
 /* Refuses a key of an object that is in none of these words, which blanks separate. */
 wf_status wf_tok_hf_keys(const wf_text_json *json, uint32_t object, const char *known);
-/* The "type" of an object; "" where there is none, which is refused. */
+/* Returns the "type" of an object; "" where there is none, which is refused. */
 const char *wf_tok_hf_type(const wf_text_json *json, uint32_t object);
 
 /* A split by a pattern of Rust's. `name` is the file's. */
@@ -90,7 +90,7 @@ wf_status wf_tok_hf_beside_model(const wf_tok *t, const char *path, wf_error *er
 /* add_prefix_space of tokenizer_config.json, beside a vocab.json with merges.txt or a
    tokenizer.json: a step more, where it may be, or refused where steps say something else. */
 wf_status wf_tok_hf_front(wf_tok *t, const char *path, bool merges, bool may, wf_error *error);
-/* The id that tokenizers give an added token which the vocabulary has not. */
+/* Returns the id that tokenizers give an added token which the vocabulary has not. */
 int32_t wf_tok_hf_next_id(const wf_tok *t);
 /* Refuses an added token whose id is another one than tokenizers give it. */
 wf_status wf_tok_hf_added_id(const wf_tok *t, const wf_text_json *json, uint32_t value,

@@ -29,8 +29,8 @@ enum {
 /* Characters below have a class: those of planes 0 to 3, as no letter is above. */
 enum { WF_TOK_CLASSES = 0x40000 };
 
-/* The classes of the first WF_TOK_CLASSES characters; NULL: out of memory. Owner: the caller,
-   free. */
+/* Returns the classes of the first WF_TOK_CLASSES characters; NULL: out of memory. Owner: the
+   caller, free. */
 uint8_t *wf_tok_classes_new(void);
 
 /* Matches a known pattern at a position of a text, by hand: returns where the match ends, or 0
@@ -50,7 +50,7 @@ struct wf_tok_scan {
    on. */
 const wf_tok_scan *wf_tok_scan_find(const char *pattern, size_t bytes);
 
-/* The pattern of a row of patterns.def; NULL: there is no such row. */
+/* Returns the pattern of a row of patterns.def; NULL: there is no such row. */
 const char *wf_tok_scan_pattern(const char *name);
 
 typedef struct wf_tok_pattern {

@@ -18,7 +18,7 @@ static inline size_t bytes_at(const uint8_t *text, size_t at)
     return text[at] < 0x80 ? 1 : text[at] < 0xe0 ? 2 : text[at] < 0xf0 ? 3 : 4;
 }
 
-/* The class of a character of more than one byte; 0: it has none. */
+/* Returns the class of a character of more than one byte; 0: it has none. */
 static inline int wide_class(const uint8_t *classes, const uint8_t *c)
 {
     if (c[0] < 0xe0)
@@ -44,8 +44,8 @@ static inline size_t run_of(int class, const uint8_t *classes, const uint8_t *te
     return at;
 }
 
-/* The bytes of 's, 't, 'm, 'd, 're, 've or 'll, which begins at `at`; 0: none does. With `fold`
-   in any case: that of s has U+017F, too. */
+/* Returns the bytes of 's, 't, 'm, 'd, 're, 've or 'll, which begins at `at`; 0: none does.
+   With `fold` in any case: that of s has U+017F, too. */
 static size_t contraction(const uint8_t *text, size_t n, size_t at, bool fold)
 {
     int lower = fold ? 32 : 0;

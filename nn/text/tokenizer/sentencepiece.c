@@ -249,7 +249,7 @@ static wf_status merge_by_score(model *m)
     return status;
 }
 
-/* An id that a spec names, where it is that of a special piece. */
+/* Returns an id that a spec names, where it is that of a special piece. */
 static int32_t special_id(const model *m, int64_t id)
 {
     return id >= 0 && id < m->count && m->t->vocabulary.tokens[id].kind & WF_TOK_TOKEN_SPECIAL

@@ -67,7 +67,7 @@ static pair *new_pairs(size_t count)
     return pairs;
 }
 
-/* The pair of two tokens, made where it is missing; NULL: out of memory. */
+/* Returns the pair of two tokens, made where it is missing; NULL: out of memory. */
 static pair *pair_of(training *t, int32_t left, int32_t right)
 {
     size_t i = place_of(t->pairs, t->mask, left, right);
