@@ -223,7 +223,7 @@ static void refused_hooks(void)
     } wrong[] = {
         {{.pre_forward = nothing}, WF_EINVAL, "a forward hook of module inner returned NULL"},
         {{.pre_backward = nothing}, WF_EINVAL, "a backward hook of module inner returned NULL"},
-        {{.post_backward = shorter}, WF_ESHAPE, "a backward hook of module inner turned"}};
+        {{.post_backward = shorter}, WF_ESHAPE, "a backward hook of module inner changed"}};
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         wf_context *ctx = lone_context(1);
