@@ -66,15 +66,18 @@ static int64_t chunk_part(const wf_gemm *g, int64_t part, int64_t skip)
     return part;
 }
 
+/* A tree over sequences, and below it one over the chunks of each. */
 static float tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t chunks)
 {
     float sum = 0.0f;
 
     if (chunks > 1) {
-        float left = tree(g, i, j, part, chunks / 2);
+        int64_t half =
+            g->each > 0 && chunks > g->each ? chunks / g->each / 2 * g->each : chunks / 2;
+        float left = tree(g, i, j, part, half);
 
-        part = chunk_part(g, part, chunks / 2);
-        return left + tree(g, i, j, part, chunks - chunks / 2);
+        part = chunk_part(g, part, half);
+        return left + tree(g, i, j, part, chunks - half);
     }
     for (int64_t first = part; part < g->n_parts; part++) {
         const wf_gemm_part *p = &g->parts[part];
@@ -176,19 +179,26 @@ static void operands(wf_gemm *g, wf_gemm_part *parts, float **owned)
     g->parts = parts;
 }
 
-static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts)
+/* each: chunks of a sequence */
+static void check_each(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts, int64_t each)
 {
     wf_gemm g = {.m = m,
                  .n = n,
                  .c_row = n + below(2) * below(20),
                  .add = below(3) == 0,
-                 .n_parts = n_parts};
+                 .n_parts = n_parts,
+                 .each = each};
     float *owned[2 * MAX_PARTS];
 
     operands(&g, parts, owned);
     check(&g);
     for (int64_t i = 0; i < 2 * n_parts; i++)
         free(owned[i]);
+}
+
+static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts)
+{
+    check_each(m, n, parts, n_parts, 0);
 }
 
 static void random_products(void)
@@ -225,6 +235,31 @@ static void even_chunks(void)
             parts[l] = (wf_gemm_part){.k = cases[i][3], .chunk = true};
         check_parts(cases[i][0], cases[i][1], parts, cases[i][2]);
     }
+}
+
+/* Several chunks of each sequence, of batches that are no power of two, some of them empty as a
+   rank has them that holds a part of every sequence. */
+static void chunks_of_sequences(void)
+{
+    static const int64_t cases[][5] = {
+        /* m, n, sequences, chunks of each, terms of a chunk at most */
+        {30, 70, 3, 2, 90}, {17, 40, 5, 4, 30}, {5, 33, 7, 8, 12}, {16, 48, 3, 32, 5},
+        {29, 35, 1, 4, 99}, {3, 64, 6, 2, 40},  {8, 90, 12, 4, 9}, {1, 200, 9, 2, 60},
+    };
+    wf_gemm_part parts[MAX_PARTS];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int empty = 0; empty < 3; empty++) {
+            int64_t each = cases[i][3], n = cases[i][2] * each;
+
+            for (int64_t l = 0; l < n; l++) {
+                bool there = empty == 0 || (l % each < each / 2) == (empty == 1);
+
+                parts[l] =
+                    (wf_gemm_part){.k = there ? 1 + below(cases[i][4]) : 0, .chunk = true};
+            }
+            check_each(cases[i][0], cases[i][1], parts, n, each);
+        }
 }
 
 static void chunks_of_a_rank(void)
@@ -376,6 +411,7 @@ int main(void)
         {"KC blocks cover the long dimension", kc_blocks_cover},
         {"random products", random_products},
         {"even chunks", even_chunks},
+        {"chunks of sequences", chunks_of_sequences},
         {"chunks of a rank", chunks_of_a_rank},
         {"many blocks", many_blocks},
         {"nothing to sum", nothing},
