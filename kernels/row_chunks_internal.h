@@ -11,11 +11,11 @@
 
 #include "kernels/op_table_internal.h"
 
-/* Rows of `sequences` sequences, one after the other. Of each chunk l has the rows from at[l]
-   to at[l + 1]. */
+/* Rows of `sequences` sequences, one after the other. In each of them chunk l has the rows
+   from at[l] to at[l + 1]. */
 typedef struct wf_token_cuts {
-    int64_t sequences, rows; /* here; rows of each */
-    int chunks;              /* of each, a power of two */
+    int64_t sequences, rows; /* on this rank; rows that each has here */
+    int chunks;              /* a sequence's, a power of two */
     int64_t at[WF_MAX_TOKEN_CHUNKS + 1];
 } wf_token_cuts;
 

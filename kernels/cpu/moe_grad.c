@@ -4,8 +4,8 @@
  *
  *     dw = sum of c h in 16 lanes    dh = w c    dgate, dup = swiglu_grad(gate, up, dh)
  *     dx = tree over experts of dgate gate_e + dup up_e, a chain through both for each chunk
- *     ddown_e, dgate_e, dup_e: a chain for each chunk of a sequence through its rows of (w dy) and h, of
- *     dgate or dup and x
+ *     ddown_e, dgate_e, dup_e: a chain for each chunk of a sequence through its rows of (w dy)
+ *     and h, of dgate or dup and x
  *
  * What a product takes is rounded to the operands' type first.
  */

@@ -3,8 +3,8 @@
  *
  * The gradient of an embedding is made row by row: tokens are sorted by what they are
  * (counting, so equal ones stay in order), and the sum of a row is the midpoint tree over
- * sequences of chains over its tokens, or of trees over chunks of them. Sequences without the token would add +0, which changes
- * nothing: they, and whole subtrees of them, are skipped.
+ * sequences of chains over its tokens, or of trees over chunks of them. Sequences without the
+ * token would add +0, which changes nothing: they, and whole subtrees of them, are skipped.
  */
 #include "kernels/cpu/rows_internal.h"
 #include "kernels/shared_internal.h"

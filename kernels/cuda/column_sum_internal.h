@@ -120,7 +120,7 @@ static __device__ __forceinline__ void wf_add_row(const F &f, const typename F::
             own[k][e] += term[k][e];
 }
 
-/* What a thread adds of its chunk of sequence b, from row `first` of it on. */
+/* Adds a thread's rows of its chunk of sequence b, from row `first` of it on. */
 template <class T, int OUT, class F>
 static __device__ __forceinline__ void wf_sum_chunk(const F &f, const wf_row_chunks &chunks,
                                                     int64_t b, int mine, int64_t first,

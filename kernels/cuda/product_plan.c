@@ -82,8 +82,8 @@ int64_t wf_cuda_left_half(const wf_cuda_product *p, int64_t count)
     return wf_tree_left(count, each_of(p));
 }
 
-/* What makes nodes halves them plainly, which are the halves of trees over sequences where these
-   are a power of two, or of one chunk each. */
+/* Kernels halve a node plainly, which gives the tree over sequences where there is a power of
+   two of these, or where each has one chunk. */
 bool wf_cuda_is_one_node(const wf_cuda_product *p, int64_t count)
 {
     int64_t sequences = count / each_of(p);

@@ -4,8 +4,8 @@
  * The gradient of an embedding: the tokens of each row of the table are brought in order
  * (counted, placed anyhow, then each ranked among its fellows, so no order of atomics is left),
  * and a block sums a row: a chain over the tokens of a sequence, or of each chunk of a
- * long one, and the tree over these. Those without the token would add +0, which changes nothing: they, and whole
- * subtrees, are skipped.
+ * long one, and the tree over these. Those without the token would add +0, which changes
+ * nothing: they, and whole subtrees, are skipped.
  *
  * A token outside of the vocabulary cannot be told by a kernel: its embedding is NaN, and so
  * the loss; its gradient goes nowhere.

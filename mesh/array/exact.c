@@ -281,7 +281,7 @@ static const char *reason_of_sequences(const wf_call *call, const wf_signature *
     for (int i = 0; i < call->n_in; i++)
         with_batch += (letters_of(sig, i) >> sig->letter[0][0] & 1) != 0;
     if (tokens->n_axes == 0 || tokens->chunks == 1)
-        return NULL; /* and elsewhere it is a chain, which has a reason of its own */
+        return NULL; /* a chain has a reason of its own */
     if (with_batch > 2 || call->into[o] ||
         wf_layout_largest_part(mesh, batch->operand->layout, batch->dim,
                                &batch->operand->dim[batch->dim]) > 1)

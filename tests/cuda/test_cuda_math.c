@@ -89,34 +89,6 @@ static void product_parts(wf_dim k, wf_dim n, wf_dtype dtype, float shrink)
     close_context();
 }
 
-/* Sequences of several chunks, three and ten of them: a tree over sequences of trees over
-   these. */
-static void long_sequences(void)
-{
-    static const int64_t cases[][2] = {{3, 2100}, {10, 2048}, {1, 8200}, {5, 4097}, {1, 33000}};
-    const split none = {.name = "linear_dw of long sequences"};
-    const split over_tokens = {"linear_dw over tokens", {1, 1}, {SUM}, TREE};
-
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            const wf_dim dims[] = {wf_dim_batch(cases[i][0]), wf_dim_chunked(cases[i][1]),
-                                   wf_dim_chunked(9)};
-            const wf_dtype dtype = bf16 ? WF_BF16 : WF_F32;
-            const bool tokens_too = cases[i][0] == 1;
-            numbers x, dy, like;
-
-            open_context(false);
-            x = random_numbers(3, dims, dtype);
-            dy = random_numbers(3, dims, dtype);
-            like = matrix(wf_dim_chunked(9), wf_dim_chunked(9), WF_F32);
-            product_of(&wf_op_linear_dw, dy, x, like, tokens_too ? &over_tokens : &none, false);
-            free(x.host);
-            free(dy.host);
-            free(like.host);
-            close_context();
-        }
-}
-
 static void products(void)
 {
     product_parts(heads, ffn, WF_F32, 0);
@@ -355,7 +327,6 @@ int main(void)
     static const wf_test tests[] = {
         {"products over every dim", products},
         {"products of bf16", products_of_bf16},
-        {"products of long sequences", long_sequences},
         {"products of many tiles", products_of_many_tiles},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},

@@ -265,30 +265,6 @@ static void long_rows(void)
     close_context();
 }
 
-/* Of several chunks of tokens: 8 ranks hold nodes of a sequence. */
-static void long_sequences(void)
-{
-    static const op_row rows[] = {
-        {"bias_grad", "a:bsn", "f:bn", "s", NULL, 0},
-        {"bias_gelu_grad", "a:bsn v:n a:bsn", "a:bsn f:bn", "", NULL, 0},
-        {"token_sum", "a:bs", "f:b", "s", NULL, 0},
-        {"layernorm_dw", "a:bsd f:bs p:bs a:bsd", "f:bd f:bd", "s", NULL, 0},
-        {"rmsnorm_dw", "a:bsd p:bs a:bsd", "f:bd", "s", NULL, 0},
-        {"embedding_dw", "f:vd i:bs a:bsd", "f:vd", "s", NULL, 0},
-        {NULL, NULL, NULL, NULL, NULL, 0}};
-    const row_shape one = {1, 8200, 3, 5, 1, 2, 7}, far = {1, 33000, 3, 2, 1, 2, 7};
-    const row_shape some = {3, 2050, 9, 3, 1, 2, 17};
-
-    open_context(false);
-    for (const op_row *r = rows; r->op; r++)
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            try_row(r, &one, bf16, true);
-            try_row(r, &far, bf16, !bf16);
-            try_row(r, &some, bf16, false);
-        }
-    close_context();
-}
-
 static void tables(void)
 {
     static const op_row rows[] = {{"embedding", "v:vd i:bs", "a:bsd", "vds", NULL, 0},
@@ -414,7 +390,6 @@ int main(void)
                                     {"norms of products that underflow", vanishing},
                                     {"norms of long rows", long_rows},
                                     {"tables", tables},
-                                    {"long sequences", long_sequences},
                                     {"rope", ropes},
                                     {"loss", losses},
                                     {"denormals", denormals},

@@ -12,11 +12,11 @@
 
 enum { N = 5, K = 7, WORDS = 9 };
 
-/* What a sum is made of: `add` adds row r to it. */
+/* Operands of a sum, and the element of the result that is computed. */
 typedef struct plain {
     const wf_tensor *a, *b;
-    int64_t rows; /* of a sequence */
-    int chunks;   /* of each */
+    int64_t rows; /* a sequence's */
+    int chunks;   /* a sequence's, too */
     int64_t i, j; /* the element */
 } plain;
 

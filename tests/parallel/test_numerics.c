@@ -83,7 +83,7 @@ static void long_sequences(void)
     CU_ASSERT_NOT_EQUAL(value[3], value[2]);
     CU_ASSERT_NOT_EQUAL(value[4], value[3]);
     CU_ASSERT_EQUAL(wf_par_numerics(&off, fields[4], &plain, &error), WF_OK);
-    CU_ASSERT_EQUAL(plain, identity(off)); /* which cuts nothing */
+    CU_ASSERT_EQUAL(plain, identity(off)); /* nothing is cut there */
 }
 
 static void no_device(void)

@@ -20,7 +20,7 @@ enum {
 
 typedef struct few {
     const wf_gemm *g;
-    int64_t chunks, each; /* of all; of a sequence */
+    int64_t chunks, each; /* all of them; those of a sequence */
     const float *lined;   /* A's rows in blocks of widen_row, where they go by lines; or NULL */
 } few;
 
