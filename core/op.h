@@ -64,7 +64,9 @@ enum {
        not, and wf_gradient.dout may be NULL */
     WF_OP_ROOT = 65536,
     /* sums whole numbers, of which every order has one result */
-    WF_OP_COUNTS = 131072
+    WF_OP_COUNTS = 131072,
+    /* sums the tokens of each sequence: long ones have more chunks than 8 (wf_token_chunks) */
+    WF_OP_TOKENS = 262144
 };
 
 /* Operand i, output o, in a mask of both. */

@@ -6,7 +6,7 @@
 #define WF_KERNELS_MOE_INTERNAL_H
 
 #include "kernels/moe.h"
-#include "kernels/op_table_internal.h"
+#include "kernels/row_chunks_internal.h"
 
 /* Operands of experts, experts_grad and experts_dx, which have dy after them; outputs of
    experts_grad. experts_dx has the last two of them. */
@@ -16,7 +16,7 @@ enum { WF_MOE_GATE, WF_MOE_UP, WF_MOE_DOWN, WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_IND
 typedef struct wf_moe_sizes {
     int64_t tokens, k, d, f;
     int64_t experts, first, all; /* this rank's experts, the first one of them; all */
-    int64_t chunks, each;        /* sequences whose tokens are a chain each, and their tokens */
+    wf_token_cuts cuts;          /* chunks of tokens, each a chain */
 } wf_moe_sizes;
 
 static inline wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
@@ -30,11 +30,8 @@ static inline wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
                       .experts = gate->local[0],
                       .first = gate->start[0],
                       .all = gate->dim[0].size,
-                      .chunks = 1};
+                      .cuts = wf_token_cuts_of(x, x->ndim - 1, wf_context_exact(call->ctx))};
 
-    if (x->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx))
-        s.chunks = x->local[0];
-    s.each = s.chunks > 0 ? s.tokens / s.chunks : 0;
     return s;
 }
 

@@ -11,6 +11,10 @@
  * A sum of n chunks is a binary tree halved top-down at the midpoint, a perfect one where n is
  * a power of two. Walking the chunks in order, wf_tree_merges(n, i) says how many pairs of open
  * nodes to add after chunk i, always (older + newer).
+ *
+ * A long sequence is several chunks of a sum over tokens (wf_token_chunks), a power of two. A
+ * batch of them is a tree over sequences, each leaf of which is a tree over the sequence's
+ * chunks: n counts the chunks of all, and `each` those of one sequence, 1 for a plain tree.
  */
 #ifndef WF_CORE_NUMERICS_TREE_H
 #define WF_CORE_NUMERICS_TREE_H
@@ -18,7 +22,7 @@
 #include "core/export.h"
 #include <stdint.h>
 
-enum { WF_MAX_CHUNKS = 8, WF_TREE_DEPTH = 64 };
+enum { WF_MAX_CHUNKS = 8, WF_MAX_TOKEN_CHUNKS = 32, WF_TREE_DEPTH = 64 };
 
 WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t parts,
                                             int64_t i)
@@ -26,15 +30,33 @@ WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t
     return grain * (i * (size / grain) / parts);
 }
 
-/* Returns how many nodes of the midpoint tree over n chunks are complete with chunk i (0 <= i <
-   n). */
-WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
+/* Returns the chunks in which a sum over the tokens of a sequence is cut: a function of its
+   length alone, the largest power of two up to a chunk for each 1,024 tokens, 32 at most. */
+WF_HOST_DEVICE static inline int wf_token_chunks(int64_t tokens)
+{
+    enum { SHORTEST = 1024 };
+    int chunks = 1;
+
+    while (chunks < WF_MAX_TOKEN_CHUNKS && tokens / (2 * chunks) >= SHORTEST)
+        chunks *= 2;
+    return chunks;
+}
+
+/* Returns the chunks of the left half of a node of n chunks, 2 or more. */
+WF_HOST_DEVICE static inline int64_t wf_tree_left(int64_t n, int64_t each)
+{
+    return n > each ? n / each / 2 * each : n / 2;
+}
+
+/* Returns how many nodes of the tree over n chunks, `each` of a sequence, are complete with
+   chunk i (0 <= i < n). */
+WF_HOST_DEVICE static inline int wf_tree_merges_each(int64_t n, int64_t each, int64_t i)
 {
     int64_t first = 0;
     int merges = 0;
 
     while (n > 1) {
-        int64_t left = n / 2;
+        int64_t left = wf_tree_left(n, each);
 
         if (i < first + left) {
             n = left;
@@ -46,6 +68,13 @@ WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
         }
     }
     return merges;
+}
+
+/* Returns how many nodes of the midpoint tree over n chunks are complete with chunk i (0 <= i <
+   n). */
+WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
+{
+    return wf_tree_merges_each(n, 1, i);
 }
 
 /* Returns the chunks of the largest node of the midpoint tree over n chunks that begins with

@@ -49,7 +49,7 @@ static int end_chunk(wf_gemm_cursor *c, bool empty)
 {
     int older;
 
-    c->depth -= wf_tree_merges(c->n_chunks, c->chunk++);
+    c->depth -= wf_tree_merges_each(c->n_chunks, c->each, c->chunk++);
     older = __builtin_popcountll(c->filled >> c->depth);
     c->filled &= ((uint64_t)1 << c->depth) - 1;
     if (older > 0 || !empty)
@@ -89,6 +89,7 @@ wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad)
 {
     wf_gemm_cursor c = {.parts = g->parts,
                         .n_parts = g->n_parts,
+                        .each = g->each > 0 ? g->each : 1,
                         .pad = pad,
                         .size = element_size(g),
                         .transpose = transpose};

@@ -79,15 +79,15 @@ typedef struct wf_gemm_kc_block {
    added. */
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
-    int64_t n_parts, n_chunks;
-    int64_t pad, size;   /* as in the limits and the operands */
-    bool transpose;      /* as in the blocking */
-    int64_t part, first; /* next element to take */
-    int64_t chunk;       /* its chunk */
-    int level;           /* open nodes */
-    bool open;           /* the chunk has begun */
-    int depth;           /* open nodes of the whole tree */
-    uint64_t filled;     /* those that have terms: bit d is the node at depth d */
+    int64_t n_parts, n_chunks, each; /* each: as in wf_gemm, 1 or more */
+    int64_t pad, size;               /* as in the limits and the operands */
+    bool transpose;                  /* as in the blocking */
+    int64_t part, first;             /* next element to take */
+    int64_t chunk;                   /* its chunk */
+    int level;                       /* open nodes */
+    bool open;                       /* the chunk has begun */
+    int depth;                       /* open nodes of the whole tree */
+    uint64_t filled;                 /* those that have terms: bit d is the node at depth d */
 } wf_gemm_cursor;
 
 typedef struct wf_gemm_blocking {

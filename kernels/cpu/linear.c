@@ -4,6 +4,7 @@
  * the registers.
  */
 #include "kernels/cpu/linear_internal.h"
+#include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
 #include <stdlib.h>
 
@@ -286,22 +287,20 @@ static wf_status dx(const wf_call *call, void *workspace)
     return wf_cpu_linear_runs(call, workspace, dx_product);
 }
 
-/* dW[n, k]: a chunk per index of a batch dim (the rows of one sequence are its chain), one
-   chunk of all rows for any other leading dim. The parts live at the start of the workspace. */
-static bool chunk_each(const wf_call *call)
+/* Returns the chunks of dW[n, k] in each pass, of which the call has a pair of operands: those of
+   each index of a batch dim (one for a short sequence, whose rows are its chain), one chunk of
+   all rows for any other leading dim. The parts live at the start of the workspace. */
+static wf_token_cuts dw_cuts(const wf_call *call)
 {
-    return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
-}
+    const wf_tensor *dy = call->in[0];
 
-/* Returns the chunks of each pass, of which the call has a pair of operands. */
-static int64_t dw_chunks(const wf_call *call)
-{
-    return chunk_each(call) ? call->in[0]->local[0] : 1;
+    return wf_token_cuts_of(dy, dy->ndim - 1, wf_context_exact(call->ctx));
 }
 
 static size_t dw_parts_bytes(const wf_call *call)
 {
-    int64_t chunks = call->n_in / 2 * dw_chunks(call);
+    wf_token_cuts cuts = dw_cuts(call);
+    int64_t chunks = call->n_in / 2 * wf_token_chunks_of(&cuts);
     size_t n = chunks > 0 ? (size_t)chunks : 1; /* a rank without sequences has dW = 0 */
 
     return (n * sizeof(wf_gemm_part) + 63) / 64 * 64;
@@ -311,20 +310,21 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
 {
     const wf_tensor *dy = call->in[0], *x = call->in[1];
     int last = dy->ndim - 1;
-    int64_t each = dw_chunks(call), chunks = call->n_in / 2 * each;
-    int64_t rows = wf_extent(dy, chunk_each(call) ? 1 : 0, last);
+    wf_token_cuts cuts = dw_cuts(call);
+    int64_t each = wf_token_chunks_of(&cuts), chunks = call->n_in / 2 * each;
     int64_t n = dy->local[last], k = x->local[last];
 
     for (int64_t l = 0; l < chunks; l++) {
         const wf_tensor *const *pair = (const wf_tensor *const *)&call->in[2 * (l / each)];
+        int64_t row = wf_token_chunk_at(&cuts, l % each);
 
-        parts[l] = (wf_gemm_part){.a = wf_linear_elements(pair[0], l % each * rows * n),
+        parts[l] = (wf_gemm_part){.a = wf_linear_elements(pair[0], row * n),
                                   .a_row = 1,
                                   .a_k = n,
-                                  .b = wf_linear_elements(pair[1], l % each * rows * k),
+                                  .b = wf_linear_elements(pair[1], row * k),
                                   .b_k = k,
                                   .b_col = 1,
-                                  .k = rows,
+                                  .k = wf_token_chunk_rows(&cuts, l % each),
                                   .chunk = true};
     }
     return (wf_gemm){.m = n,
@@ -334,7 +334,8 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
                      .add = wf_linear_adds(call),
                      .bf16 = wf_linear_is_bf16(dy),
                      .parts = parts,
-                     .n_parts = chunks};
+                     .n_parts = chunks,
+                     .each = cuts.chunks};
 }
 
 static size_t dw_workspace(const wf_call *call)

@@ -1,6 +1,7 @@
 /* kernels/cpu/moe.c - experts forward on the CPU; see the header. */
 #include "kernels/cpu/moe_internal.h"
 #include "core/numerics/tree.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the workspace ---- */
@@ -69,10 +70,23 @@ static size_t rows_bytes(const wf_moe_job *j, wf_moe_product p, bool two)
 static size_t weights_bytes(const wf_moe_job *j, int64_t m, int64_t n)
 {
     enum { SOME = 64, LONG = 1024 };
-    wf_gemm_part parts[SOME];
-    wf_gemm g = {.m = m, .n = n, .c_row = n, .bf16 = j->bf16, .parts = parts};
+    wf_gemm_part few[SOME], *parts = few; /* not the workspace: a plan's has no memory */
+    wf_gemm g = {.m = m,
+                 .n = n,
+                 .c_row = n,
+                 .bf16 = j->bf16,
+                 .n_parts = wf_token_chunks_of(&j->s.cuts),
+                 .each = j->s.cuts.chunks};
+    size_t bytes = 0;
 
-    g.n_parts = wf_least(SOME, j->s.chunks);
+    if (g.n_parts > SOME)
+        parts = malloc((size_t)g.n_parts * sizeof *parts);
+    if (!parts) {
+        wf_fail(j->call->ctx, WF_ENOMEM, "%s: no memory for a list of %lld chunks of tokens",
+                j->call->op->name, (long long)g.n_parts);
+        return 0;
+    }
+    g.parts = parts;
     for (int64_t i = 0; i < g.n_parts; i++)
         parts[i] = (wf_gemm_part){.a_row = 1,
                                   .a_k = m,
@@ -80,7 +94,10 @@ static size_t weights_bytes(const wf_moe_job *j, int64_t m, int64_t n)
                                   .b_col = 1,
                                   .k = wf_least(LONG, j->s.tokens),
                                   .chunk = true};
-    return j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
+    bytes = j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
+    if (parts != few)
+        free(parts);
+    return bytes;
 }
 
 static size_t gemm_bytes(const wf_moe_job *j, bool gradient)
@@ -109,6 +126,7 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     wf_moe_job j = {.call = call, .cpu = cpu, .s = wf_moe_sizes_of(call)};
     const int64_t rows = j.s.tokens * j.s.k, d = j.s.d, f = j.s.f;
     const bool gradient = call->op->id != WF_ID_experts;
+    const int64_t chunks = wf_token_chunks_of(&j.s.cuts);
     const int64_t wide = d > f ? d : f, most = j.s.k * d > 4 * wide ? j.s.k * d : 4 * wide;
     arena r = {workspace, 0};
     size_t size;
@@ -121,8 +139,8 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     j.choice = take(&r, rows, sizeof *j.choice);
     j.row = take(&r, rows, sizeof *j.row);
     j.cuts = wf_chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
-    j.parts = take(&r, j.s.chunks > 2 * WF_MAX_CHUNKS ? j.s.chunks : 2 * WF_MAX_CHUNKS,
-                   sizeof *j.parts);
+    j.parts =
+        take(&r, chunks > 2 * WF_MAX_CHUNKS ? chunks : 2 * WF_MAX_CHUNKS, sizeof *j.parts);
     j.x = take(&r, j.s.tokens * d, size);
     j.gate = take(&r, j.s.tokens * f, size);
     j.up = take(&r, j.s.tokens * f, size);

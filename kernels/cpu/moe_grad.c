@@ -4,8 +4,8 @@
  *
  *     dw = sum of c h in 16 lanes    dh = w c    dgate, dup = swiglu_grad(gate, up, dh)
  *     dx = tree over experts of dgate gate_e + dup up_e, a chain through both for each chunk
- *     ddown_e, dgate_e, dup_e: a chain for each sequence through its rows of (w dy) and h, of
- *     dgate or dup and x
+ *     ddown_e, dgate_e, dup_e: a chain for each chunk of a sequence through its rows of (w dy)
+ *     and h, of dgate or dup and x
  *
  * What a product takes is rounded to the operands' type first.
  */
@@ -69,25 +69,28 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* dW[m, n] of the expert at work = sum over its rows of a[r, m] b[r, n], a chunk for each
-   sequence. */
+/* dW[m, n] of the expert at work = sum over its rows of a[r, m] b[r, n], in chunks of
+   each sequence. */
 static void weights_gradient(wf_moe_job *j, const void *a, int64_t m, const void *b, int64_t n,
                              wf_tensor *dw)
 {
     const int32_t *token = j->token + j->begin[j->expert];
-    int64_t rows = wf_moe_rows(j), r = 0;
+    int64_t rows = wf_moe_rows(j), chunks = wf_token_chunks_of(&j->s.cuts), r = 0;
     wf_gemm g = {.m = m,
                  .n = n,
                  .c = (float *)dw->data + j->expert * m * n,
                  .c_row = n,
                  .bf16 = j->bf16,
                  .parts = j->parts,
-                 .n_parts = j->s.chunks};
+                 .n_parts = chunks,
+                 .each = j->s.cuts.chunks};
 
-    for (int64_t i = 0; i < j->s.chunks; i++) {
+    for (int64_t i = 0; i < chunks; i++) {
+        const int64_t end =
+            wf_token_chunk_at(&j->s.cuts, i) + wf_token_chunk_rows(&j->s.cuts, i);
         int64_t first = r;
 
-        while (r < rows && token[r] < (i + 1) * j->s.each)
+        while (r < rows && token[r] < end)
             r++;
         j->parts[i] = (wf_gemm_part){.a = wf_moe_row(j, a, first, m),
                                      .a_row = 1,

@@ -13,7 +13,7 @@ wf_status wf_moe_list(wf_moe_job *j)
     const int64_t choices = j->s.tokens * j->s.k;
     int64_t before = 0;
 
-    if (wf_moe_check(j->call, as_float) != WF_OK)
+    if (wf_context_status(j->call->ctx) != WF_OK || wf_moe_check(j->call, as_float) != WF_OK)
         return WF_EINVAL;
     if (choices > INT32_MAX)
         return wf_fail(j->call->ctx, WF_ESHAPE,

@@ -178,7 +178,7 @@ static wf_status dw(const wf_call *call, void *workspace)
                        chunks_of, &s);
     for (int64_t b = 0; b < s.sequences; b++)
         for (int o = 0; o < call->n_out; o++) {
-            const float *chunk[WF_MAX_CHUNKS];
+            const float *chunk[WF_MAX_TOKEN_CHUNKS];
             float *sum = at(call->out[o], b * s.d);
 
             for (int l = 0; l < s.sum.chunks; l++)

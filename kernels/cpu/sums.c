@@ -234,7 +234,7 @@ static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
     wf_thread_pool_run(wf_cpu_of(call)->pool, outer * c->sum.chunks,
                        wf_task_rows(c->rows / c->sum.chunks * c->n), gelu_chunks, &j);
     for (int64_t o = 0; o < outer; o++) {
-        const float *chunk[WF_MAX_CHUNKS];
+        const float *chunk[WF_MAX_TOKEN_CHUNKS];
 
         for (int64_t l = 0; l < c->sum.chunks; l++)
             chunk[l] = j.chunk + (o * c->sum.chunks + l) * c->n;

@@ -3,8 +3,8 @@
  *
  * The gradient of an embedding is made row by row: tokens are sorted by what they are
  * (counting, so equal ones stay in order), and the sum of a row is the midpoint tree over
- * sequences of chains over its tokens. Sequences without the token would add +0, which changes
- * nothing: they, and whole subtrees of them, are skipped.
+ * sequences of chains over its tokens, or of trees over chunks of them. Sequences without the
+ * token would add +0, which changes nothing: they, and whole subtrees of them, are skipped.
  */
 #include "kernels/cpu/rows_internal.h"
 #include "kernels/shared_internal.h"
@@ -68,13 +68,13 @@ typedef struct dw_job {
     const wf_simd *simd;
     const wf_tensor *dy;
     float *dtable;
-    int64_t d, rows;            /* rows: those of this part of the table */
-    int64_t tokens;             /* here */
-    int64_t chunks, chunk_size; /* chunks of chunk_size tokens each */
-    int64_t depth;              /* open nodes a tree over them may need besides its result */
-    int64_t *first; /* [rows + 1]: row r's tokens are order[first[r] .. first[r + 1]) */
-    int64_t *order; /* [tokens] */
-    float *scratch; /* [workers, depth + 1, d]; the last one is room for a row of dy */
+    int64_t d, rows;    /* rows: those of this part of the table */
+    int64_t tokens;     /* here */
+    wf_token_cuts cuts; /* chunks of tokens */
+    int64_t depth;      /* open nodes a tree over them may need besides its result */
+    int64_t *first;     /* [rows + 1]: row r's tokens are order[first[r] .. first[r + 1]) */
+    int64_t *order;     /* [tokens] */
+    float *scratch;     /* [workers, depth + 1, d]; the last one is room for a row of dy */
 } dw_job;
 
 static float *scratch_of(const dw_job *j, int worker)
@@ -85,17 +85,15 @@ static float *scratch_of(const dw_job *j, int worker)
 static dw_job dw_job_of(const wf_call *call, void *workspace)
 {
     const wf_tensor *table = call->out[0], *tokens = call->in[1];
-    bool each = tokens->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
     dw_job j = {.simd = wf_cpu_of(call)->simd,
                 .dy = call->in[2],
                 .dtable = table->data,
                 .d = table->local[1],
                 .rows = table->local[0],
                 .tokens = wf_tensor_local_count(tokens),
-                .chunks = each ? tokens->local[0] : 1,
-                .chunk_size = wf_extent(tokens, each ? 1 : 0, tokens->ndim)};
+                .cuts = wf_token_cuts_of(tokens, tokens->ndim, wf_context_exact(call->ctx))};
 
-    for (int64_t n = j.chunks; n > 1; n -= n / 2)
+    for (int64_t n = wf_token_chunks_of(&j.cuts); n > 1; n -= wf_tree_left(n, j.cuts.chunks))
         j.depth++;
     if (workspace) {
         j.first = workspace;
@@ -141,7 +139,7 @@ static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, 
                      int64_t count, float *sum, float *scratch, float *room)
 {
     const int64_t *middle = begin;
-    int64_t left = count / 2;
+    int64_t left = wf_tree_left(count, j->cuts.chunks);
 
     if (count == 1) {
         memset(sum, 0, (size_t)j->d * sizeof(float));
@@ -150,7 +148,7 @@ static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, 
                          j->d);
         return;
     }
-    while (middle < end && *middle < (chunk + left) * j->chunk_size)
+    while (middle < end && *middle < wf_token_chunk_at(&j->cuts, chunk + left))
         middle++;
     if (middle > begin)
         sum_node(j, begin, middle, chunk, left, sum, scratch, room);
@@ -171,8 +169,9 @@ static void dw_task(void *arg, int64_t begin, int64_t end, int worker)
         float *sum = j->dtable + r * j->d;
 
         if (j->first[r] < j->first[r + 1])
-            sum_node(j, j->order + j->first[r], j->order + j->first[r + 1], 0, j->chunks, sum,
-                     scratch_of(j, worker), scratch_of(j, worker) + j->depth * j->d);
+            sum_node(j, j->order + j->first[r], j->order + j->first[r + 1], 0,
+                     wf_token_chunks_of(&j->cuts), sum, scratch_of(j, worker),
+                     scratch_of(j, worker) + j->depth * j->d);
         else
             memset(sum, 0, (size_t)j->d * sizeof(float));
     }

@@ -6,7 +6,7 @@
 #define WF_KERNELS_CPU_TASK_SIZE_INTERNAL_H
 
 #include "kernels/cpu/simd_internal.h"
-#include "kernels/op_table_internal.h"
+#include "kernels/row_chunks_internal.h"
 
 enum { WF_TASK_ELEMENTS = 16384 };
 
@@ -26,10 +26,11 @@ static inline int64_t wf_least(int64_t a, int64_t b)
 typedef struct wf_row_sum {
     int chunks;
     int64_t runs, step; /* runs of `step` rows make up the sequence */
-    int64_t at[WF_MAX_CHUNKS + 1];
+    int64_t at[WF_MAX_TOKEN_CHUNKS + 1];
 } wf_row_sum;
 
-/* Returns a sum over the dims [1, end) of x, which has its chunks where wf_chunk_dim says. */
+/* Returns a sum over the dims [1, end) of x, which has its chunks where wf_chunk_dim says, and
+   more of them where these are the tokens of long sequences. */
 static inline wf_row_sum wf_row_sum_of(const wf_tensor *x, int end)
 {
     int d = wf_chunk_dim(x->dim, 1, end);
@@ -38,7 +39,7 @@ static inline wf_row_sum wf_row_sum_of(const wf_tensor *x, int end)
     s.at[1] = s.step;
     if (d < 0)
         return s;
-    s.chunks = wf_chunk_cuts(x, d, s.at);
+    s.chunks = wf_cut_tokens(x, d, wf_chunk_cuts(x, d, s.at), wf_context_exact(x->ctx), s.at);
     s.runs = wf_extent(x, 1, d);
     s.step = wf_extent(x, d, end);
     for (int l = 0; l <= s.chunks; l++)

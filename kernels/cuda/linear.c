@@ -5,11 +5,12 @@
  *     linear     y_m = x W_m^T     chunks of k; a piece is a block of columns of x and of W
  *     linear_dx  dx = dy_m W_m     chunks of n, each the chain of its members' products; a
  *                                  product for every run of members with the same chunks
- *     linear_dw  dW = dy^T x       a chunk per sequence
+ *     linear_dw  dW = dy^T x       a chunk per sequence, or several
  *     linear_bias, linear_bias_gelu: linear, finished where its chunks are added
  */
 #include "kernels/cuda/linear_internal.h"
 #include "kernels/dims_internal.h"
+#include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
 
 const void *wf_cuda_element(const wf_tensor *t, int64_t element)
@@ -232,39 +233,36 @@ static wf_status dx(const wf_call *call, void *workspace)
     return status;
 }
 
-/* The rows of one sequence are a chunk; of any other leading dim all rows are one. */
-static bool chunk_each(const wf_call *call)
+/* Returns the chunks of each pass, of which the call has a pair of operands: those of sequences; of any
+   other leading dim all rows are one. */
+static wf_token_cuts dw_cuts(const wf_call *call)
 {
-    return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH &&
-           wf_cuda_host_table->context_exact(call->ctx);
-}
+    const wf_tensor *dy = call->in[0];
 
-/* Returns the chunks of each pass, of which the call has a pair of operands. */
-static int64_t dw_chunks(const wf_call *call)
-{
-    return chunk_each(call) ? call->in[0]->local[0] : 1;
+    return wf_token_cuts_of(dy, dy->ndim - 1, wf_cuda_host_table->context_exact(call->ctx));
 }
 
 /* dW[n, k] = dy[rows, n]^T x[rows, k]: rows of both. */
 static wf_cuda_piece dw_piece(const wf_call *call, int64_t chunk, int member)
 {
-    int64_t pass = chunk / dw_chunks(call);
+    const wf_token_cuts cuts = dw_cuts(call);
+    int64_t pass = chunk / wf_token_chunks_of(&cuts);
     const wf_tensor *dy = call->in[2 * pass], *x = call->in[2 * pass + 1];
     int last = dy->ndim - 1;
-    int64_t rows = wf_extent(dy, chunk_each(call) ? 1 : 0, last);
-    int64_t n = dy->local[last], k = x->local[last];
+    int64_t n = dy->local[last], k = x->local[last], row;
 
     (void)member;
-    chunk %= dw_chunks(call);
-    return (wf_cuda_piece){.a = {wf_cuda_element(dy, chunk * rows * n), n, false},
-                           .b = {wf_cuda_element(x, chunk * rows * k), k, false},
-                           .depth = rows};
+    chunk %= wf_token_chunks_of(&cuts);
+    row = wf_token_chunk_at(&cuts, chunk);
+    return (wf_cuda_piece){.a = {wf_cuda_element(dy, row * n), n, false},
+                           .b = {wf_cuda_element(x, row * k), k, false},
+                           .depth = wf_token_chunk_rows(&cuts, chunk)};
 }
 
 static wf_cuda_product dw_product(const wf_call *call)
 {
     const wf_tensor *dw = call->out[0], *dy = call->in[0];
-    int64_t chunks = call->n_in / 2 * dw_chunks(call);
+    const wf_token_cuts cuts = dw_cuts(call);
 
     return (wf_cuda_product){.call = call,
                              .type = dy->dtype,
@@ -273,7 +271,8 @@ static wf_cuda_product dw_product(const wf_call *call)
                              .n = dw->local[1],
                              .c = dw->data,
                              .add = wf_linear_adds(call),
-                             .chunks = chunks,
+                             .chunks = call->n_in / 2 * wf_token_chunks_of(&cuts),
+                             .each = cuts.chunks,
                              .members = 1,
                              .piece = dw_piece};
 }

@@ -207,19 +207,20 @@ static wf_status free_node(const product_run *r, int64_t first, int64_t count,
 static wf_status make_node(const product_run *r, int64_t first, int64_t count, int level,
                            const wf_cuda_result *to)
 {
+    int64_t left = wf_cuda_left_half(r->p, count);
     int wait = r->plan->buffers - wf_cuda_waiting_nodes(r->p) + level;
     wf_cuda_join j = {.n_from = 2};
     wf_cuda_result half;
     wf_status status;
 
-    if (count <= wf_cuda_node_chunks(r->p))
+    if (wf_cuda_is_one_node(r->p, count))
         return wf_cuda_is_exact(r->p) ? exact_node(r, first, count, to)
                                       : free_node(r, first, count, to);
     half = float_target(r, wait);
-    status = make_node(r, first, count / 2, level + 1, &half);
+    status = make_node(r, first, left, level + 1, &half);
     half = float_target(r, 0);
     if (status == WF_OK)
-        status = make_node(r, first + count / 2, count - count / 2, level + 1, &half);
+        status = make_node(r, first + left, count - left, level + 1, &half);
     j.from[0] = buffer_of(r, wait);
     j.from[1] = buffer_of(r, 0);
     return status == WF_OK ? join(r, &j, to) : status;

@@ -26,9 +26,10 @@ int64_t wf_cuda_whole_depth(const wf_cuda_product *p, int64_t depth);
 size_t wf_cuda_copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int64_t rows,
                           int64_t depth);
 
-/* Chunks of a node that is made at once, and how many nodes wait while their other half is
-   made. */
-int64_t wf_cuda_node_chunks(const wf_cuda_product *p);
+/* Returns true for a node of `count` chunks that is made at once; the chunks of its left half;
+   how many nodes wait while their other half is made. */
+bool wf_cuda_is_one_node(const wf_cuda_product *p, int64_t count);
+int64_t wf_cuda_left_half(const wf_cuda_product *p, int64_t count);
 int wf_cuda_waiting_nodes(const wf_cuda_product *p);
 
 /* Returns n: 1 << n nodes side by side make a node of `count` chunks on tensor cores. */

@@ -65,10 +65,29 @@ size_t wf_cuda_copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int
                  wf_cuda_size_of(p->type));
 }
 
-/* Chunks of a node that is made at once. */
-int64_t wf_cuda_node_chunks(const wf_cuda_product *p)
+/* The most chunks of a node that is made at once. */
+static int64_t node_chunks(const wf_cuda_product *p)
 {
     return wf_cuda_is_exact(p) ? WF_TENSOR_PIECES / p->members : WF_CUDA_CHUNKS;
+}
+
+static int64_t each_of(const wf_cuda_product *p)
+{
+    return p->each > 0 ? p->each : 1;
+}
+
+int64_t wf_cuda_left_half(const wf_cuda_product *p, int64_t count)
+{
+    return wf_tree_left(count, each_of(p));
+}
+
+/* Kernels halve a node plainly, which gives the tree over sequences where there is a power of
+   two of these, or where each has one chunk. */
+bool wf_cuda_is_one_node(const wf_cuda_product *p, int64_t count)
+{
+    int64_t sequences = count / each_of(p);
+
+    return count <= node_chunks(p) && (each_of(p) == 1 || !(sequences & (sequences - 1)));
 }
 
 /* Nodes that wait while the other half of theirs is made. */
@@ -76,8 +95,8 @@ int wf_cuda_waiting_nodes(const wf_cuda_product *p)
 {
     int n = 0;
 
-    for (int64_t chunks = p->chunks; chunks > wf_cuda_node_chunks(p); chunks -= chunks / 2)
-        n++;
+    for (int64_t chunks = p->chunks; !wf_cuda_is_one_node(p, chunks); n++)
+        chunks -= wf_cuda_left_half(p, chunks);
     return n;
 }
 
@@ -111,10 +130,24 @@ static int64_t at_most(int64_t rows, int64_t most)
     return rows < most ? rows : most;
 }
 
-/* Chunks of the largest node that is made at once. */
+/* Chunks of the largest node that is made at once, at most. */
 static int64_t largest_node(const wf_cuda_product *p)
 {
-    return p->chunks < wf_cuda_node_chunks(p) ? p->chunks : wf_cuda_node_chunks(p);
+    return p->chunks < node_chunks(p) ? p->chunks : node_chunks(p);
+}
+
+/* The most levels that any node of a product has. */
+static int most_levels(const wf_cuda_product *p, int64_t count)
+{
+    int64_t left;
+    int a, b;
+
+    if (wf_cuda_is_one_node(p, count))
+        return wf_cuda_part_levels(p, count);
+    left = wf_cuda_left_half(p, count);
+    a = most_levels(p, left);
+    b = most_levels(p, count - left);
+    return a > b ? a : b;
 }
 
 /* Copies of factors for a node that is made at once. */
@@ -151,7 +184,9 @@ wf_cuda_plan wf_cuda_plan_of(const wf_cuda_product *p)
     int64_t parts = largest_node(p); /* cuBLASLt's: a buffer for each chunk */
 
     if (exact) {
-        int levels = wf_cuda_part_levels(p, parts);
+        int levels = wf_cuda_part_levels(p, parts), nodes = most_levels(p, p->chunks);
+
+        levels = nodes > levels ? nodes : levels;
 
         parts = levels || wf_cuda_waiting_nodes(p) ? 1 << levels : 0;
     }

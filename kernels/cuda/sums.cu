@@ -165,7 +165,7 @@ struct dim_job {
     float *y;
     int64_t outer, rows, n; /* y[o, i] = sum over r of x[o, r, i] */
     int chunks;             /* 0: one for each row */
-    wf_row_chunks cuts;
+    int64_t cuts[WF_MAX_CHUNKS + 1];
 };
 
 /* The midpoint tree, leaf by leaf. */
@@ -193,7 +193,7 @@ template <class T> __device__ __forceinline__ float sum_rows(const dim_job &a, c
         float chunk = 0.0f;
 
 #pragma unroll 4
-        for (int64_t r = a.cuts.at[l]; r < a.cuts.at[l + 1]; r++)
+        for (int64_t r = a.cuts[l]; r < a.cuts[l + 1]; r++)
             chunk += wf_get(x[r * a.n]);
         tree.add(chunk, l, chunks);
     }
@@ -235,7 +235,7 @@ wf_status sum_over(const wf_call *call, int dim)
     a.rows = x->local[dim];
     a.n = wf_extent(x, dim + 1, x->ndim);
     if (!wf_is_batch(x, dim))
-        a.chunks = wf_cuda_host_table->chunk_cuts(x, dim, a.cuts.at);
+        a.chunks = wf_cuda_host_table->chunk_cuts(x, dim, a.cuts);
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
@@ -264,27 +264,33 @@ struct token_job {
     wf_row_chunks chunks;
 };
 
-/* Warp l has chunk l: element i of it in lane i % 32, a chain. */
+/* Warp l has chunk l of eight: element i of it in lane i % 32, a chain. */
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) token_sum_kernel(token_job a)
 {
     WF_SHARED(float, chunk, WF_MAX_CHUNKS);
-    const int l = (int)(threadIdx.x / WF_WARP);
+    const int warp = (int)(threadIdx.x / WF_WARP);
     const int64_t n = a.chunks.runs * a.chunks.step;
-    const int64_t length = a.chunks.at[l + 1] - a.chunks.at[l], end = a.chunks.runs * length;
 
     for (int64_t b = blockIdx.x; b < a.sequences; b += gridDim.x) {
-        float sum = 0.0f;
+        wf_tree_of_eights tree = {0.0f, 0.0f};
 
-        for (int64_t i = threadIdx.x % WF_WARP; i < end; i += WF_WARP)
-            sum += wf_get(((const T *)a.x)[b * n + wf_row_of_chunk(a.chunks, l, length, i)]);
-        sum = wf_warp_sum(sum);
-        if (threadIdx.x % WF_WARP == 0)
-            chunk[l] = sum;
-        __syncthreads();
-        if (threadIdx.x == 0)
-            a.y[b] = ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
-                     ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
-        __syncthreads();
+        for (int eight = 0; eight < a.chunks.eights; eight++) {
+            const int l = eight * WF_MAX_CHUNKS + warp;
+            const int64_t length = a.chunks.at[l + 1] - a.chunks.at[l];
+            const int64_t end = a.chunks.runs * length;
+            float sum = 0.0f;
+
+            for (int64_t i = threadIdx.x % WF_WARP; i < end; i += WF_WARP)
+                sum +=
+                    wf_get(((const T *)a.x)[b * n + wf_row_of_chunk(a.chunks, l, length, i)]);
+            sum = wf_warp_sum(sum);
+            if (threadIdx.x % WF_WARP == 0)
+                chunk[warp] = sum;
+            __syncthreads();
+            if (threadIdx.x == 0)
+                a.y[b] = tree.add(wf_node_of_eight(chunk), eight);
+            __syncthreads();
+        }
     }
 }
 

@@ -3,15 +3,16 @@
  *
  * The gradient of an embedding: the tokens of each row of the table are brought in order
  * (counted, placed anyhow, then each ranked among its fellows, so no order of atomics is left),
- * and a block sums a row: a chain over the tokens of a sequence, and the midpoint tree over
- * sequences. Those without the token would add +0, which changes nothing: they, and whole
- * subtrees, are skipped.
+ * and a block sums a row: a chain over the tokens of a sequence, or of each chunk of a
+ * long one, and the tree over these. Those without the token would add +0, which changes
+ * nothing: they, and whole subtrees, are skipped.
  *
  * A token outside of the vocabulary cannot be reported by a kernel: its embedding is NaN, and
  * so the loss; its gradient goes nowhere.
  */
 #include "kernels/cuda/operands_internal.h"
 #include "kernels/cuda/tree_internal.h"
+#include "kernels/row_chunks_internal.h"
 
 namespace
 {
@@ -171,14 +172,15 @@ __global__ void __launch_bounds__(WF_BLOCK) rank_kernel(sorting s)
     }
 }
 
-/* Returns the depth at which i and j part in the midpoint tree over n chunks, i < j. */
-__device__ int depth_of(int64_t n, int64_t i, int64_t j)
+/* Returns the depth at which i and j part in the tree over n chunks, `each` of a sequence, i <
+   j. */
+__device__ int depth_of(int64_t n, int64_t each, int64_t i, int64_t j)
 {
     int64_t first = 0;
     int depth = 0;
 
     for (;; depth++) {
-        int64_t left = n / 2;
+        int64_t left = wf_tree_left(n, each);
 
         if (j < first + left) {
             n = left;
@@ -209,18 +211,19 @@ struct rows_job {
     sorting s;
     const void *dy;
     float *dtable;
-    int64_t d, chunks, chunk_size;
+    int64_t d;
+    wf_token_cuts cuts;
     bool wide;
 };
 
-/* Subtree w of the 8 that the tree over `chunks` sequences has three levels down; n may be
-   0. */
-__device__ __forceinline__ void subtree(int64_t chunks, int w, int64_t *first, int64_t *n)
+/* Subtree w of the 8 that the tree over all chunks has three levels down; n may be 0. */
+__device__ __forceinline__ void subtree(const wf_token_cuts &cuts, int w, int64_t *first,
+                                        int64_t *n)
 {
     *first = 0;
-    *n = chunks;
+    *n = wf_token_chunks_of(&cuts);
     for (int bit = WF_WARPS / 2; bit > 0; bit /= 2) {
-        int64_t left = *n / 2;
+        int64_t left = wf_tree_left(*n, cuts.chunks);
 
         if (*n <= 1) { /* a chunk stays on the left */
             *n = w & bit ? 0 : *n;
@@ -244,7 +247,7 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
     int open = 0;
 
     while (k < end) {
-        int64_t chunk = a.s.order[k] / a.chunk_size - first, next = -1;
+        int64_t chunk = wf_token_chunk_with(&a.cuts, a.s.order[k]) - first, next = -1;
         float v[PACK] = {};
 
         for (; k < end && next < 0; k++) {
@@ -254,12 +257,15 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
 #pragma unroll
             for (int e = 0; e < PACK; e++)
                 v[e] += x[e];
-            if (k + 1 < end && a.s.order[k + 1] / a.chunk_size - first != chunk)
-                next = a.s.order[k + 1] / a.chunk_size - first;
+            if (k + 1 < end) {
+                int64_t after = wf_token_chunk_with(&a.cuts, a.s.order[k + 1]) - first;
+
+                next = after != chunk ? after : -1;
+            }
         }
         /* Nodes that lie in the tree below where the next chunk branches off are complete. */
-        while (open > 0 && (next < 0 || depth_of(n, chunk_of[open - 1], chunk) >
-                                            depth_of(n, chunk, next))) {
+        while (open > 0 && (next < 0 || depth_of(n, a.cuts.chunks, chunk_of[open - 1], chunk) >
+                                            depth_of(n, a.cuts.chunks, chunk, next))) {
             open--;
 #pragma unroll
             for (int e = 0; e < PACK; e++)
@@ -293,9 +299,9 @@ template <class T> __global__ void __launch_bounds__(WF_WARP *WF_WARPS) rows_ker
         uint32_t from, to;
         float v[PACK] = {};
 
-        subtree(a.chunks, w, &first, &n);
-        from = find(a.s.order, begin, end, first * a.chunk_size);
-        to = find(a.s.order, from, end, (first + n) * a.chunk_size);
+        subtree(a.cuts, w, &first, &n);
+        from = find(a.s.order, begin, end, wf_token_chunk_at(&a.cuts, first));
+        to = find(a.s.order, from, end, wf_token_chunk_at(&a.cuts, first + n));
         if (from < to && i < a.d)
             sum_node<T>(a, first, n, from, to, i, v);
         if (begin < end) { /* the same in all threads of the block */
@@ -350,8 +356,7 @@ wf_status embedding_dw(const wf_call *call, void *workspace)
     a.dy = call->in[2]->data;
     a.dtable = (float *)call->out[0]->data;
     a.d = call->out[0]->local[1];
-    a.chunks = tokens->local[0];
-    a.chunk_size = wf_extent(tokens, 1, tokens->ndim);
+    a.cuts = wf_token_cuts_of(tokens, tokens->ndim, true); /* more chunks are faster, too */
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;

@@ -77,6 +77,15 @@ static bool sums_experts(const wf_call *call, const summed *first)
            first->operand->dim[first->dim].chunks == WF_CHUNKS_EXPERTS;
 }
 
+/* Returns true where the list is a batch and its tokens, in an op that is a chain in each
+   sequence, or in chunks of a long one. */
+static bool sums_sequences(const wf_call *call, int n, const summed *list)
+{
+    return (call->op->flags & WF_OP_CHAIN) && n > 1 && list[0].dim == 0 && list[1].dim == 1 &&
+           list[0].operand->dim[0].chunks == WF_CHUNKS_EACH &&
+           list[1].operand->dim[1].chunks == WF_CHUNKS_8;
+}
+
 /* Which of them has chunks; in a sum of terms each has its own. */
 static void give_chunks(const wf_call *call, int n, summed *list)
 {
@@ -92,11 +101,16 @@ static void give_chunks(const wf_call *call, int n, summed *list)
         return;
     if (list[0].dim == 0 && (dims[0].chunks == WF_CHUNKS_EACH || sums_experts(call, list))) {
         list[0].chunks = dims[0].size;
+        if (sums_sequences(call, n, list))
+            list[1].chunks = wf_token_chunks(dims[1].size);
         return;
     }
     which = call->op->flags & WF_OP_CHAIN ? -1 : wf_chunk_dim(dims, 0, n);
     if (which >= 0)
         list[which].chunks = wf_context_chunks(call->ctx);
+    if (which >= 0 && (call->op->flags & WF_OP_TOKENS) && list[which].dim == 1 &&
+        list[which].chunks < wf_token_chunks(dims[which].size))
+        list[which].chunks = wf_token_chunks(dims[which].size);
 }
 
 /* The two trees over one dim: of chunks, and of ranks, axis by axis. */
@@ -211,6 +225,9 @@ static const char *reason_of_cuts(const summed *s, bool terms)
 {
     int chunks = wf_context_chunks(s->operand->ctx);
 
+    if (s->chunks > 1 && s->chunks != chunks && !terms)
+        return "its cuts are not those of a long sequence's chunks, of 1,024 tokens or more "
+               "each";
     if (chunks == 1)
         return "exact_tp is 1, so that its sum is one chain";
     if (terms)
@@ -249,6 +266,33 @@ static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool term
                  : "the dim has one chunk (wf_dim_chunked and wf_dim_heads make 8)";
 }
 
+/*
+ * Returns the reason why tokens that are split show in a sum over sequences and their tokens;
+ * NULL: they don't. Ranks add a sequence's chunks to one another after each has added all that
+ * it has, so it must have one sequence alone, and nothing else that is added before.
+ */
+static const char *reason_of_sequences(const wf_call *call, const wf_signature *sig, int o,
+                                       const summed *list)
+{
+    const wf_mesh *mesh = wf_mesh_of(call->ctx);
+    const summed *batch = &list[0], *tokens = &list[1];
+    int with_batch = 0;
+
+    for (int i = 0; i < call->n_in; i++)
+        with_batch += (letters_of(sig, i) >> sig->letter[0][0] & 1) != 0;
+    if (tokens->n_axes == 0 || tokens->chunks == 1)
+        return NULL; /* a chain has a reason of its own */
+    if (with_batch > 2 || call->into[o] ||
+        wf_layout_largest_part(mesh, batch->operand->layout, batch->dim,
+                               &batch->operand->dim[batch->dim]) > 1)
+        return "a rank adds several sequences before ranks add their tokens: take one sequence "
+               "of a rank at a time";
+    for (int i = 0; i < batch->n_axes; i++)
+        if (batch->axis[i] > tokens->axis[0])
+            return "sequences are added over ranks before tokens are, in the order of the mesh";
+    return NULL;
+}
+
 static void tell(const wf_call *call, const summed *s, const char *why)
 {
     const char *path = wf_context_path(call->ctx);
@@ -282,6 +326,8 @@ void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
             bool terms = call->op->flags & WF_OP_TERMS;
             const char *why = list[i].n_axes ? reason(mesh, &list[i], n, terms) : NULL;
 
+            if (!why && i == 1 && sums_sequences(call, n, list))
+                why = reason_of_sequences(call, sig, o, list);
             if (why)
                 tell(call, &list[i], why);
         }

@@ -74,6 +74,44 @@ static uint64_t by_walk(int64_t first, int64_t n)
     return open[0];
 }
 
+/* The tree over sequences of trees over `each` chunks of them. */
+static uint64_t of_sequences(int64_t first, int64_t sequences, int64_t each)
+{
+    int64_t half = sequences / 2;
+
+    return sequences == 1 ? by_definition(first, each)
+                          : pair(of_sequences(first, half, each),
+                                 of_sequences(first + half * each, sequences - half, each));
+}
+
+static void walk_over_sequences(void)
+{
+    for (int64_t each = 1; each <= WF_MAX_TOKEN_CHUNKS; each *= 2)
+        for (int64_t sequences = 1; sequences <= 40; sequences++) {
+            uint64_t open[WF_TREE_DEPTH];
+            int64_t n = sequences * each;
+            int depth = 0;
+
+            for (int64_t i = 0; i < n; i++) {
+                open[depth++] = (uint64_t)i;
+                for (int m = wf_tree_merges_each(n, each, i); m > 0; m--, depth--)
+                    open[depth - 2] = pair(open[depth - 2], open[depth - 1]);
+            }
+            CU_ASSERT_EQUAL(depth, 1);
+            CU_ASSERT_EQUAL(open[0], of_sequences(0, sequences, each));
+        }
+}
+
+static void chunks_of_tokens(void)
+{
+    static const int64_t cases[][2] = {{0, 1},      {2047, 1},   {2048, 2},   {4095, 2},
+                                       {4096, 4},   {8191, 4},   {8192, 8},   {16383, 8},
+                                       {16384, 16}, {32767, 16}, {32768, 32}, {1 << 30, 32}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CU_ASSERT_EQUAL(wf_token_chunks(cases[i][0]), cases[i][1]);
+}
+
 static void walk_is_the_tree(void)
 {
     for (int64_t n = 1; n <= 300; n++)
@@ -203,6 +241,8 @@ int main(void)
         {"cuts cover", cuts_cover},
         {"cuts nest", cuts_nest},
         {"the walk over chunks is the midpoint tree", walk_is_the_tree},
+        {"a walk over sequences", walk_over_sequences},
+        {"chunks of tokens", chunks_of_tokens},
         {"what ranks hold are its nodes", ranks_are_nodes},
         {"chunks of parts", chunks_of_parts},
         {"fewer chunks", fewer_chunks},

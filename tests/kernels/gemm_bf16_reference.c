@@ -116,10 +116,12 @@ float bf16_tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t ch
     float sum = 0.0f;
 
     if (chunks > 1) {
-        float left = bf16_tree(g, i, j, part, chunks / 2);
+        int64_t half =
+            g->each > 0 && chunks > g->each ? chunks / g->each / 2 * g->each : chunks / 2;
+        float left = bf16_tree(g, i, j, part, half);
 
-        part = chunk_part(g, part, chunks / 2);
-        return left + bf16_tree(g, i, j, part, chunks - chunks / 2);
+        part = chunk_part(g, part, half);
+        return left + bf16_tree(g, i, j, part, chunks - half);
     }
     for (int64_t first = part; part < g->n_parts; part++) {
         if (part > first && g->parts[part].chunk)

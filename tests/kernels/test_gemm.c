@@ -5,7 +5,6 @@
  * chunks.
  */
 #include "core/numerics/tree.h"
-#include "kernels/cpu/gemm_blocking_internal.h"
 #include "kernels/cpu/isa_internal.h"
 #include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
@@ -66,15 +65,18 @@ static int64_t chunk_part(const wf_gemm *g, int64_t part, int64_t skip)
     return part;
 }
 
+/* A tree over sequences, and below it one over the chunks of each. */
 static float tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t chunks)
 {
     float sum = 0.0f;
 
     if (chunks > 1) {
-        float left = tree(g, i, j, part, chunks / 2);
+        int64_t half =
+            g->each > 0 && chunks > g->each ? chunks / g->each / 2 * g->each : chunks / 2;
+        float left = tree(g, i, j, part, half);
 
-        part = chunk_part(g, part, chunks / 2);
-        return left + tree(g, i, j, part, chunks - chunks / 2);
+        part = chunk_part(g, part, half);
+        return left + tree(g, i, j, part, chunks - half);
     }
     for (int64_t first = part; part < g->n_parts; part++) {
         const wf_gemm_part *p = &g->parts[part];
@@ -176,19 +178,26 @@ static void operands(wf_gemm *g, wf_gemm_part *parts, float **owned)
     g->parts = parts;
 }
 
-static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts)
+/* each: chunks of a sequence */
+static void check_each(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts, int64_t each)
 {
     wf_gemm g = {.m = m,
                  .n = n,
                  .c_row = n + below(2) * below(20),
                  .add = below(3) == 0,
-                 .n_parts = n_parts};
+                 .n_parts = n_parts,
+                 .each = each};
     float *owned[2 * MAX_PARTS];
 
     operands(&g, parts, owned);
     check(&g);
     for (int64_t i = 0; i < 2 * n_parts; i++)
         free(owned[i]);
+}
+
+static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts)
+{
+    check_each(m, n, parts, n_parts, 0);
 }
 
 static void random_products(void)
@@ -227,6 +236,31 @@ static void even_chunks(void)
     }
 }
 
+/* Several chunks of each sequence, of batches that are no power of two, some of them empty as a
+   rank has them that holds a part of every sequence. */
+static void chunks_of_sequences(void)
+{
+    static const int64_t cases[][5] = {
+        /* m, n, sequences, chunks of each, terms of a chunk at most */
+        {30, 70, 3, 2, 90}, {17, 40, 5, 4, 30}, {5, 33, 7, 8, 12}, {16, 48, 3, 32, 5},
+        {29, 35, 1, 4, 99}, {3, 64, 6, 2, 40},  {8, 90, 12, 4, 9}, {1, 200, 9, 2, 60},
+    };
+    wf_gemm_part parts[MAX_PARTS];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int empty = 0; empty < 3; empty++) {
+            int64_t each = cases[i][3], n = cases[i][2] * each;
+
+            for (int64_t l = 0; l < n; l++) {
+                bool there = empty == 0 || (l % each < each / 2) == (empty == 1);
+
+                parts[l] =
+                    (wf_gemm_part){.k = there ? 1 + below(cases[i][4]) : 0, .chunk = true};
+            }
+            check_each(cases[i][0], cases[i][1], parts, n, each);
+        }
+}
+
 static void chunks_of_a_rank(void)
 {
     wf_gemm_part parts[RANK_CHUNKS];
@@ -258,40 +292,6 @@ static void nothing(void)
     check_parts(20, 0, one, 1);
 }
 
-static wf_gemm_blocking blocking_of(wf_gemm_part part, int64_t m, int64_t n)
-{
-    static const wf_gemm_limits limits = {14, 32, 384, 504, 3072, 1};
-    wf_gemm g = {.m = m, .n = n, .parts = &part, .n_parts = 1};
-
-    return wf_gemm_blocking_of(&g, &limits, 1);
-}
-
-/* A narrow product packs little of its large operand, where a tile can read it as it lies. */
-static void narrow_in_place(void)
-{
-    wf_gemm_part forward = {.a_row = 256, .a_k = 1, .b_k = 1, .b_col = 256, .k = 256};
-    wf_gemm_part gradient = {.a_row = 1, .a_k = 32, .b_k = 768, .b_col = 1, .k = 384};
-    wf_gemm_part pieces = {.a_row = 256, .a_k = 1, .b_k = 1, .b_col = 256, .k = 4};
-    wf_gemm_part spread = {.a_row = 512, .a_k = 2, .b_k = 512, .b_col = 2, .k = 256};
-    wf_gemm_part pages = {.a_row = 1, .a_k = 2048, .b_k = 1024, .b_col = 1, .k = 384};
-
-    CU_ASSERT_TRUE(blocking_of(forward, 2048, 32).rows_in_place);
-    CU_ASSERT_FALSE(blocking_of(forward, 2048, 32).cols_in_place);
-    CU_ASSERT_TRUE(blocking_of(forward, 2048, 128).rows_in_place);
-    forward.a_row = 1024;
-    CU_ASSERT_TRUE(blocking_of(forward, 2048, 32).rows_in_place);
-    CU_ASSERT_FALSE(blocking_of(forward, 2048, 128).rows_in_place);
-    CU_ASSERT_FALSE(blocking_of(forward, 2048, 768).rows_in_place);
-    CU_ASSERT_FALSE(blocking_of(pieces, 2048, 32).rows_in_place);
-    CU_ASSERT_TRUE(blocking_of(gradient, 32, 768).cols_in_place);
-    CU_ASSERT_FALSE(blocking_of(gradient, 32, 768).rows_in_place);
-    CU_ASSERT_FALSE(blocking_of(gradient, 768, 768).cols_in_place);
-    CU_ASSERT_FALSE(blocking_of(spread, 32, 32).rows_in_place);
-    CU_ASSERT_FALSE(blocking_of(spread, 32, 32).cols_in_place);
-    CU_ASSERT_FALSE(blocking_of(pages, 32, 32).rows_in_place);
-    CU_ASSERT_FALSE(blocking_of(pages, 32, 32).cols_in_place);
-}
-
 /* Parts that begin no chunk are one chain: the same bits as one part of all of them. */
 static void parts_are_one_chain(void)
 {
@@ -314,72 +314,15 @@ static void parts_are_one_chain(void)
     free(b);
 }
 
-/* The next part that has terms. */
-static int64_t filled(const wf_gemm *g, int64_t part)
-{
-    while (part < g->n_parts && g->parts[part].k == 0)
-        part++;
-    return part;
-}
-
-/* KC blocks cover every element once and in order, whatever the chunks, and are cut at
-   multiples of what a part is filled up to. */
-static void kc_blocks_cover(void)
-{
-    static const float one[] = {1.0f}; /* every element, as no stride is set */
-    wf_gemm_part parts[200];
-    wf_gemm g = {.m = 1, .n = 1, .parts = parts};
-
-    for (int round = 0; round < 500; round++) {
-        int64_t pad = round % 4 == 0 ? WF_GEMM_TERMS : 1;
-        int64_t kc = (1 + below(400 / pad)) * pad, longest = 1 + below(round % 2 ? 30 : 900);
-        int64_t part = 0, k = 0;
-        wf_gemm_kc_block w = {.last = false};
-        wf_gemm_cursor c;
-
-        g.n_parts = 1 + below(200);
-        for (int64_t i = 0; i < g.n_parts; i++)
-            parts[i] =
-                (wf_gemm_part){.a = one, .b = one, .k = below(longest), .chunk = below(3) != 0};
-        part = filled(&g, 0);
-        w.last = wf_gemm_is_empty(&g);
-        for (c = wf_gemm_begin(&g, false, pad); !w.last;) {
-            int64_t in_block = 0;
-
-            wf_gemm_next(&c, kc, &w);
-            CU_ASSERT_TRUE_FATAL(w.n_steps > 0 && w.n_steps <= WF_GEMM_STEPS);
-            for (int s = 0; s < w.n_steps; s++) {
-                if (w.step[s].k == 0) { /* nodes are added there */
-                    CU_ASSERT_TRUE(w.step[s].merges > 1);
-                    continue;
-                }
-                CU_ASSERT_PTR_EQUAL(w.step[s].part, &parts[part]);
-                CU_ASSERT_EQUAL(w.step[s].first, k);
-                CU_ASSERT_EQUAL(k % pad, 0);
-                k += w.step[s].k;
-                in_block += wf_gemm_padded(w.step[s].k, pad);
-                if (k == parts[part].k) {
-                    part = filled(&g, part + 1);
-                    k = 0;
-                }
-            }
-            CU_ASSERT_EQUAL(in_block, w.k);
-            CU_ASSERT_TRUE(w.k <= kc);
-        }
-        CU_ASSERT_EQUAL(part, g.n_parts);
-    }
-}
-
 int main(void)
 {
     static const wf_test tests[] = {
-        {"KC blocks cover the long dimension", kc_blocks_cover},
         {"random products", random_products},
         {"even chunks", even_chunks},
+        {"chunks of sequences", chunks_of_sequences},
         {"chunks of a rank", chunks_of_a_rank},
         {"many blocks", many_blocks},
         {"nothing to sum", nothing},
-        {"narrow products are read in place", narrow_in_place},
         {"parts are one chain", parts_are_one_chain},
         {NULL, NULL},
     };

@@ -136,7 +136,8 @@ static void operands(wf_gemm *g, wf_gemm_part *parts, void **owned, bf16_numbers
     g->parts = parts;
 }
 
-static void check_form(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts,
+/* each: chunks of a sequence */
+static void check_each(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts, int64_t each,
                        bf16_numbers kind, bool linear)
 {
     wf_gemm g = {.m = m,
@@ -144,7 +145,8 @@ static void check_form(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_part
                  .c_row = n + bf16_below(2) * bf16_below(20),
                  .add = bf16_below(3) == 0,
                  .bf16 = true,
-                 .n_parts = n_parts};
+                 .n_parts = n_parts,
+                 .each = each};
     void *owned[2 * MAX_PARTS];
 
     g.c_bf16 = !g.add && bf16_below(3) == 0;
@@ -152,6 +154,12 @@ static void check_form(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_part
     check(&g);
     for (int64_t i = 0; i < 2 * n_parts; i++)
         free(owned[i]);
+}
+
+static void check_form(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts,
+                       bf16_numbers kind, bool linear)
+{
+    check_each(m, n, parts, n_parts, 0, kind, linear);
 }
 
 static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts,
@@ -216,6 +224,27 @@ static void few_rows(void)
     }
     parts[0] = (wf_gemm_part){.k = 9216, .chunk = true}; /* more than go by lines */
     check_form(4, 50, parts, 1, ORDINARY, true);
+}
+
+/* Several chunks of each sequence, of batches that are no power of two; 4 rows go by lines. */
+static void chunks_of_sequences(void)
+{
+    static const int64_t cases[][4] = {
+        /* m, n, sequences, chunks of each */
+        {30, 70, 3, 2},  {17, 40, 5, 4}, {40, 33, 7, 8}, {4, 50, 3, 2},
+        {16, 48, 3, 32}, {4, 40, 6, 4},  {33, 64, 9, 2}, {1, 90, 12, 4},
+    };
+    wf_gemm_part parts[MAX_PARTS];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int linear = 0; linear < 2; linear++) {
+            int64_t n = cases[i][2] * cases[i][3];
+
+            for (int64_t l = 0; l < n; l++)
+                parts[l] = (wf_gemm_part){.k = 1 + bf16_below(90), .chunk = true};
+            check_each(cases[i][0], cases[i][1], parts, n, cases[i][3],
+                       (bf16_numbers)(i % BF16_NUMBERS), linear);
+        }
 }
 
 static void chunks_of_a_rank(void)
@@ -325,6 +354,7 @@ int main(void)
     static const wf_test tests[] = {
         {"random products", random_products},
         {"even chunks", even_chunks},
+        {"chunks of sequences", chunks_of_sequences},
         {"chunks of a rank", chunks_of_a_rank},
         {"few rows", few_rows},
         {"many blocks", many_blocks},

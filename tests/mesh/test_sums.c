@@ -229,6 +229,33 @@ static void two_dims(void)
                       "is one chain inside the chunks of another one"}}});
 }
 
+/* A long sequence has chunks of tokens: ranks that split them are nodes of its tree, where each
+   has one sequence. */
+static void long_sequences(void)
+{
+    static const char several[] = "linear_dw sums dim 1 of f32 [2,4097,5] [*, a], which a "
+                                  "splits: a rank adds several sequences before";
+
+    for (int ranks = 2; ranks <= 8; ranks *= 2)
+        try_table((mesh_test){.n_axes = 1, .size = {ranks}},
+                  (sum_table){
+                      {{LINEAR_DW, 3, {BATCH(1), EIGHT(8201), ONE(5)}, 1, "a", NULL},
+                       {RMSNORM_DW, 3, {BATCH(3), EIGHT(16387), ONE(5)}, 1, "a", NULL},
+                       {BIAS_GRAD, 3, {BATCH(2), EIGHT(4097), ONE(5)}, 1, "a", NULL},
+                       {LINEAR_DW,
+                        3,
+                        {BATCH(2), EIGHT(4097), ONE(5)},
+                        1,
+                        "a",
+                        ranks > 4 ? "cuts are not those of a long sequence's chunks" : several},
+                       {LINEAR_DW,
+                        3,
+                        {BATCH(1), EIGHT(2047), ONE(5)},
+                        1,
+                        "a",
+                        "is one chain inside the chunks of another one"}}});
+}
+
 /* The input gradient of two members that are split alike: only where each has chunks of its own
    for every rank is it that of one rank. A member of one element has it on the last rank. */
 static wf_status members(wf_rank *rank, wf_mesh *mesh, void *arg)
@@ -302,6 +329,7 @@ int main(void)
                                     {"chunks", chunks},
                                     {"chunks as exact_tp says", fewer_chunks},
                                     {"two summed dims", two_dims},
+                                    {"long sequences", long_sequences},
                                     {"members of a group", groups},
                                     {"what is told is told once", once},
                                     {NULL, NULL}};

@@ -65,6 +65,27 @@ static void documents(void)
     CU_ASSERT_EQUAL(value, identity(options));
 }
 
+/* Sums over 2,048 tokens and more are cut in more chunks; those of shorter runs are not. */
+static void long_sequences(void)
+{
+    static const wf_par_field fields[][WF_PAR_FIELDS] = {
+        WF_PAR_GPT_FIELDS(2047), WF_PAR_GPT_FIELDS(2048), WF_PAR_GPT_FIELDS(3000),
+        WF_PAR_GPT_FIELDS(4096), WF_PAR_GPT_FIELDS(1 << 20)};
+    const wf_par_options options = {.threads = 1}, off = {.exact_off = true};
+    wf_error error = {WF_OK, ""};
+    uint64_t value[5], plain = 0;
+
+    for (int i = 0; i < 5; i++)
+        CU_ASSERT_EQUAL(wf_par_numerics(&options, fields[i], &value[i], &error), WF_OK);
+    CU_ASSERT_EQUAL(value[0], identity(options));
+    CU_ASSERT_NOT_EQUAL(value[1], value[0]);
+    CU_ASSERT_EQUAL(value[2], value[1]);
+    CU_ASSERT_NOT_EQUAL(value[3], value[2]);
+    CU_ASSERT_NOT_EQUAL(value[4], value[3]);
+    CU_ASSERT_EQUAL(wf_par_numerics(&off, fields[4], &plain, &error), WF_OK);
+    CU_ASSERT_EQUAL(plain, identity(off)); /* nothing is cut there */
+}
+
 static void no_device(void)
 {
     wf_error error = {WF_OK, ""};
@@ -82,6 +103,7 @@ int main(void)
     static const wf_test tests[] = {{"known values", known},
                                     {"what counts", what_counts},
                                     {"documents", documents},
+                                    {"long sequences", long_sequences},
                                     {"a device that there is not", no_device},
                                     {NULL, NULL}};
 

@@ -123,7 +123,8 @@ INLINE void tile(const int rows, const few *x, int64_t row, int64_t col)
         add_part(rows, sum, g, &g->parts[i], row, col);
         if (i + 1 < g->n_parts && !g->parts[i + 1].chunk)
             continue;
-        for (int merges = wf_tree_merges(x->chunks, chunk++); merges > 0; merges--)
+        for (int merges = wf_tree_merges_each(x->chunks, x->each, chunk++); merges > 0;
+             merges--)
             merge(sum, node[--level], floats);
         memcpy(node[level++], sum, bytes);
         memset(sum, 0, bytes);
@@ -211,7 +212,8 @@ void WF_ISA_NAME(wf_gemm_small_m)(struct wf_thread_pool *pool, const wf_gemm *g,
         bool lined = WF_ISA_NAME(wf_gemm_small_m_by_lines)(&g[i], k);
 
         any |= lined;
-        j.x[i] = (few){&g[i], chunks_of(&g[i]), lined ? row : NULL};
+        j.x[i] =
+            (few){&g[i], chunks_of(&g[i]), g[i].each > 0 ? g[i].each : 1, lined ? row : NULL};
         j.groups.first[i + 1] = j.groups.first[i] + gemm_tiles(g[i].n, GEMM_NR);
         columns += g[i].n;
     }

@@ -20,8 +20,8 @@ enum {
 
 typedef struct few {
     const wf_gemm *g;
-    int64_t chunks;
-    const float *lined; /* A's rows in blocks of widen_row, where they go by lines; or NULL */
+    int64_t chunks, each; /* all of them; those of a sequence */
+    const float *lined;   /* A's rows in blocks of widen_row, where they go by lines; or NULL */
 } few;
 
 /* 1, 2, 4 or 8: as many as there are, and copies of the last one. */

@@ -105,7 +105,8 @@ INLINE void tile(const int rows, const few *x, int64_t col)
         add_part_lines(rows, sum, &part[i], a, col, &ahead);
         if (i + 1 < g->n_parts && !part[i + 1].chunk)
             continue;
-        for (int merges = wf_tree_merges(x->chunks, chunk++); merges > 0; merges--)
+        for (int merges = wf_tree_merges_each(x->chunks, x->each, chunk++); merges > 0;
+             merges--)
             merge(sum, node[--level], floats);
         memcpy(node[level++], sum, bytes);
         memset(sum, 0, bytes);

@@ -21,13 +21,15 @@ WF_BEGIN_DECLS
  * milliseconds
  *
  * A GPT-2 and a Llama train for two steps on one rank of their own in this process; where
- * sequences of the run hold documents, so do theirs, and only then. Layouts do
+ * sequences of the run hold documents, so do theirs, and only then. Sequences of 2,048 tokens
+ * and more are cut in chunks (wf_token_chunks), whose number is added to the digest. Layouts do
  * not change a bit, so they do not change the identity; an equal one promises, up to a hash,
  * equal bits of equal runs.
  *
  * @param options   of the run; read are device, tf32, dtype, param_dtype, reduce_dtype,
  *                  exact_off, exact_tp
- * @param field     of the run's batches, WF_PAR_FIELDS of them; NULL: no documents
+ * @param field     of the run's batches, WF_PAR_FIELDS of them; NULL: no documents, short
+ *                  sequences
  * @param identity  set on success
  * Collective:      no, and not from within a rank
  * Errors:          those of wf_par_open and of a training step
