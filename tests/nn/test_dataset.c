@@ -106,7 +106,7 @@ static void validation_elsewhere(void)
     wf_dataset_close(data);
     o.val_data = text;
     open_fails(&o, WF_EINVAL,
-               ".val_data: source data has text, and source data token ids; turn the text");
+               ".val_data: source data has text, and source data token ids; convert the text");
     o.val_data = val;
     val[0] = write_pair("val", 9999, 5000, 16);
     open_fails(&o, WF_EINVAL, "needs 17 tokens");
