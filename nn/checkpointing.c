@@ -18,7 +18,7 @@ typedef struct run {
     bool source; /* the input wants no gradient, and one is recorded for the parameters alone */
 } run;
 
-/* Both runs of a module are to do the same, or gradients would go to the wrong uses. */
+/* Checks that both runs of a module do the same, or gradients would go to the wrong uses. */
 static void check_uses(const run *r, int64_t end)
 {
     if (end != r->end)

@@ -38,7 +38,7 @@ static size_t count_entries(const wf_nn_entry *entries)
     return n;
 }
 
-/* A module that cannot be made frees what it was given. */
+/* Drops the children given to a module that cannot be made. */
 static void drop(const wf_nn_entry *entries)
 {
     for (; entries->name; entries++) {

@@ -102,7 +102,7 @@ static const char *name_of(const wf_nn_parameter *p)
     return p->path[0] ? p->path : "(not named yet)";
 }
 
-/* True where something can be recorded: p was made, and is still fake. */
+/* Returns true where something can be recorded: p was made, and is still fake. */
 static bool open_for(const wf_nn_parameter *p)
 {
     if (!p || !p->tensor)
@@ -277,7 +277,7 @@ static void put(writer *w, const char *what)
     w->at += (size_t)n < w->size - w->at ? (size_t)n : w->size - w->at - 1;
 }
 
-/* The shortest decimal number that reads back as x. */
+/* Writes the shortest decimal number that reads back as x. */
 static void put_number(writer *w, float x)
 {
     char text[32];

@@ -144,7 +144,7 @@ wf_nn_leaves *wf_nn_leaves_now(wf_context *ctx, wf_nn_parameter *p)
     return l;
 }
 
-/* Room for one more use; it is kept from pass to pass. */
+/* Makes room for one more use; it is kept from pass to pass. */
 static bool grow(wf_context *ctx, wf_nn_leaves *l)
 {
     int room = l->room ? 2 * l->room : 4;

@@ -221,7 +221,7 @@ static int by_path(const void *a, const void *b)
     return strcmp((*(wf_nn_parameter *const *)a)->path, (*(wf_nn_parameter *const *)b)->path);
 }
 
-/* Names that are given to children may meet each other, or a child's number. */
+/* Refuses names of children that meet each other, or a child's number. */
 static void refuse_twins(wf_nn_module *root)
 {
     int64_t count;

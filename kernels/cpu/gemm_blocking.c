@@ -100,7 +100,7 @@ wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad)
     return c;
 }
 
-/* Returns a's rows, or B's columns, from element `first` of the long dimension on. */
+/* Returns A's rows, or B's columns, from element `first` of the long dimension on. */
 static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t first, int64_t size)
 {
     wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k, size}

@@ -49,17 +49,17 @@ bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
 int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
                       wf_cutter axis[WF_MAX_AXES]);
 
-/* WF_ELAYOUT and a text where a tensor of ndim dims cannot have this layout. */
+/* Checks that a tensor of ndim dims can have this layout; else WF_ELAYOUT and a text. */
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);
 
-/* The same tensor in another layout, nothing recorded, for who only reads it
+/* Returns the same tensor in another layout, nothing recorded, for a caller that only reads it
    (mesh/array/redistribute.c). */
 wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to);
 
-/* The layouts of an op's outputs (mesh/array/sharding_rule.c). */
+/* Decides the layouts of an op's outputs (mesh/array/sharding_rule.c). */
 wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out);
-/* WF_ELAYOUT where some rank's part of the operand is not its part of the view: an axis that is
-   cut finely may cut inside of what the view shows as one. */
+/* Checks a view's layout: WF_ELAYOUT where some rank's part of the operand is not its part of
+   the view: an axis that is cut finely may cut inside of what the view shows as one. */
 wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
                          const wf_dim *dims);
 
@@ -67,7 +67,8 @@ wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_
    split them. */
 uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
 
-/* In how many parts a layout cuts a dim, where all of them are of one size; 0: they are not. */
+/* Returns in how many parts a layout cuts a dim, where all of them are of one size; 0: they are
+   not. */
 int64_t wf_layout_even_parts(const wf_layout *layout, int d, const wf_dim *dim);
 
 /* Reports to the context where outputs of these layouts are not the sums of one rank

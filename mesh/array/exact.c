@@ -46,7 +46,7 @@ typedef struct summed {
     int64_t chunks;
 } summed;
 
-/* The summed dims, in the order of the operands. */
+/* Lists the summed dims, in the order of the operands; returns how many. */
 static int list_summed(const wf_call *call, const wf_signature *sig, int o, summed *list)
 {
     uint32_t letters = wf_layout_summed(call, sig, o);

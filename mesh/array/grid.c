@@ -106,8 +106,8 @@ void wf_cut_along(const wf_dim *dim, int n, const wf_cutter *axis, int64_t *cuts
         cuts[i] = p.start + wf_cut(p.size, p.grain, p.parts, first + i);
 }
 
-/* The largest of p parts of n grains is ceil(n / p) of them (core/numerics/tree.h), which grows
-   with n: the largest part of fine axes is one of the largest before them. */
+/* Returns the largest part. Of p parts of n grains it has ceil(n / p) (core/numerics/tree.h),
+   which grows with n: the largest part of fine axes is one of the largest before them. */
 int64_t wf_cut_largest(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int k = coarse(dim, n, axis);

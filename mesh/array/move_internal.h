@@ -15,7 +15,7 @@ typedef struct wf_move_step {
     int dim;      /* the dim that the axis splits then; -1 for none */
 } wf_move_step;
 
-/* The next step on the way, false where there is none left. */
+/* Finds the next step between two layouts, false where there is none left. */
 bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
                   wf_move_step *step);
 

@@ -120,7 +120,8 @@ const wf_layout *wf_move_layout(const wf_move_step *step, const wf_tensor *t)
                : from;
 }
 
-/* Sums of bf16 are taken as floats and rounded once for each axis. */
+/* Returns whether a step may find or leave t partial: sums of bf16 are taken as floats and
+   rounded once for each axis. */
 static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
 {
     bool reduces = step->kind == WF_ALL_REDUCE || step->kind == WF_REDUCE_SCATTER;
@@ -131,8 +132,8 @@ static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
            (wf_dtype_is_narrow(t->dtype) && reduces && step->reduction == WF_REDUCE_SUM);
 }
 
-/* Rows of nf4 move as they are, and nothing else of it does; of dynamic8, an optimizer's state,
-   nothing does. */
+/* Returns whether a step moves rows: those of nf4 move as they are, and nothing else of it
+   does; of dynamic8, an optimizer's state, nothing does. */
 static bool moves_rows(const wf_tensor *t, const wf_move_step *step)
 {
     if (wf_dtype_is_dynamic8(t->dtype))

@@ -50,8 +50,8 @@ static wf_tensor *sum_sequences(wf_tensor *rows)
     return wf_apply(wf_context_device(rows->ctx)->batch_sum, NULL, 0, 1, rows);
 }
 
-/* Rows are summed over the ranks that share a sequence, and then over sequences: the order in
-   which a plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
+/* Sums rows over the ranks that share a sequence, and then over sequences: the order in which a
+   plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
 static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **grad)
 {
     wf_tensor *x[WF_MAX_OUTPUTS];
@@ -86,7 +86,8 @@ typedef struct request {
 
 static wf_status redistribute(const request *r, wf_tensor **y);
 
-/* A border on some axes hands rows on where a leaf or another border takes them. */
+/* Gives a border's gradients to its operands. One on some axes hands rows on where a leaf or
+   another border takes them. */
 static void border_backward(wf_gradient *g)
 {
     const border *b = g->attr;
@@ -168,7 +169,7 @@ static bool differ_on(wf_mesh *mesh, unsigned axes, const wf_layout *from, const
            are_innermost(from, axes) && are_innermost(to, axes);
 }
 
-/* The names of axes, "ep and tp", for an error. */
+/* Prints the names of axes, "ep and tp", for an error. */
 static char *print_axes(const wf_mesh *mesh, unsigned axes, char *text, size_t size)
 {
     size_t n = 0;

@@ -119,8 +119,8 @@ static unsigned axes_of_dim(const wf_layout *layout, int dim)
     return axes;
 }
 
-/* Each rank's part of h must be the heads of its own part of g. Ranks that differ on other axes
-   than those which cut the heads have the same parts. */
+/* Returns whether each rank's part of h is the heads of its own part of g. Ranks that differ on
+   other axes than those which cut the heads have the same parts. */
 bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
 {
     const wf_mesh *mesh = wf_mesh_of(q->ctx);
@@ -188,7 +188,7 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
     return WF_OK;
 }
 
-/* The letters of outputs that their common operand, the first, has not. */
+/* Checks the letters of outputs that their common operand, the first, has not. */
 static wf_status check_members(const wf_call *call, const wf_signature *sig, const letters *l)
 {
     uint32_t common = 0;

@@ -110,7 +110,7 @@ static bool is_infiniband(hwloc_obj_t pci)
     return false;
 }
 
-/* The objects that match, in hwloc's order; returns how many, -1 without memory. */
+/* Collects the objects that match, in hwloc's order; returns how many, -1 without memory. */
 static int collect_pci(hwloc_topology_t machine, bool (*match)(hwloc_obj_t), hwloc_obj_t **out)
 {
     hwloc_obj_t pci = NULL;

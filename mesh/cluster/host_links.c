@@ -43,7 +43,8 @@ int wf_host_package(const wf_host_reader *r, hwloc_obj_t object)
     return place ? (int)place->logical_index : 0;
 }
 
-/* A bus that hangs on the whole machine is near every package, and near no node. */
+/* Returns whether two objects are in one package: a bus of the whole machine is near every
+   package, and near no node. */
 static bool same_package(const wf_host_reader *r, hwloc_obj_t a, hwloc_obj_t b)
 {
     hwloc_obj_t root = hwloc_get_root_obj(r->machine);
@@ -142,7 +143,8 @@ void wf_host_read_links(wf_host_reader *r)
         read_nvlink(r);
 }
 
-/* The nearest; of several the one that the fewest devices have got. */
+/* Chooses for each device the nearest NIC; of several the one that the fewest devices have
+   got. */
 wf_status wf_host_choose_nics(wf_host_reader *r, wf_error *error)
 {
     wf_host *h = r->host;

@@ -45,7 +45,8 @@ static rlim_t mapped(void)
     return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
-/* No handler of the parent's runs here, nothing is printed, and no core is written. */
+/* Limits the child: no handler of the parent's runs here, nothing is printed, and no core is
+   written. */
 static void set_limits(void)
 {
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGINT};
@@ -63,7 +64,7 @@ static void set_limits(void)
     setrlimit(RLIMIT_AS, &(struct rlimit){memory, memory});
 }
 
-/* The child ends itself in a way that runs nothing of the parent's. */
+/* Runs the child's body, and ends the child without running any exit handler of the parent. */
 static _Noreturn void run(int fd, wf_child_body *body, void *arg)
 {
     wf_error error = {WF_OK, ""};

@@ -21,7 +21,7 @@ typedef struct wf_job_peers {
  */
 wf_status wf_job_compare(const wf_job *job, const wf_job_peers *peers, wf_error *error);
 
-/* A wf_gather_call over a group of ranks, a wf_comm. */
+/* Is a wf_gather_call over a group of ranks, a wf_comm. */
 wf_status wf_job_gather_ranks(void *comm, const void *mine, size_t bytes, char **all,
                               size_t *begin, wf_error *error);
 

@@ -43,7 +43,7 @@ static void end_rank(launch *l, started *s)
     wf_detector_finished(l->detector, (int)(s - l->rank));
 }
 
-/* Each rank is alone in its process. */
+/* Compares the jobs of ranks, each of which is alone in its process. */
 static wf_status compare_jobs(const launch *l, wf_rank *rank)
 {
     const wf_job_peers peers = {rank->size, rank->index, wf_job_gather_ranks, rank->world};
@@ -146,7 +146,7 @@ typedef struct ending {
     bool failed; /* the world has; it has been reported, if that is this process's to do */
 } ending;
 
-/* A world that failed is reported by one process, for which the others wait. */
+/* Reports a world that failed, by one process, for which the others wait. */
 static void report(launch *l, const wf_launch_options *o, const wf_failure *v, ending *e)
 {
     bool mine = v->reporter == l->detection.process && !wf_detector_crashed(l->detector);

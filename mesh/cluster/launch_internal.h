@@ -59,7 +59,8 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
 wf_status wf_launch_check(const wf_transport *t, void *world, const wf_processes *all,
                           wf_error *error);
 
-/* A failure to open that need not be that of all processes: one of them reports one. */
+/* Returns whether a failure to open need not be that of all processes: one of them then reports
+   it. */
 static inline bool wf_launch_is_own(wf_status status)
 {
     return status != WF_OK && status != WF_EINVAL && status != WF_EUNSUPPORTED;

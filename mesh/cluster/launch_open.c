@@ -73,7 +73,7 @@ static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_err
     return WF_OK;
 }
 
-/* A transport that moves nothing takes no part in what launchers start. */
+/* Returns the transport to use; one that moves nothing ignores launchers. */
 const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error)
 {
     const wf_transport *asked = o->transport ? wf_transport_find(o->transport, error) : NULL;
@@ -170,7 +170,7 @@ static wf_status meet(const wf_transport *t, void *world, const wf_launch_option
     return status;
 }
 
-/* A world that is open, and which of its ranks run here. */
+/* Opens a world, and finds which of its ranks run here. */
 static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
                             meeting *met, wf_error *error)
 {
@@ -287,7 +287,7 @@ static opening *opening_new(const wf_transport *t, const wf_launch_options *o)
     return p;
 }
 
-/* False: it does not end, and why. */
+/* Waits for the opening; false: it does not end, and the error says why. */
 static bool await_opening(opening *p, wf_error *error)
 {
     bool failed = false;

@@ -123,7 +123,7 @@ static bool alike(const wf_host *a, const wf_host *b)
     return a == b || (a->n_devices == b->n_devices && memcmp(a->link, b->link, n * n) == 0);
 }
 
-/* All hosts, those with most devices first, and of these the first. */
+/* Sorts all hosts, those with most devices first, equal ones by number. */
 static void sort_hosts(const wf_placement *p, int *host)
 {
     for (int h = 0; h < p->n_hosts; h++) {
@@ -148,7 +148,7 @@ static int seats_of(const wf_placement *p, const int *host, int hosts, wf_seat *
     return n;
 }
 
-/* On any one host that has room for all, or else on the fewest hosts that have. */
+/* Packs on any one host that has room for all, or else on the fewest hosts that have. */
 static wf_status pack_on_few(best *b, int *host, wf_seat *seat, wf_error *error)
 {
     wf_placement *p = b->p;

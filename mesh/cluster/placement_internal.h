@@ -11,7 +11,7 @@ static inline wf_link wf_seat_link(const wf_placement *p, wf_seat a, wf_seat b)
                             : wf_host_link(p->host[a.host], a.device, b.device);
 }
 
-/* The axes of a placement, and their sizes. */
+/* Sets the axes of a placement, and their sizes. */
 static inline void wf_place_axes(wf_placement *p, int n, const wf_place_axis *axis)
 {
     p->n_axes = n;

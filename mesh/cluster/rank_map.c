@@ -187,7 +187,8 @@ static wf_status describe_hosts(hosts *s, const wf_rank_map_options *o,
     return status;
 }
 
-/* Ranks in the order in which the launcher numbers processes; or, by_hosts, host after host. */
+/* Maps ranks in the order in which the launcher numbers processes; or, by_hosts, host after
+   host. */
 static wf_status in_order(const hosts *s, const wf_rank_map_options *o, const wf_host **host,
                           bool by_hosts, wf_placement *p, wf_error *error)
 {

@@ -49,8 +49,8 @@ typedef struct wf_rank_map_peers {
 wf_status wf_rank_map_find(const wf_rank_map_options *options, const wf_rank_map_peers *peers,
                            wf_rank_map *out, wf_error *error);
 
-/* The map without a choice: n ranks from `first` on run here, process after process has as
-   many, and the first of them is number `local` on its host. */
+/* Makes the map that leaves no choice: n ranks from `first` on run here, process after process
+   has as many, and the first of them is number `local` on its host. */
 wf_status wf_rank_map_even(int ranks, int n, int first, int local, wf_rank_map *out,
                            wf_error *error);
 

@@ -72,7 +72,7 @@ static void cut_evenly(wf_pending *p)
     }
 }
 
-/* A piece of the block at *used; with block NULL it is only counted. */
+/* Carves a piece off the block at *used; with block NULL it is only counted. */
 static void *carve(char *block, size_t *used, int64_t n, size_t size)
 {
     void *piece = block ? block + *used : NULL;
@@ -81,7 +81,8 @@ static void *carve(char *block, size_t *used, int64_t n, size_t size)
     return piece;
 }
 
-/* One block holds the pending collective and its arrays. With block NULL: how large it is. */
+/* Lays out a block for the pending collective and its arrays. With block NULL: returns its
+   size. */
 static size_t lay_out(wf_pending *p, char *block, const wf_comm *c, const wf_collective *w)
 {
     bool messages = w->kind == WF_SEND || w->kind == WF_RECV;
@@ -329,9 +330,9 @@ static uint64_t message_of(const wf_pending *p)
     return is_message(p) && p->what.tag ? hash : 0;
 }
 
-/* The transfer is what the transport says it is, or else the time from begin to end. Those of a
-   group but its messages go one after the other: one that began while the last bytes of another
-   were under way counts from when that was through. */
+/* Traces a collective. Its transfer is as long as the transport says, or else the time from
+   begin to end. Transfers of a group but its messages go one after the other: one that began
+   while the last bytes of another were under way counts from when that was through. */
 static void trace(const wf_pending *p, wf_trace_mark waits)
 {
     wf_comm *c = p->comm;

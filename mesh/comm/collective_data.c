@@ -28,7 +28,8 @@ void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes)
         copy_rows(p, &(wf_copy){.from = from, .to = to, .bytes = bytes, .rows = 1});
 }
 
-/* One side of a part's copy: from where a row begins to where the next one does, in bytes. */
+/* Fills in one side of a part's copy: the bytes from where a row begins to where the next one
+   does. */
 static size_t copy_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                         int rank, wf_copy *copy, bool pack)
 {
@@ -71,7 +72,7 @@ static void widen(const uint16_t *from, float *to, int64_t n)
         to[i] = wf_bf16_value(from[i]);
 }
 
-/* The same sum of elements that are stored as bf16, as floats. */
+/* Sums elements that are stored as bf16, as floats. */
 static void sum_widened(const wf_reduce_ops *ops, const void *const *source, int count,
                         int64_t at, int64_t n, float *sum)
 {

@@ -51,7 +51,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* At least 1; a device takes its pieces whole. */
+/* Returns the elements of a slice, at least 1; a device takes its pieces whole. */
 static int64_t slice_elements(const wf_pending *p)
 {
     int64_t n = SLICE_BYTES / (int64_t)p->what.element;
@@ -59,7 +59,8 @@ static int64_t slice_elements(const wf_pending *p)
     return wf_on_device(p) ? INT64_MAX / 4 : n ? n : 1;
 }
 
-/* A share is the member's part of all buffers, end to end, and a piece some slices of it. */
+/* Calls `work` for each slice of a piece. A share is the member's part of all buffers, end to
+   end, and a piece some slices of it. */
 static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slice_work *work,
                             wf_error *error)
 {
@@ -299,8 +300,8 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
     return begin(p, error);
 }
 
-/* The block of buffer b from one member to another, `from` of rank i, in runs that lie side by
-   side on both ends. */
+/* Copies the block of buffer b from one member to another, `from` of rank i, in runs that lie
+   side by side on both ends. */
 static wf_status put_block(const wf_pending *p, const wf_pending *from, int i,
                            const wf_pending *to, int share, int64_t b, wf_error *error)
 {
@@ -326,7 +327,7 @@ static wf_status put_block(const wf_pending *p, const wf_pending *from, int i,
     return status;
 }
 
-/* All blocks for one member, from all members. */
+/* Copies all blocks for one member, from all members. */
 static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece,
                                   wf_error *error)
 {

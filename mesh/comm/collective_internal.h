@@ -51,7 +51,7 @@ static inline bool wf_collective_has_cuts(const wf_collective *w)
     return w->kind == WF_REDUCE_SCATTER || w->kind == WF_ALL_GATHER || w->kind == WF_ALL_TO_ALL;
 }
 
-/* WF_OK, or an error that names what of it cannot be. */
+/* Checks a collective: WF_OK, or an error that names what is wrong. */
 wf_status wf_collective_check(const wf_comm *c, const wf_collective *w, wf_error *error);
 
 /* Returns where member `rank`'s part of buffer b begins; that of `rank` + 1 is its end. */
@@ -75,8 +75,9 @@ static inline int64_t wf_run(const wf_pending *p, const int64_t *cuts, int64_t r
     return length > 0 ? length - at % length : 0;
 }
 
-/* A member's part of buffer b: its bytes, and where in `base` it is (NULL where it is empty).
- */
+/* Finds a member's part of buffer b: returns its bytes; and where in `base` it is (NULL where
+   it is empty).
+*/
 static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t b, int rank,
                                const void *base, void **part)
 {
@@ -102,7 +103,8 @@ static inline wf_device *wf_on_device(const wf_pending *p)
    move, nor a move to itself. On a device it is done in the order of what the rank computes. */
 void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes);
 
-/* A part between `whole`, which is cut in `rows`, and a dense copy of it. Returns its bytes. */
+/* Copy a part between `whole`, which is cut in `rows`, and a dense copy of it; return its
+   bytes. */
 size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b, int rank,
                     const void *whole, void *dense);
 size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,

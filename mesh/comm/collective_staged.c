@@ -15,7 +15,7 @@ static wf_status no_memory(const wf_pending *p, size_t bytes, wf_error *error)
                         p->x->print.op, p->comm->name);
 }
 
-/* One buffer that has its parts side by side already. */
+/* Returns whether there is one buffer, which has its parts side by side already. */
 static bool single(const wf_pending *p)
 {
     return p->what.n_buffers == 1 && p->buffer[0].rows <= 1 && p->buffer[0].out_rows <= 1;
@@ -56,7 +56,7 @@ static void unpack(const wf_pending *p, const int64_t *cuts, const char *from)
         }
 }
 
-/* The parts of all inputs, member by member: reductions and all_to_all. */
+/* Begins reductions and all_to_all: the parts of all inputs, member by member. */
 static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
 {
     const wf_comm *c = p->comm;

@@ -35,7 +35,7 @@ typedef struct wf_comm_observer {
     void (*failed)(wf_comm *comm, const wf_error *cause);
 } wf_comm_observer;
 
-/* The calls of the table above, nothing where there is no observer. */
+/* Call the table above; nothing where there is no observer. */
 void wf_comm_coordinates(wf_comm *comm, const char *text);
 uint64_t wf_comm_begins(wf_comm *comm, const wf_collective *what, int64_t bytes);
 void wf_comm_ends(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed);

@@ -28,10 +28,10 @@ typedef struct wf_fingerprint {
 
 bool wf_fingerprint_same(const wf_fingerprint *a, const wf_fingerprint *b);
 
-/* The same of the two ends of a message, which differ in what they call. */
+/* Compares the two ends of a message, which differ in what they call. */
 bool wf_fingerprint_meets(const wf_fingerprint *send, const wf_fingerprint *recv);
 
-/* The text of a mismatch: `call` (from 0) of this member, and of member `other`. */
+/* Writes the text of a mismatch: `call` (from 0) of this member, and of member `other`. */
 void wf_fingerprint_differ(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
                            int other, const wf_fingerprint *theirs, char *text, size_t room);
 

@@ -158,7 +158,8 @@ static void report(const char *signal)
     wf_recorder_write_all();
 }
 
-/* The first one to crash reports, and the process ends when it has; others wait for that. */
+/* Reports the first crash, and ends the process after that; threads that crash later wait for
+   it. */
 static void report_or_wait(const char *signal)
 {
     const struct timespec nap = {.tv_nsec = 1000000};

@@ -5,8 +5,8 @@
 
 #include "mesh/comm/transport_internal.h"
 
-/* The calling thread is a rank, by its handle of the world; from the second call on it is
-   none. */
+/* Notes that the calling thread is a rank, by its handle of the world; a second call ends
+   that. */
 void wf_crash_rank(wf_comm *world);
 void wf_crash_no_rank(void);
 

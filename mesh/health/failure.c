@@ -58,7 +58,8 @@ bool wf_detector_has_failure(wf_detector *d)
     return has;
 }
 
-/* The first one stands. Process 0 sends it to all, and here the ranks' waits end. */
+/* Decides a failure: the first one counts. Process 0 sends it to all, and here the ranks' waits
+   end. */
 void wf_detector_decide(wf_detector *d, const wf_failure *v)
 {
     wf_error cause = {(wf_status)v->code, ""};
@@ -196,7 +197,8 @@ bool wf_detector_given_up(const wf_detector *d)
     return now - atomic_load(&d->ticked) > LONG_MS || (woken && now - woken < LONG_MS);
 }
 
-/* A peer is gone. Its ranks are missed soon, and where that is belongs to the failure cause. */
+/* Notes that a peer is lost. Its ranks are missed soon, and where that is belongs to the
+   failure cause. */
 void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool ended)
 {
     wf_error unknown = {WF_ELOST, ""};

@@ -42,9 +42,9 @@ static void tick(wf_detector *d, int64_t passed)
 
 /* ---- the thread ---- */
 
-/* This process or another has reported to the user. A process that was lost because it was
-   stopped may continue, and has the failure cause: it hears of this too, or it would report the
-   failure cause a second time. */
+/* Passes on that this process or another has reported to the user. A process that was lost
+   because it was stopped may continue, and has the failure cause: it hears of this too, or it
+   would report the failure cause a second time. */
 static void pass_report_on(wf_detector *d)
 {
     pthread_mutex_lock(&d->lock);
@@ -57,7 +57,7 @@ static void pass_report_on(wf_detector *d)
     atomic_store(&d->passed_on, true);
 }
 
-/* This process has reported. */
+/* Notes that this process has reported, and says so to the others. */
 static void report_to_others(wf_detector *d)
 {
     bool reports;
@@ -106,8 +106,8 @@ static void take(wf_detector *d, detector_peer *p, const detector_head *h, const
     }
 }
 
-/* The process that was to report, or to say who reports, is gone: who waits for that hears
-   it. */
+/* Notes that the process that was to report, or to name the reporter, is gone, and wakes those
+   that wait for it. */
 static void orphan(wf_detector *d, const detector_peer *p)
 {
     pthread_mutex_lock(&d->lock);

@@ -42,10 +42,10 @@ typedef struct wf_detector_options {
     bool alone;   /* all processes are on this host */
 } wf_detector_options;
 
-/* When this process dies, `connections` connections of the failure detector end at once and all
-   others a moment later: for transports whose library does not survive the loss of a peer.
-   Before one is opened, and before much memory is in use; until the second call, or the next
-   first one. */
+/* Makes `connections` connections of the failure detector end at once when this process dies,
+   and all others a moment later: for transports whose library does not survive the loss of a
+   peer. Before one is opened, and before much memory is in use; until the second call, or the
+   next first one. */
 void wf_fd_holder_start(int connections);
 void wf_fd_holder_stop(void);
 
@@ -54,10 +54,11 @@ void wf_fd_holder_stop(void);
 wf_status wf_detector_open(const wf_detector_options *options, wf_detector **detector,
                            wf_error *error);
 
-/* The world has failed here: look why. From any thread; NULL is allowed. */
+/* Wakes the detector to find why the world has failed here. From any thread; NULL is
+   allowed. */
 void wf_detector_wake(wf_detector *detector);
 
-/* The failure cause, waiting for it at most so long; false: there is none. */
+/* Gives the failure cause, for which it waits at most `milliseconds`; false: there is none. */
 bool wf_detector_failure(wf_detector *detector, int milliseconds, wf_failure *failure);
 
 /* Notes that the reporter has notified the user; the others wait for that, since launchers end
@@ -65,22 +66,22 @@ bool wf_detector_failure(wf_detector *detector, int milliseconds, wf_failure *fa
 void wf_detector_reported(wf_detector *detector);
 bool wf_detector_await_reported(wf_detector *detector, int milliseconds);
 
-/* A rank here has ended: comm[i]'s. */
+/* Notes that a rank here has ended: comm[i]'s. */
 void wf_detector_finished(wf_detector *detector, int i);
 
-/* All ranks here have ended, or are given up; waits until the other processes know. They may be
-   lost even now: ask for the failure cause afterwards. */
+/* Notes that all ranks here have ended, or are given up; waits until the other processes know.
+   They may be lost even now: ask for the failure cause afterwards. */
 void wf_detector_leave(wf_detector *detector);
 void wf_detector_close(wf_detector *detector);
 
-/* The cause that the transport has here, and where its rank was. */
+/* Gives the cause that the transport has here, and where its rank was. */
 bool wf_detector_look(const wf_detector_options *o, wf_failure *failure);
 
-/* From a signal that ends the process: the other processes hear of it. True where this one is
-   to report to the user, once that is decided. */
+/* Sends, from a signal that ends the process, its notice to the other processes. True where
+   this one is to report to the user, once that is decided. */
 bool wf_detector_crash_notice(int rank, const char *text);
 
-/* From that signal, before the process ends: waits until the others know that the user has been
+/* Waits, in that signal, before the process ends, until the others know that the user has been
    notified, here (by the signal) or elsewhere. */
 void wf_detector_crash_told(bool here);
 

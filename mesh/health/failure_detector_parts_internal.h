@@ -123,10 +123,11 @@ int wf_detector_period(const wf_detector *d);
 bool wf_detector_has_failure(wf_detector *d);
 void wf_detector_decide(wf_detector *d, const wf_failure *v);
 
-/* This process was stopped for long: not its peers are lost, but they have left without it. */
+/* Returns true where this process was stopped for long: its peers are not lost, but have left
+   without it. */
 bool wf_detector_given_up(const wf_detector *d);
 
-/* A rank here has crashed: that goes to process 0, too. */
+/* Notes that a rank here has crashed, and sends that to process 0, too. */
 void wf_detector_hear_crash(wf_detector *d);
 
 /* Sends a failure among the ranks here to process 0. */
@@ -135,7 +136,8 @@ void wf_detector_look_here(wf_detector *d);
 void wf_detector_look_at_ranks(wf_detector *d, int64_t now);
 void wf_detector_find_stall(wf_detector *d);
 
-/* A peer is gone; once the rank that misses it is known, that becomes the failure cause. */
+/* Notes that a peer is gone; once the rank that misses it is known, that becomes the failure
+   cause. */
 void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool ended);
 void wf_detector_decide_loss(wf_detector *d);
 

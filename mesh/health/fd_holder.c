@@ -52,7 +52,7 @@ static void close_all_but_connections(void)
             close(fd);
 }
 
-/* For ps and pgrep: the arguments stay. */
+/* Shows the process under this name in ps and pgrep; the arguments stay. */
 static void show_as(const char *name)
 {
     size_t room = strlen(program_invocation_name), length = strlen(name);
@@ -62,7 +62,7 @@ static void show_as(const char *name)
     memcpy(program_invocation_name, name, length < room ? length : room);
 }
 
-/* In a copy of the parent's memory, made early, while that is little. */
+/* Holds the descriptors, in a copy of the parent's memory, made early, while that is little. */
 static int hold(void *unused)
 {
     const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};

@@ -169,7 +169,7 @@ static uint64_t same_groups(const wf_recorder *r, const wf_recorded_group *g)
     return same;
 }
 
-/* A row of the table of groups; what does not fit shares the last. */
+/* Adds a row of the table of groups; what does not fit shares the last. Returns its index. */
 static int add_group(wf_recorder *r, const wf_comm *comm)
 {
     wf_recorded_group g = {.first = wf_comm_world_rank(comm, 0), .size = comm->size};

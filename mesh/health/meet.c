@@ -45,7 +45,8 @@ typedef struct welcome {
     char backup_host[WF_DETECTOR_HOST];
 } welcome;
 
-/* All of it, or false: it has not come in time. Signals, a debugger, SIGSTOP change nothing. */
+/* Receives all bytes, or returns false: they have not come in time. Signals, a debugger,
+   SIGSTOP change nothing. */
 static bool receive_all(int fd, int64_t until, void *data, size_t bytes)
 {
     size_t got = 0;
@@ -65,7 +66,7 @@ static bool receive_all(int fd, int64_t until, void *data, size_t bytes)
     return true;
 }
 
-/* One message of a kind and size that are known. */
+/* Receives one message of a kind and size that are known. */
 static bool receive_one(int fd, int64_t until, wf_detector_kind kind, void *data, size_t bytes)
 {
     detector_head h;

@@ -5,13 +5,13 @@
 
 #include "mesh/health/failure_detector_internal.h"
 
-/* From now on over this handle of the world and groups that are split off it; before the first
+/* Observes this handle of the world and groups that are split off it; called before the first
    of them. Nothing on a transport that moves nothing, or where there is no memory for a
    recorder: a run does not fail for it. Errors: WF_ENOMEM. */
 wf_status wf_health_observe(wf_comm *world, wf_error *error);
 
-/* From now on a rank that fails over this handle, or over a group that is split off it, wakes
-   the failure detector; before the first group. */
+/* Makes a rank that fails over this handle, or over a group that is split off it, wake the
+   failure detector; called before the first group. */
 void wf_health_wake(wf_comm *world, wf_detector *detector);
 
 /* Write the recordings of all ranks of this process (mesh/health/flight_recorder.h). */

@@ -125,7 +125,8 @@ bool wf_names_job(char *name, size_t room)
     return any;
 }
 
-/* By way of the folder's descriptor: a path of any length fits, and leads nowhere else. */
+/* Makes the address of a name by way of the folder's descriptor: a path of any length fits, and
+   leads nowhere else. */
 static socklen_t address_of(struct sockaddr_un *a, const char *name)
 {
     int length;

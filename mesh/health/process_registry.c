@@ -96,7 +96,7 @@ static void say(int number, char word)
     close(fd);
 }
 
-/* To the one that looks at this one. */
+/* Sends a word to the process that watches this one. */
 static void say_to_watcher(char word)
 {
     if (wf_registry.active && wf_registry.n > 1)
@@ -221,8 +221,8 @@ static void forget(void)
     atomic_flag_clear(&claimed);
 }
 
-/* Names of the next world; false: there are no other processes, nothing distinguishes this job
-   from others, or no folder is this user's alone, and *why says so. */
+/* Makes the names of the next world; false: there are no other processes, nothing distinguishes
+   this job from others, or no folder is this user's alone, and *why says so. */
 static bool make_names(const wf_launcher *l, char *why, size_t room)
 {
     char job[WF_NAME_BYTES / 2];

@@ -19,7 +19,7 @@
 /* Seconds that the start and the end may take: at least, and where no limit is given. */
 enum { WF_REGISTRY_LEAST_S = 20, WF_REGISTRY_END_LEAST_S = 5, WF_REGISTRY_MOST_S = 600 };
 
-/* Before any world opens: who crashes may claim already. */
+/* Prepares the registry before any world opens: a process that crashes may claim already. */
 void wf_registry_prepare(void);
 bool wf_registry_early(void);
 
@@ -47,14 +47,14 @@ void wf_registry_met(void);
    this host's processes has ended or been stopped before all met, or the time is over. */
 bool wf_registry_look(wf_error *error);
 
-/* The end, before that of MPI: waits for all of this host that could be reached when all had
-   met (or now, where they never have), while a thread looks, which ends the process where one
-   is lost or stopped, or does not come; it looks on until MPI has ended, too. The first of a
-   host's processes names who has not come, and the others name the first, where that has not.
+/* Ends the registry before MPI ends: waits for all of this host that could be reached when all
+   had met (or now, where they never have), while a thread looks, which ends the process where
+   one is lost or stopped, or does not come; it looks on until MPI has ended, too. The first of
+   a host's processes names who has not come, and the others name the first, where that has not.
    What comes after MPI each watches itself. */
 void wf_registry_leave(void);
 
-/* True in one process of this host, once: it reports. Also from a signal. */
+/* Returns true in one process of this host, once: it reports. Also from a signal. */
 bool wf_registry_claim(void);
 
 /* Returns true where this process has claimed it. */

@@ -30,7 +30,7 @@ static _Atomic uint32_t may_end;
 
 /* ---- who is there ---- */
 
-/* As ps shows it: T is stopped, Z has ended; X where there is no such process. */
+/* Returns the state as ps shows it: T is stopped, Z has ended; X: there is no such process. */
 static char state_of(pid_t pid)
 {
     char path[32], text[512];
@@ -84,8 +84,8 @@ static const char *host_name(char *host, size_t room)
     return host;
 }
 
-/* The first that has not come, or is stopped; but: one that does not count. False: there is
-   none on this host. */
+/* Names the first process that has not come, or is stopped; but: one that does not count.
+   False: there is none on this host. */
 static bool name_missing(int but, char *text, size_t room)
 {
     char who[80];
@@ -140,8 +140,8 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
     return true;
 }
 
-/* A launcher ends all processes so when one has died: of one that never came, the only trace.
-   Who looks at this one is not to take it for the one. */
+/* Notes the signal by which a launcher ends all processes when one has died, the only trace of
+   one that never came; the process that watches this one is not to take it for that one. */
 static void note_end(int number)
 {
     atomic_store(&ended, true);
@@ -246,7 +246,7 @@ bool wf_registry_look(wf_error *error)
 
 /* ---- the end ---- */
 
-/* With the status of the program, where that is known. */
+/* Ends the process with the status of the program, where that is known. */
 static void end_now(wf_status status)
 {
     if (wf_registry.exit_now)

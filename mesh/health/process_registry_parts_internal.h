@@ -54,11 +54,11 @@ void wf_registry_note_here(void);
 /* Reads messages of others: that they end normally, or that they report. */
 void wf_registry_hear(void);
 
-/* This one ends, and is not lost: to the one that looks at it. Also from a signal. */
+/* Sends to the watching process that this one ends, and is not lost. Also from a signal. */
 void wf_registry_say_farewell(void);
 
-/* This one is at the end of the run; whether all of this host are, as the first of them hears
-   and says. What is said stays to be heard when who said it has ended. */
+/* Note that this one is at the end of the run, and return whether all of this host are, as the
+   first of them hears and says. A message stays readable when its sender has ended. */
 void wf_registry_come_to_the_end(void);
 bool wf_registry_all_are_at_the_end(void);
 

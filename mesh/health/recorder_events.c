@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The image is made of words, so that a signal on another thread may read it. */
+/* Stores words: the image is made of them, so that a signal on another thread may read it. */
 void wf_recorder_store(wf_recorder *r, size_t at, const void *from, size_t bytes)
 {
     uint64_t words[WF_RECORDER_HEAD / sizeof(uint64_t)];

@@ -37,17 +37,17 @@ typedef struct wf_recorded {
     uint64_t messages[]; /* so far, [2 * members]: sent to each, then received */
 } wf_recorded;
 
-/* A recorder for the rank of this handle; none where there is no memory for one. Errors:
+/* Opens a recorder for the rank of this handle; none where there is no memory for one. Errors:
    WF_ENOMEM, of the notes. */
 wf_status wf_recorder_open(wf_comm *world, wf_error *error);
 
 /* Returns the recorder of a handle, or NULL. */
 wf_recorder *wf_recorder_of(const wf_comm *comm);
 
-/* A group was split off: its events go where the parent's go. Errors: WF_ENOMEM. */
+/* Joins a group that was split off to the parent's recorder. Errors: WF_ENOMEM. */
 wf_status wf_recorder_join(const wf_comm *parent, wf_comm *comm, wf_error *error);
 
-/* The handle closes; the one that opened the recorder gives it back. */
+/* Notes that the handle closes; the one that opened the recorder gives it back. */
 void wf_recorder_leave(wf_comm *comm);
 
 /* "shard 1, tp 0": where the rank is in its mesh. */
@@ -56,15 +56,15 @@ void wf_recorder_coordinates(wf_comm *comm, const char *text);
 /* Records the rank's position for later events. place: copied, NULL for none. */
 void wf_recorder_place(wf_comm *comm, int64_t step, const char *place);
 
-/* The action that the rank is in from now on, number `number` of `of`: "I3.17"; NULL for
-   none. */
+/* Records the action that the rank is in from now on, number `number` of `of`: "I3.17"; NULL
+   for none. */
 void wf_recorder_action(wf_comm *comm, const char *name, int64_t number, int64_t of);
 
-/* A collective begins; returns its sequence number, for its end. */
+/* Records that a collective begins; returns its sequence number, for its end. */
 uint64_t wf_recorder_begin(wf_comm *comm, const wf_collective *what, int64_t bytes);
 void wf_recorder_end(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed);
 
-/* The rank waits for others in a collective, and no longer. */
+/* Record that the rank waits for others in a collective, and no longer. */
 void wf_recorder_wait(wf_comm *comm, const wf_collective *what, uint64_t sequence);
 void wf_recorder_wait_over(wf_comm *comm);
 
@@ -75,7 +75,7 @@ void wf_recorder_at_files(wf_comm *comm, bool at_files);
 /* Appends "; it was on .." to the text, where none is there yet. */
 void wf_recorder_locate(wf_comm *comm, wf_error *error);
 
-/* This rank has failed: say so and write its file. */
+/* Records that this rank has failed, and writes its file. */
 void wf_recorder_fail(wf_comm *comm, const wf_error *cause);
 
 /* ---- from any thread, and from a signal (recorder_where.c) ---- */

@@ -75,7 +75,7 @@ static void put_number(line *l, uint64_t number)
     put(l, at);
 }
 
-/* The event before the last `back` ones; false: it is not kept. What ends after the rank has
+/* Finds the event before the last `back` ones; false: it is not kept. An end after the rank has
    failed says nothing of where that was. */
 static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
 {
@@ -93,8 +93,8 @@ static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
     return true;
 }
 
-/* The last event; where collectives have failed since one last ended, the first of them, from
-   which the others follow. */
+/* Finds the last event; where collectives have failed since one last ended, the first of them,
+   from which the others follow. */
 static bool last_event(const wf_recorder *r, wf_event *last)
 {
     wf_event e;

@@ -25,8 +25,8 @@ enum {
     SEND_BYTES = 4 << 20
 };
 
-/* As long as the start may take (mesh/health/process_registry_internal.h, which sees more):
-   here of all hosts. */
+/* Returns the time that the start may take (mesh/health/process_registry_internal.h, which sees
+   more): here of all hosts. */
 int wf_detector_meet_ms(const wf_detector *d)
 {
     double limit = d->o.limit;

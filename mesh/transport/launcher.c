@@ -59,7 +59,7 @@ static const struct row {
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-/* A whole number that is not negative; -1: none. */
+/* Returns a variable's value, a whole number that is not negative; -1: none. */
 static int number(const char *variable)
 {
     const char *text = variable ? getenv(variable) : NULL;
@@ -96,7 +96,7 @@ static int tasks_here(void)
     return -1;
 }
 
-/* All variables of the row are there, whatever they say. */
+/* Returns whether all variables of the row are there, whatever they say. */
 static bool is_there(const struct row *r)
 {
     for (int i = 0; i < 2 && r->also[i]; i++)
@@ -166,8 +166,8 @@ static wf_status check_numbers(wf_error *error)
     return WF_OK;
 }
 
-/* Two launchers that say different things: the inner one would be believed, and may be stale.
-   srun below OpenMPI's mpirun starts one process a host and is no contradiction. */
+/* Refuses two launchers that say different things: the inner one would be believed, and may be
+   stale. srun below OpenMPI's mpirun starts one process a host and is no contradiction. */
 static wf_status check_two(wf_error *error)
 {
     const struct row *first = find();

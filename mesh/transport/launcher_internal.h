@@ -5,16 +5,16 @@
 
 #include "mesh/transport/launcher.h"
 
-/* A name of this job for this user, not longer than 32 characters; false where none is
+/* Writes a name of this job for this user, of at most 32 characters; false where none is
    known. */
 bool wf_launcher_job(char *text, size_t room);
 
-/* The file of shared memory that OpenMPI makes for this process and its mpirun removes, unless
-   that has been killed. False: it is not known. */
+/* Finds the file of shared memory that OpenMPI makes for this process and its mpirun removes,
+   unless that has been killed. False: it is not known. */
 bool wf_launcher_segment(char *path, size_t room);
 
-/* The names of the variables that have this process's number, how many of its host there are,
-   and its number among these. False: no launcher has started it. */
+/* Names the variables that have this process's number, how many of its host there are, and its
+   number among these. False: no launcher has started it. */
 bool wf_launcher_variables(const char *name[3]);
 
 /* Which of the launcher's processes a process of this user's is; -1: not known. */

@@ -105,8 +105,8 @@ static bool is_filling(const wf_dataset *d, wf_dataset_part part, int64_t batch,
            sample_of(d, part, batch, index) >= wf_dataset_windows(d, part);
 }
 
-/* A window of tokens, and which of them begin a document where that is asked for: [seq_len + 1]
-   each. */
+/* Reads a window of tokens, and which of them begin a document where that is asked for:
+   [seq_len + 1] each. */
 static wf_status read_window(const wf_dataset *d, const stretch *s, int64_t at, int32_t *ids,
                              int32_t *begins, wf_error *error)
 {

@@ -38,7 +38,8 @@ struct wf_dataset {
 /* Returns the unit of a source, as a word: "bytes" or "tokens". */
 const char *wf_dataset_unit(const wf_dataset_source *source);
 
-/* WF_EINVAL where no window fits in a part; of training, in any of its sources. */
+/* Checks that a window fits in a part; of training, in each of its sources. WF_EINVAL: none
+   does. */
 wf_status wf_dataset_check_part(const wf_dataset *data, wf_dataset_part part, wf_error *error);
 
 #endif

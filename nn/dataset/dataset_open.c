@@ -10,7 +10,7 @@ static int64_t windows_in(const wf_dataset *d, int64_t tokens)
     return tokens > 0 ? (tokens - 1) / d->options.seq_len : 0;
 }
 
-/* A stretch that is read has to hold a window. */
+/* Checks that a stretch that is read holds a window. */
 static wf_status check_stretch(const wf_dataset *d, wf_dataset_part part, const stretch *s,
                                wf_error *error)
 {
@@ -37,7 +37,8 @@ static wf_status check_stretch(const wf_dataset *d, wf_dataset_part part, const 
         have - 1);
 }
 
-/* A validation part may be of small sources, as long as one of them holds a window. */
+/* Checks a part; that of validation may have small sources, as long as one of them holds a
+   window. */
 wf_status wf_dataset_check_part(const wf_dataset *d, wf_dataset_part part, wf_error *error)
 {
     const stretch *largest = NULL;
@@ -78,8 +79,8 @@ static int64_t held_of(const wf_dataset *d, const wf_dataset_source *s)
     return d->options.documents && held ? s->tokens - windows * length : held;
 }
 
-/* Each source is trained on up to where its validation part begins; those of --val-data are
-   that whole. */
+/* Divides the sources: each is trained on up to where its validation part begins; those of
+   .val_data are all of it. */
 static wf_status divide(wf_dataset *d, wf_error *error)
 {
     bool fraction = !d->options.val_data_count;
@@ -125,7 +126,7 @@ static wf_status open_sources(wf_dataset *d, const wf_dataset_source_list *list,
     return status;
 }
 
-/* The sources of both flags. */
+/* Opens the sources of both options. */
 static wf_status open_all(wf_dataset *d, wf_error *error)
 {
     const wf_dataset_options *o = &d->options;

@@ -79,7 +79,8 @@ static wf_status read_header(reader *r, wf_megatron_index *index, wf_error *erro
     return WF_OK;
 }
 
-/* Both counts are of 64 bits and of any value: they are bounded before they are multiplied. */
+/* Checks both counts, which have 64 bits and may have any value: they are bounded before they
+   are multiplied. */
 static wf_status check_counts(const reader *r, wf_error *error)
 {
     int64_t rest = r->size - WF_MEGATRON_HEADER_SIZE, arrays;
@@ -183,7 +184,7 @@ static wf_status check_bounds(const reader *r, int64_t first, int64_t count, wf_
     return WF_OK;
 }
 
-/* All of an array, or RUNS runs of it, the first and the last ones among them. */
+/* Checks all of an array, or RUNS runs of it, the first and the last ones among them. */
 static wf_status check_array(const reader *r, int64_t entries,
                              wf_status (*check)(const reader *r, int64_t first, int64_t count,
                                                 wf_error *error),

@@ -189,7 +189,7 @@ static wf_status write_held(wf_megatron_writer *w)
     return w->error.code;
 }
 
-/* At most SOME, all of one document. */
+/* Adds tokens, at most SOME, all of one document. */
 static wf_status add_some(wf_megatron_writer *w, const int32_t *ids, int64_t count)
 {
     if (w->held + count > SOME && write_held(w) != WF_OK)
@@ -257,8 +257,8 @@ wf_status wf_megatron_writer_reserve(wf_megatron_writer *writer, int64_t count,
     return tell(w, error);
 }
 
-/* The disk begins with these tokens while others are made, so that at the end there is not all
-   of the file to wait for. */
+/* Begins to bring these tokens to the disk while others are made, so that the end does not wait
+   for all of the file. */
 static void begin_sync(const wf_megatron_writer *w, int64_t at, int64_t count)
 {
     int64_t size = type_size(w->type);
@@ -300,7 +300,7 @@ int64_t wf_megatron_writer_documents(const wf_megatron_writer *writer)
     return writer->documents;
 }
 
-/* The pointers: the sums of the lengths, which are read back. */
+/* Writes the pointers: the sums of the lengths, which are read back. */
 static wf_status put_pointers(wf_megatron_writer *w)
 {
     int64_t pointer = 0;
@@ -353,7 +353,7 @@ static wf_status complete(wf_megatron_writer *w)
     return w->error.code;
 }
 
-/* Both writers' files get their names. */
+/* Gives both writers' files their names. */
 static wf_status publish(wf_megatron_writer *w, wf_megatron_writer *mask)
 {
     wf_dataset_manifest_part part[WF_DATASET_MANIFEST_PARTS] = {{".bin", w->bin},

@@ -75,7 +75,7 @@ static void sort(const int64_t *key, int64_t pieces, int64_t keys, int64_t *firs
     first[0] = 0;
 }
 
-/* The longest piece first. */
+/* Orders pieces by length, the longest first. */
 static wf_status by_length(const int32_t *length, int64_t pieces, int64_t room, int64_t *order,
                            wf_error *error)
 {

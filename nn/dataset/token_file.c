@@ -31,8 +31,8 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* A set of thousands of files needs more descriptors than are usual, and as many as the system
-   allows at most. */
+/* Raises the limit of descriptors as far as the system allows: a set of thousands of files
+   needs more than are usual. */
 static bool raise_limit(void)
 {
     struct rlimit limit;
@@ -52,7 +52,8 @@ int wf_dataset_file_open(const char *name)
     return descriptor;
 }
 
-/* A name that lacks the end of a set of token ids, as --output of gpt_data takes it. */
+/* Returns whether a name lacks the ending of a set of token ids, as gpt_data's output has
+   it. */
 static bool is_pair(const char *name)
 {
     char index[4200];
@@ -61,7 +62,7 @@ static bool is_pair(const char *name)
            access(index, R_OK) == 0;
 }
 
-/* A regular file that is not empty. */
+/* Opens a regular file that is not empty. */
 static wf_status open_regular(const char *name, const char *flag, int *descriptor,
                               int64_t *size, wf_error *error)
 {
@@ -169,7 +170,7 @@ static wf_status open_text(wf_token_file *file, int64_t size, wf_error *error)
     return WF_OK;
 }
 
-/* A .bin file beside an .idx file, which is open if it is there. */
+/* Opens a .bin file beside an .idx file, which is open if it is there. */
 static wf_status open_bin(wf_token_file *file, const char *flag, wf_token_count vocabulary,
                           int idx, const char *idx_name, wf_error *error)
 {

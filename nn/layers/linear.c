@@ -7,7 +7,7 @@
 
 enum { TOGETHER = 3 }; /* members of a group, in one op */
 
-/* A bias may join the product where a plan leaves that as it is. */
+/* Returns whether the bias joins the product: it may where a plan leaves that as it is. */
 static bool joins(const wf_nn_linear *m)
 {
     return m->bias && !m->lora.a && !wf_nn_acts(m, "sum");
@@ -227,7 +227,7 @@ static void adapt_together(wf_nn_linear_group *group, wf_nn_module *const *membe
         y[at[i]] = wf_add(y[at[i]], wf_linear(u[i], wf_nn_use(m[i], m[i]->lora.b)));
 }
 
-/* Up to three members in one op. */
+/* Calls up to three members in one op. */
 static void call_together(wf_nn_linear_group *group, wf_nn_module *const *member, int count,
                           wf_tensor *outside, wf_tensor **y)
 {

@@ -61,7 +61,8 @@ static bool computes_nothing(const pass *p)
            wf_tensor_is_fake(p->targets);
 }
 
-/* A number for each token, of what ops compute in: losses and their gradients. */
+/* Makes a number for each token, of the type that ops compute in: losses and their
+   gradients. */
 static wf_tensor *room_for_losses(const pass *p)
 {
     const wf_tensor *t = p->targets;
@@ -72,7 +73,7 @@ static wf_tensor *room_for_losses(const pass *p)
     return wf_tensor_new(p->ctx, dtype, t->ndim, t->dim, t->layout, WF_MEMORY_ACTIVATION);
 }
 
-/* The ops that make it say its type and layout, run on nothing. */
+/* Makes dx, whose type and layout follow from the ops that make it, run on nothing. */
 static wf_tensor *room_for_dx(const pass *p)
 {
     const wf_tensor *x = p->x;
@@ -101,7 +102,7 @@ static wf_tensor *logits_of(const pass *p, wf_tensor *x)
     return y;
 }
 
-/* Rows of dx are filled; older + the weight's gradient is returned. */
+/* Fills rows of dx, and returns older + the weight's gradient. */
 static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
 {
     wf_tensor *seed = wf_tensor_rows(p->seed, c->first, c->count);
@@ -246,7 +247,7 @@ static wf_status check(const pass *p)
     return WF_OK;
 }
 
-/* All chunks, with no tape: what they leave is losses, dx and the returned gradient. */
+/* Runs all chunks, with no tape: they leave losses, dx and the returned gradient. */
 static wf_tensor *run_pass(pass *p, float weight)
 {
     wf_tape *tape = wf_tape_switch(p->ctx, NULL);

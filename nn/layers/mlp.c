@@ -22,7 +22,7 @@ static const wf_nn_field fields[] = {{"up", WF_NN_CHILD, offsetof(wf_nn_mlp, up)
 
 static const wf_nn_type mlp_type = {"mlp", sizeof(wf_nn_mlp), fields, forward, NULL, NULL};
 
-/* The way up and the way down; false where the sizes make no MLP. */
+/* Completes the options of the linears up and down; false where the sizes make no MLP. */
 static bool complete(wf_context *ctx, const wf_nn_mlp_options *o, wf_nn_linear_options *up,
                      wf_nn_linear_options *down)
 {

@@ -55,7 +55,7 @@ static void project_rows(const matrix *m, int64_t done)
         add_multiple(m->v, -m->share[i], m->x + i * m->columns, m->columns);
 }
 
-/* The same where they are columns, a row of all at a time. */
+/* Projects where the vectors are columns, a row of all at a time. */
 static void project_columns(const matrix *m, int64_t done)
 {
     for (int64_t i = 0; i < done; i++)

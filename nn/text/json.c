@@ -172,7 +172,7 @@ static wf_status read_value(reader *r)
     return read_number(r);
 }
 
-/* The next value of the innermost array or object, or its end. */
+/* Reads the next value of the innermost array or object, or its end. */
 static wf_status read_member(reader *r)
 {
     wf_text_json_value *inside = &r->json->values[r->open[r->depth - 1]];

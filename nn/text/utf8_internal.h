@@ -6,16 +6,17 @@
 #include <stdint.h>
 
 /*
- * The character at the beginning of n >= 1 bytes: how many bytes it has, at most 4. 0: there is
- * none, and *wrong is how many bytes are no part of one, as Unicode's "maximal subparts" has
- * it, at least 1; where the bytes end before the character does, that is all of them.
+ * Takes the character at the beginning of n >= 1 bytes: returns how many bytes it has, at most
+ * 4. 0: there is none, and *wrong is how many bytes are no part of one, as Unicode's "maximal
+ *    subparts" has it, at least 1; where the bytes end before the character does, that is all
+ *    of them.
  */
 int wf_text_utf8_take(const uint8_t *bytes, size_t n, int *wrong);
 
 /* Returns how many bytes from the beginning on are whole characters. */
 size_t wf_text_utf8_valid(const uint8_t *bytes, size_t n);
 
-/* For valid text: return the bytes of a character by its first one; its code point; and encode
+/* Return, for valid text, the bytes of a character by its first one; its code point; and encode
    one, with its number of bytes. */
 static inline int wf_text_utf8_bytes(uint8_t first)
 {

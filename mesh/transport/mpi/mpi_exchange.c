@@ -36,7 +36,7 @@ wf_status wf_mpi_alive(wf_comm *comm, const char *op, uint64_t call, wf_error *e
     return status;
 }
 
-/* A member that has returned from its work will never come. */
+/* Fails a transfer with a member that has returned from its work, and so will never come. */
 static void check_finished(transfer *t)
 {
     mpi_world *w = t->comm->world;
@@ -134,7 +134,8 @@ static wf_status begin_inside(transfer *t, wf_error *error)
     return threads->direct->begin(inner, &t->inner, error);
 }
 
-/* A message to another process has no part inside. */
+/* Returns whether a transfer has a part inside of this process; a message to another process
+   has none. */
 static bool has_inside(const transfer *t)
 {
     return !wf_exchange_is_message(t->x->kind) || t->n == 0;

@@ -60,7 +60,8 @@ wf_status wf_mpi_attach(void *opaque, int rank, wf_comm **out, wf_error *error)
     return WF_OK;
 }
 
-/* The members of this process, as members of the parent's inner group; how many. */
+/* Lists the members of this process, as members of the parent's inner group; returns how
+   many. */
 static int inner_members(const mpi_comm *parent, const int *members, int n, int *inner)
 {
     int count = 0;

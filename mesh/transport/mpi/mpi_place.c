@@ -74,7 +74,7 @@ wf_status wf_mpi_gather(void *opaque, const void *mine, size_t bytes, char **all
     return status;
 }
 
-/* The number of the first process on the same host. */
+/* Finds the number of the first process on the same host. */
 static wf_status find_host(mpi_world *w, int *host, wf_error *error)
 {
     MPI_Comm local;
@@ -91,7 +91,8 @@ static wf_status find_host(mpi_world *w, int *host, wf_error *error)
     return status;
 }
 
-/* As between threads: who has a core saves the slower sleep by more polls. */
+/* Chooses the number of polls, as between threads: a process with a core of its own saves the
+   slower sleep by more polls. */
 static void choose_polls(mpi_world *w, int processes)
 {
     int cores = 1;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-/* The last word on a group: its members disagree. */
+/* Breaks a group for good: its members disagree. */
 static void break_group(transfer *t, wf_status code, const char *text)
 {
     if (t->comm->broken)

@@ -23,7 +23,7 @@ uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
     return x ^ (x >> 29);
 }
 
-/* All processes are waited for, and the failure detector has ended. */
+/* Finalises MPI, when all processes have been waited for and the failure detector has ended. */
 static void finalise(void)
 {
     if (!ours || ended_badly)
@@ -68,7 +68,8 @@ static wf_status initialise(wf_error *error)
     return WF_OK;
 }
 
-/* A launcher of another MPI starts processes that each see a world of their own. */
+/* Checks the number of processes: a launcher of another MPI starts processes that each see a
+   world of their own. */
 static wf_status check_size(int processes, wf_error *error)
 {
     const wf_launcher *l = &wf_mpi_host.launcher;
@@ -181,7 +182,7 @@ static bool notices_sent(mpi_world *w)
     return true;
 }
 
-/* A call of all processes, before their ranks run. */
+/* Shares data in a call of all processes, before their ranks run. */
 static wf_status share(void *opaque, void *data, size_t bytes, wf_error *error)
 {
     mpi_world *w = opaque;
@@ -222,8 +223,8 @@ static wf_status cause(void *opaque, int *failed_rank, wf_error *error)
                                  colon, text);
 }
 
-/* False: a process is lost, and who holds the lock is in MPI, which waits for it: the ranks
-   here are stuck. */
+/* Takes the lock to abort. False: a process is lost, and the thread that holds the lock is in
+   MPI, which waits for it: the ranks here are stuck. */
 static bool lock_for_abort(mpi_world *w, bool lost)
 {
     struct timespec until;

@@ -175,31 +175,33 @@ void wf_mpi_close_slots(mpi_world *w);
 /* Take what has come, and move all exchanges on. */
 void wf_mpi_progress(mpi_world *w);
 
-/* The world has failed, here or elsewhere: all ranks here shall return. The first cause stays;
-   the host's failure detector brings it to the other processes
+/* Aborts a world that has failed, here or elsewhere: all ranks here shall return. The first
+   cause stays; the host's failure detector brings it to the other processes
    (mesh/health/failure_detector_internal.h). */
 void wf_mpi_abort(mpi_world *w, int failed_rank, const wf_error *cause);
 
 void wf_mpi_tell_finished(mpi_world *w, int rank);
 
-/* The world ends with this text where a call of MPI fails; true where it is well. */
+/* Checks a call of MPI: true where it is well; else it ends the world with the text of the
+   code. */
 bool wf_mpi_good(mpi_world *w, int code);
 
 /* ---- mpi_transfer.c, under the lock ---- */
 
-/* A head for an exchange that is under way here; false: for none of them. */
+/* Delivers a head to an exchange that is under way here; false: it is for none of them. */
 bool wf_mpi_deliver(mpi_world *w, const head *h);
 void wf_mpi_advance(transfer *t);
 
-/* The exchange has failed: when this returns MPI touches its memory no more. */
+/* Abandons an exchange that has failed: when this returns MPI touches its memory no more. */
 void wf_mpi_abandon(transfer *t);
 
 /* ---- mpi_prepare.c ---- */
 
-/* From the group's blocks: given back to them by who ends the exchange. NULL: no memory. */
+/* Makes a transfer from the group's blocks; the end of the exchange gives it back to them.
+   NULL: no memory. */
 transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, wf_error *error);
 
-/* The head of a lane, when the transfer has its number; under the lock. */
+/* Writes the head of a lane, when the transfer has its number; under the lock. */
 void wf_mpi_write_head(const transfer *t, lane *l);
 
 /* Does the work of an exchange between threads: the inner member `share` takes its part from
@@ -221,7 +223,7 @@ wf_status wf_mpi_alive(wf_comm *comm, const char *op, uint64_t call, wf_error *e
 
 wf_status wf_mpi_helper_start(mpi_world *w, wf_error *error);
 
-/* There is one more exchange in the background; under the lock. */
+/* Notes one more exchange in the background, and wakes its thread; under the lock. */
 void wf_mpi_help(mpi_world *w);
 void wf_mpi_helper_stop(mpi_world *w);
 

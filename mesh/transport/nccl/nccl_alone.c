@@ -31,7 +31,7 @@ static void free_heads(heads *h)
     free(h);
 }
 
-/* One more block. */
+/* Adds a block of heads. */
 static wf_status add_heads(nccl_comm *c, wf_error *error)
 {
     size_t bytes = PLACES * 2 * (size_t)c->base.size * sizeof(head);
@@ -113,7 +113,7 @@ static void write_heads(transfer *t)
     }
 }
 
-/* Bytes that go out of this rank's memory, and that come in. */
+/* Counts the bytes that go out of this rank's memory, and that come in. */
 static void extents(const transfer *t, size_t *out, size_t *in)
 {
     const wf_exchange *x = t->x;

@@ -40,7 +40,7 @@ static void transfer_free(transfer *t)
     wf_nccl_host.blocks_give(&t->comm->base.blocks, t, t->bytes);
 }
 
-/* To the members on the host: the fingerprint, and of an all_to_all how much comes from
+/* Sends the members on the host the fingerprint, and of an all_to_all the bytes that come from
    here. */
 static wf_status say(transfer *t, wf_error *error)
 {
@@ -88,8 +88,8 @@ static void drop(transfer *t)
     transfer_free(t);
 }
 
-/* The exchange has failed: its GPU does nothing for it any more when this returns. `said`: and
-   it is still to be waited for below. */
+/* Gives up an exchange that has failed: its GPU does nothing for it any more when this returns.
+   `said`: it is still to be waited for in the transport below. */
 static void give_up(transfer *t, bool said, const wf_error *why)
 {
     nccl_comm *c = t->comm;
@@ -156,8 +156,8 @@ wf_status wf_nccl_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
     return status;
 }
 
-/* The messages that were posted since the last launch go as one group: those of a rank that
-   sends and receives cannot wait for each other. */
+/* Launches the messages that were posted since the last launch as one group: those of a rank
+   that sends and receives cannot wait for each other. */
 static wf_status flush(nccl_comm *c, wf_error *error)
 {
     transfer *list = c->posted;

@@ -6,7 +6,7 @@
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <stdlib.h>
 
-/* The device is the one that the rank's thread uses: that of its context. */
+/* Opens a rank on the device that its thread uses: that of its context. */
 wf_status wf_nccl_open_rank(nccl_rank *r, wf_error *error)
 {
     int least = 0, greatest = 0;
@@ -35,8 +35,9 @@ wf_status wf_nccl_open_rank(nccl_rank *r, wf_error *error)
     return status == WF_OK ? wf_nccl_watch(r->world, error) : status;
 }
 
-/* To end a communicator takes all of its members, and those here are in one thread now: all are
-   asked first, then waited for. A world that has failed is not asked. */
+/* Closes the communicators. To end one takes all of its members, and those here are in one
+   thread now: all are asked first, then waited for. In a world that has failed they are not
+   asked. */
 static void close_comms(nccl_rank *r)
 {
     for (nccl_comm *c = r->comms; c; c = c->next) {
@@ -132,7 +133,8 @@ wf_status wf_nccl_settle(nccl_comm *c, const char *op, uint64_t call, wf_error *
     }
 }
 
-/* All members are here, and none has failed: what follows waits for all of them inside NCCL. */
+/* Waits until all members are here, and none has failed: the calls after it wait for all of
+   them inside NCCL. */
 static wf_status meet(const nccl_comm *c, const char *op, wf_error *error)
 {
     wf_exchange x = {.kind = WF_EXCHANGE_BARRIER,
@@ -162,7 +164,7 @@ static wf_status share_id(const nccl_comm *c, ncclUniqueId *id, wf_error *error)
     return status == WF_OK ? c->inner->transport->wait(c->inner, &x, error) : status;
 }
 
-/* It is the watchdog's as well from here on. */
+/* Keeps a communicator, which the watchdog uses as well from here on. */
 static void keep(nccl_comm *c, ncclComm_t nccl)
 {
     pthread_mutex_lock(&c->rank->lock);
@@ -194,7 +196,7 @@ wf_status wf_nccl_make(nccl_comm *c, wf_error *error)
     return status == WF_OK ? wf_nccl_alone_open(c, error) : status;
 }
 
-/* Members that list their groups differently get one that is none of theirs. */
+/* Checks a group: members that list their groups differently get one that is none of theirs. */
 static wf_status check_group(const nccl_comm *c, wf_error *error)
 {
     int size = 0, rank = 0;
@@ -300,7 +302,7 @@ wf_status wf_nccl_group_attach(void *opaque, int rank, wf_comm **out, wf_error *
     return WF_OK;
 }
 
-/* The group below first: its members' lists are compared there. */
+/* Splits the group of the transport below first: its members' lists are compared there. */
 wf_status wf_nccl_group_split(wf_comm *comm, const char *name, const int *members, int n,
                               wf_comm **out, wf_error *error)
 {
@@ -336,8 +338,8 @@ wf_status wf_nccl_group_split(wf_comm *comm, const char *name, const int *member
     return status;
 }
 
-/* Its communicator stays until the world is closed: to end one is the work of all its members,
-   and at the end of a world one thread closes the handles of many. */
+/* Detaches a handle. Its communicator stays until the world is closed: to end one is the work
+   of all its members, and at the end of a world one thread closes the handles of many. */
 void wf_nccl_group_detach(wf_comm *comm)
 {
     nccl_comm *c = wf_nccl_of(comm);

@@ -156,7 +156,7 @@ static cudaError_t copy_own(const transfer *t, cudaStream_t stream)
 
 typedef ncclResult_t enqueue_call(const transfer *t, cudaStream_t stream);
 
-/* One call for each of a list, as a group; under the lock. */
+/* Calls `call` for each of a list, as a group; under the lock. */
 static ncclResult_t each(const transfer *list, enqueue_call *call, bool group)
 {
     cudaStream_t stream = list->comm->rank->stream;
@@ -201,7 +201,7 @@ static wf_status mark(const transfer *t, launched *s, wf_error *error)
     return status;
 }
 
-/* A group of calls of the list's communicator, which takes them in its own time. */
+/* Enqueues a group of calls of the list's communicator, which takes them in its own time. */
 static wf_status enqueue(transfer *list, enqueue_call *call, wf_error *error)
 {
     nccl_comm *c = list->comm;

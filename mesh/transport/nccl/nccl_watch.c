@@ -58,7 +58,7 @@ static wf_status look_at_slot(nccl_rank *r, launched *s, wf_error *error)
                                   (long long)(r->world->patience / 1000000000));
 }
 
-/* Under the rank's lock. */
+/* Looks at a rank's communicators and launches, under its lock. */
 static void look(nccl_rank *r)
 {
     wf_error why = {WF_OK, ""};

@@ -70,7 +70,7 @@ wf_status wf_nccl_check(const nccl_comm *c, const char *op, uint64_t call, wf_er
     return status;
 }
 
-/* One line for a machine without what this transport joins. */
+/* Refuses, in one line, a machine without the devices that this transport joins. */
 static wf_status check_devices(wf_error *error)
 {
     const char *kind = wf_nccl_host.launcher.kind;

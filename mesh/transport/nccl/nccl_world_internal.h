@@ -131,7 +131,7 @@ static inline nccl_comm *wf_nccl_of(wf_comm *comm)
 int64_t wf_nccl_now(void);
 void wf_nccl_nap(int *naps); /* longer and longer, up to half a millisecond */
 
-/* An error that names the call of CUDA or NCCL that failed. */
+/* Set an error that names the call of CUDA or NCCL that failed. */
 wf_status wf_nccl_cuda(cudaError_t code, const char *what, wf_error *error);
 wf_status wf_nccl_good(const nccl_comm *c, ncclResult_t code, const char *what,
                        wf_error *error);
@@ -143,11 +143,12 @@ wf_status wf_nccl_check(const nccl_comm *c, const char *op, uint64_t call, wf_er
 
 /* ---- nccl_group.c ---- */
 
-/* The rank's stream and events, on the device that its thread uses. */
+/* Opens the rank's stream and events, on the device that its thread uses. */
 wf_status wf_nccl_open_rank(nccl_rank *r, wf_error *error);
 void wf_nccl_close_rank(nccl_rank *r);
 
-/* The communicator of the world, and of a group that all members of `parent` split off it. */
+/* Make the communicator of the world, and of a group that all members of `parent` split off
+   it. */
 wf_status wf_nccl_make(nccl_comm *c, wf_error *error);
 wf_status wf_nccl_split(nccl_comm *parent, nccl_comm *c, int color, wf_error *error);
 
@@ -179,7 +180,7 @@ size_t wf_nccl_all_bytes(const transfer *t, size_t (*bytes)(const transfer *t, i
 wf_status wf_nccl_watch(nccl_world *w, wf_error *error);
 void wf_nccl_watch_stop(nccl_world *w);
 
-/* The rank's communicators end, and with them what its GPU does for them; under its lock. */
+/* Ends the rank's communicators, and with them what its GPU does for them; under its lock. */
 void wf_nccl_stop(nccl_rank *r, const wf_error *why);
 
 /* ---- nccl_alone.c: where nothing is below ---- */
@@ -198,7 +199,7 @@ wf_status wf_nccl_alone_compare(transfer *t, wf_error *error);
 wf_status wf_nccl_alone_end(transfer *t, wf_error *error);
 void wf_nccl_alone_drop(transfer *t);
 
-/* Room for the group's heads. */
+/* Opens room for the group's heads. */
 wf_status wf_nccl_alone_open(nccl_comm *c, wf_error *error);
 void wf_nccl_alone_close(nccl_comm *c);
 

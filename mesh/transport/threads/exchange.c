@@ -11,7 +11,7 @@
 /* Waking another core to help takes some microseconds: less than these bytes take one core. */
 enum { WORTH_HELP = 256 << 10 };
 
-/* All have posted. */
+/* Returns the need that all have posted. */
 static need need_of(const threads_comm *c, const wf_exchange *x)
 {
     const place *p = x->place;
@@ -93,8 +93,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* For tests, a link of limited speed: sleep until one more piece of the work would have crossed
-   it, *due being when the last one had; 0: the first. */
+/* Sleeps, for tests with a link of limited speed, until one more piece of the work would have
+   crossed it, *due being when the last one had; 0: the first. */
 static void cross_link(const threads_comm *c, const wf_exchange *x, int64_t all, double *due)
 {
     uint64_t speed = atomic_load(&c->group->world->link);
@@ -135,8 +135,8 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
     return status;
 }
 
-/* The last member has posted: it will work itself, or its thread in the background will; wake
-   as many more as there are cores and pieces for. */
+/* Starts the work when the last member has posted: it will work itself, or its thread in the
+   background will; wakes as many more as there are cores and pieces for. */
 static void start_work(threads_comm *c, place *p, wf_exchange *x)
 {
     int64_t all = all_pieces(c, x), bytes = x->print.bytes * c->base.size;

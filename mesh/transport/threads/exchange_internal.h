@@ -35,10 +35,10 @@ extern const wf_direct_access wf_threads_direct;
 
 bool wf_threads_all_posted(const wf_exchange *x);
 
-/* When all have posted: do pieces until none is left. One thread of a rank at a time. */
+/* Works on pieces, when all have posted, until none is left. One thread of a rank at a time. */
 wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error);
 
-/* The rank's thread in the background (progress.c) works on x when all have posted;
+/* Let the rank's thread in the background (progress.c) work on x when all have posted;
    take_back() returns when it does not any more, whether or not there is work left. */
 void wf_threads_leave_to_progress(threads_comm *c, wf_exchange *x);
 void wf_threads_take_back(threads_comm *c, wf_exchange *x);
@@ -51,8 +51,8 @@ void wf_threads_wake_for(group *g, int member, int most);
 wf_status wf_threads_begin_reading(threads_comm *c, wf_exchange *x, wf_error *error);
 void wf_threads_end_reading(threads_comm *c, wf_exchange *x);
 
-/* A failed exchange: the group is broken or the world aborted, so that no reader begins any
-   more; when the last one is through, the caller may free its buffers. */
+/* Gives up a failed exchange: the group is broken or the world aborted, so that no reader
+   begins any more; when the last one is through, the caller may free its buffers. */
 wf_status wf_threads_give_up(threads_comm *c, wf_exchange *x, wf_status status);
 
 /* Breaks the group: x is not what another member has posted in this slot. */

@@ -45,7 +45,7 @@ static bool add_places(group *g)
     return true;
 }
 
-/* The first of a block has the memory of all. */
+/* Frees the slots of a group; the first of a block has the memory of all. */
 static void free_places(group *g)
 {
     for (int i = 0; i < g->places; i += PLACES) {
@@ -133,7 +133,7 @@ void wf_threads_group_free(group *g)
     free(g);
 }
 
-/* Both lists ascend. */
+/* Returns whether the group has one of these members; both lists ascend. */
 static bool shares_member(const group *g, const int *members, int n)
 {
     for (int i = 0, k = 0; i < g->size && k < n;) {

@@ -103,7 +103,7 @@ void wf_threads_pace_recv(threads_comm *c, const wf_exchange *x)
     wf_threads_wake(c->group);
 }
 
-/* When a message is there whose ends are posted, found by whichever end asks first. */
+/* Returns when a message arrives whose ends are posted, computed by the end that asks first. */
 static double arrival(const threads_comm *c, const wf_exchange *x, channel *line)
 {
     const wf_pace *pace = c->base.pace;
@@ -124,7 +124,8 @@ static double arrival(const threads_comm *c, const wf_exchange *x, channel *line
     return takes;
 }
 
-/* The receiver has it, or will take it. */
+/* Waits, by the emulated clock, for a message to arrive: the receiver has it, or will take
+   it. */
 void wf_threads_pace_arrive(threads_comm *c, const wf_exchange *x, bool sends)
 {
     wf_pace *pace = wf_threads_pace(c);

@@ -76,7 +76,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* With no signal coming to it. Where no thread can be had the rank does the work itself, when
+/* Starts the thread, which receives no signals. Without one the rank does the work itself, when
    it ends the exchange. */
 static void start(progress *p)
 {

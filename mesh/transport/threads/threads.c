@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Member `to` receives its block of each member's. */
+/* Copies to member `to` its block of each member's. */
 static wf_status scatter_blocks(const wf_exchange *x, int to, int64_t piece, wf_error *error)
 {
     const wf_exchange *mine = wf_threads_peer(x, to);

@@ -12,7 +12,7 @@
 wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **world,
                           wf_error *error);
 
-/* The world has failed by this rank; from any thread. */
+/* Aborts the world, which this rank has failed; from any thread. */
 void wf_threads_world_abort(void *world, int rank, const wf_error *cause);
 
 #endif

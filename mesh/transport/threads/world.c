@@ -71,8 +71,8 @@ void wf_threads_world_free(world *w)
     free(w);
 }
 
-/* A sleeper reads the event, then what it waits for, then adds itself to sleepers, then sleeps
-   if the event is unchanged: between the two sides nothing is lost. */
+/* Wakes some sleepers. A sleeper reads the event, then what it waits for, then adds itself to
+   sleepers, then sleeps if the event is unchanged: between the two sides nothing is lost. */
 void wf_threads_wake_some(group *g, int most)
 {
     atomic_fetch_add(&g->event, 1);
@@ -155,7 +155,7 @@ static bool absent(const need *n, int member)
     return member == n->peer && atomic_load(n->word) < n->target;
 }
 
-/* A member that has returned from its work will never come. */
+/* Fails a wait for a member that has returned from its work, and so will never come. */
 static wf_status check_finished(const threads_comm *c, const need *n, wf_error *error)
 {
     const group *g = c->group;
@@ -279,8 +279,9 @@ static void hide_need(const threads_comm *c)
     atomic_fetch_sub(&w->waiting, 1);
 }
 
-/* A yield is worth a try where another rank may run on this core meanwhile. A rank that has its
-   core for itself looks for some microseconds, which is cheaper than sleep and wake. */
+/* Returns whether to poll once more. A yield is worth a try where another rank may run on this
+   core meanwhile; a rank that has its core for itself looks for some microseconds, which is
+   cheaper than sleep and wake. */
 static bool poll_again(const world *w, int polls)
 {
     if (polls >= (w->own_cores ? SPINS : YIELDS))

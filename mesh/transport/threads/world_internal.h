@@ -154,8 +154,9 @@ void wf_threads_world_free(world *w);
 /* Returns the state of a rank of this process. */
 rank_state *wf_threads_rank(world *w, int world_rank);
 
-/* The group of one split (parent, ordinal) with these members, which the first of them makes.
- */
+/* Finds the group of one split (parent, ordinal) with these members; the first of them makes
+   it.
+*/
 wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, const char *name,
                            const int *members, int n, int world_rank, group **out,
                            wf_error *error);
@@ -179,23 +180,24 @@ wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
 
 wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error);
 
-/* All members fail with this text. */
+/* Breaks a group: all members fail with this text. */
 wf_status wf_threads_break(group *g, wf_status code, const char *text, wf_error *error);
 
 void wf_threads_abort(world *w, int rank, const wf_error *cause);
 void wf_threads_finish(world *w, int rank);
 
-/* After a break or an abort: return when no peer touches the others' memory any more. */
+/* Waits, after a break or an abort, until no peer touches the others' memory any more. */
 void wf_threads_quiesce(group *g);
 
 void wf_threads_progress_open(progress *p);
 void wf_threads_progress_close(progress *p); /* joins the thread */
 
-/* The rank's exchanges are lost, and the world is aborted: none is worked on any more. */
+/* Drops the rank's exchanges when the world is aborted: none is worked on any more. */
 void wf_threads_progress_drop(progress *p);
 
-/* For tests: each rank's share of work in this world takes as long as if its bytes went over a
-   link of this speed, which sleeps rather than works. To be set before the first exchange. */
+/* Limits, for tests, the speed: each rank's share of work in this world takes as long as if its
+   bytes went over a link of this speed, and sleeps meanwhile. To be set before the first
+   exchange. */
 void wf_threads_limit(wf_comm *comm, uint64_t bytes_per_second);
 
 #endif

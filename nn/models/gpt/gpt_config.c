@@ -77,7 +77,7 @@ static bool is_pattern(const wf_nn_gpt_config *c, int64_t first, int64_t skip)
     return true;
 }
 
-/* A list that two numbers can say becomes these; false: it has no block. */
+/* Shortens a list to two numbers where these say the same; false: it has no block. */
 static bool shorten_list(wf_nn_gpt_config *c)
 {
     int64_t first = 0, next, skip = 2;
@@ -99,7 +99,7 @@ static bool shorten_list(wf_nn_gpt_config *c)
     return first < c->layers;
 }
 
-/* One way to say which blocks have windows. */
+/* Completes the windows, so that one form says which blocks have them. */
 static void complete_windows(wf_nn_gpt_config *c)
 {
     if (has_list(c) && !shorten_list(c))

@@ -108,7 +108,8 @@ static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
                                       : wf_nn_rmsnorm_new(ctx, width, c->eps);
 }
 
-/* Those that write to the residual stream start smaller the more of them there are. */
+/* Returns the deviation of weights that write to the residual stream: the more of them, the
+   smaller. */
 static float residual_deviation(const wf_nn_gpt_config *c)
 {
     return deviation / sqrtf(2.0f * (float)(c->layers > 0 ? c->layers : 1));

@@ -59,7 +59,7 @@ static wf_status add_file(wf_chat_sources *s, const char *path, const char *name
     return add(s, name, name_bytes, text, bytes, path, error);
 }
 
-/* The files of additional_chat_templates. */
+/* Adds the files of additional_chat_templates. */
 static wf_status add_folder(wf_chat_sources *s, const char *folder, wf_error *error)
 {
     char path[WF_TOK_MOST_PATH];

@@ -37,7 +37,7 @@ static wf_status refuse(const char *what, const char *name, const wf_chat_source
                         what, name, list);
 }
 
-/* The folder that a path is, or lies in. */
+/* Finds the folder that a path is, or lies in. */
 static void folder_of(const char *path, char folder[4096])
 {
     const char *slash = strrchr(path, '/');
@@ -84,7 +84,7 @@ static wf_status by_name(wf_chat_template *t, const char *name, const wf_chat_so
     return error->code;
 }
 
-/* The template of a folder, and the one that it has for tools. */
+/* Opens the template of a folder, and the one that it has for tools. */
 static wf_status by_folder(wf_chat_template *t, const char *path,
                            const wf_chat_sources *sources, wf_error *error)
 {

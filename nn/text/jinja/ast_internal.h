@@ -158,8 +158,8 @@ void jinja_leave(jinja_reader *r);
 
 jinja_node *jinja_node_of(jinja_reader *r, jinja_node_kind kind, const jinja_token *at, int op,
                           jinja_node *a, jinja_node *b);
-/* An operand: a value with a sign, what follows it, and where they may stand, filters and
-   tests. */
+/* Parses an operand: a value with a sign, what follows it, and where they may stand, filters
+   and tests. */
 jinja_node *jinja_parse_unary(jinja_reader *r, bool with_filters);
 
 /* Expressions; a tuple needs no parentheses. */

@@ -48,7 +48,7 @@ static void arguments(jinja_reader *r, jinja_call *args)
     memcpy(args->names, names, args->values.count * sizeof *args->names);
 }
 
-/* The part of a subscript between commas. */
+/* Parses the part of a subscript between commas. */
 static jinja_node *subscript(jinja_reader *r)
 {
     const jinja_token *t = jinja_peek(r);
@@ -114,7 +114,7 @@ static jinja_node *postfix(jinja_reader *r, jinja_node *n)
     }
 }
 
-/* The name of a filter or a test, which is to be known. */
+/* Parses the name of a filter or a test, which is to be known. */
 static jinja_node *named(jinja_reader *r, jinja_node_kind kind, jinja_node *input)
 {
     const jinja_token *t = jinja_peek(r);

@@ -154,7 +154,7 @@ void jinja_check_key(wf_jinja_run *run, value key);
 value jinja_attribute(wf_jinja_run *run, value of, const char *name);
 value jinja_item(wf_jinja_run *run, value of, value key);
 value jinja_slice(wf_jinja_run *run, value of, const value part[3]);
-/* By a name such as "function.name", or a number. */
+/* Returns the item by a name such as "function.name", or by a number. */
 value jinja_by_path(wf_jinja_run *run, value of, value path);
 
 /* Texts. */

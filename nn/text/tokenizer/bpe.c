@@ -82,8 +82,8 @@ void wf_tok_bpe_free(wf_tok_bpe *bpe)
     free(bpe);
 }
 
-/* The characters of a word as ids; gives how many. An unknown one is its bytes' tokens, or the
-   unknown token, or nothing. */
+/* Writes the characters of a word as ids; returns how many. An unknown one is its bytes'
+   tokens, or the unknown token, or nothing. */
 static size_t characters(const wf_tok *t, const uint8_t *word, size_t n, int32_t *ids)
 {
     size_t count = 0;

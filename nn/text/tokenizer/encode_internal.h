@@ -24,7 +24,7 @@ wf_status wf_tok_normalize(wf_tok_encoder *e, const uint8_t *text, size_t n, con
    longer. Owner: the caller, free. */
 enum { WF_TOK_INERT = 0x10000 };
 uint8_t *wf_tok_inert_new(void);
-/* One step of it, appended. */
+/* Normalises by one step, and appends the result. */
 wf_status wf_tok_normalize_step(const wf_tok_step *step, wf_tok_matcher *matcher,
                                 const uint8_t *text, size_t n, wf_tok_bytes *to,
                                 wf_error *error);

@@ -118,7 +118,7 @@ static const char *class_pattern(wf_tok *t, const char *path, bool *nfc, wf_erro
     return pattern;
 }
 
-/* The token that both classes begin and end texts with, whatever the folder says. */
+/* Adds the tokens with which both classes begin and end texts, whatever the folder says. */
 static void add_standard(wf_tok *t, const char *path, wf_error *error)
 {
     static const char end[] = "<|endoftext|>";

@@ -107,7 +107,7 @@ static bool takes_around(const wf_text_json *json, uint32_t value)
     return takes;
 }
 
-/* A token that is named, as its text or as an object; null: none. */
+/* Takes a token that is named, as its text or as an object; null: none. */
 static wf_status take_named(wf_tok *t, const wf_text_json *json, uint32_t value)
 {
     const bool object = wf_text_json_is(json, value) == WF_TEXT_JSON_OBJECT;
@@ -134,7 +134,7 @@ static wf_status take_named(wf_tok *t, const wf_text_json *json, uint32_t value)
                  : json->error->code;
 }
 
-/* A token, a list of them, or an object of those with names of their own. */
+/* Takes a token, a list of them, or an object of those with names of their own. */
 static wf_status take_value(wf_tok *t, const wf_text_json *json, uint32_t value, bool several)
 {
     const bool object = several && wf_text_json_is(json, value) == WF_TEXT_JSON_OBJECT;
@@ -148,7 +148,7 @@ static wf_status take_value(wf_tok *t, const wf_text_json *json, uint32_t value,
     return json->error->code;
 }
 
-/* The special tokens of tokenizer_config.json or, where that has none of a name, of
+/* Takes the special tokens of tokenizer_config.json or, where that has none of a name, of
    special_tokens_map.json, in transformers' order. */
 static wf_status take_names(wf_tok *t, const wf_text_json *const files[2], wf_error *error)
 {
@@ -203,8 +203,8 @@ wf_status wf_tok_hf_added_id(const wf_tok *t, const wf_text_json *json, uint32_t
         id, theirs);
 }
 
-/* The tokens that have ids of their own: those of tokenizer_config.json, or, where it has no
-   list, of added_tokens.json. */
+/* Takes the tokens that have ids of their own: those of tokenizer_config.json, or, where it has
+   no list, of added_tokens.json. */
 static wf_status take_listed(wf_tok *t, const char *path, const wf_text_json *config,
                              wf_error *error)
 {

@@ -85,7 +85,8 @@ static wf_status read_replace(decoding *d, uint32_t value)
     return replace(d, text, bytes, with, with_bytes);
 }
 
-/* One space at the beginning of the text, which a step in front of it has put there. */
+/* Reads a step that removes one space at the beginning of the text, which an earlier step has
+   put there. */
 static wf_status read_strip(const decoding *d, uint32_t value)
 {
     const wf_text_json *json = d->json;

@@ -125,7 +125,7 @@ wf_status wf_tok_hf_vocabulary(wf_tok *t, const wf_text_json *json, uint32_t voc
     return WF_OK;
 }
 
-/* The two tokens of a merge: "a b", or ["a", "b"]. */
+/* Finds the two tokens of a merge: "a b", or ["a", "b"]. */
 static bool two_tokens(const wf_tok *t, const wf_text_json *json, uint32_t merge, int32_t id[2],
                        char text[2 * MOST_LETTERS], size_t *bytes)
 {
@@ -188,7 +188,7 @@ static wf_status read_merges(wf_tok *t, const wf_text_json *json, uint32_t merge
     return status;
 }
 
-/* The bytes' own tokens of a vocabulary of characters: <0x00> to <0xFF>. */
+/* Finds the bytes' own tokens of a vocabulary of characters: <0x00> to <0xFF>. */
 static wf_status find_bytes(wf_tok *t, const wf_text_json *json, uint32_t model)
 {
     for (int byte = 0; t->characters && byte < 256; byte++) {

@@ -20,7 +20,7 @@ static wf_tok_step *add_step(const wf_text_json *json, uint32_t value, wf_tok_st
     return step;
 }
 
-/* The string of a key, copied. */
+/* Copies the string of a key. */
 static wf_status take_text(const wf_text_json *json, uint32_t object, const char *key,
                            char **to, size_t *bytes)
 {
@@ -97,7 +97,7 @@ static wf_status take_pattern(const wf_text_json *json, uint32_t object, wf_tok_
     return compile(json, regex, &step->pattern, text, bytes);
 }
 
-/* A step for each element of a list. */
+/* Reads a step for each element of a list. */
 static wf_status each(wf_tok *t, const wf_text_json *json, uint32_t value, const char *key,
                       wf_status (*read)(wf_tok *, const wf_text_json *, uint32_t))
 {

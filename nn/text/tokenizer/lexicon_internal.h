@@ -81,7 +81,7 @@ uint64_t wf_tok_hash(const void *bytes, size_t n);
    caller, free. */
 void *wf_tok_table_new(size_t bytes);
 
-/* An empty one. Errors: WF_ENOMEM. */
+/* Begins an empty lexicon. Errors: WF_ENOMEM. */
 wf_status wf_tok_lexicon_begin(wf_tok_lexicon *v, wf_error *error);
 void wf_tok_lexicon_free(wf_tok_lexicon *v);
 
@@ -93,7 +93,8 @@ wf_status wf_tok_wrong_code(const char *wrong);
 const char *wf_tok_lexicon_add(wf_tok_lexicon *v, int32_t id, const char *text, size_t bytes,
                                int kind);
 
-/* All tokens are there: finds the bytes' own, and makes room for merges up to this rank. */
+/* Ends the tokens, when all are there: finds the bytes' own, and makes room for merges up to
+   this rank. */
 wf_status wf_tok_lexicon_end(wf_tok_lexicon *v, int64_t merges, int32_t ranks, wf_error *error);
 
 /* Adds the merge of two tokens to `made` at a rank below `ranks`. Returns NULL, or the
@@ -101,12 +102,12 @@ wf_status wf_tok_lexicon_end(wf_tok_lexicon *v, int64_t merges, int32_t ranks, w
 const char *wf_tok_lexicon_merge(wf_tok_lexicon *v, int32_t left, int32_t right, int32_t rank,
                                  int32_t made);
 
-/* Every two pieces whose texts together are a piece become it; rank_of is the rank of an id,
-   `name` the file's. */
+/* Adds a merge for every two pieces whose texts together are a piece; rank_of is the rank of an
+   id, `name` the file's. */
 wf_status wf_tok_lexicon_merge_all(wf_tok_lexicon *v, const int32_t *rank_of, int32_t ranks,
                                    const char *name, wf_error *error);
 
-/* All merges are there: finds those of two bytes. Errors: WF_ENOMEM. */
+/* Finds the merges of two bytes, when all merges are there. Errors: WF_ENOMEM. */
 wf_status wf_tok_lexicon_pair_bytes(wf_tok_lexicon *v, wf_error *error);
 
 /* Returns the merges of a lexicon, the first rank first; NULL: out of memory. Owner: the

@@ -11,11 +11,11 @@
 /* The largest files of known models have 33 MB. */
 enum { WF_TOK_MOST_FILE = 128 << 20, WF_TOK_MOST_PATH = 4096 };
 
-/* A file, whole. Owner: the caller, free. WF_EIO also where it is no regular file; WF_EDATA
-   where it is larger than WF_TOK_MOST_FILE. */
+/* Reads a whole file. Owner: the caller, free. WF_EIO also where it is no regular file;
+   WF_EDATA where it is larger than WF_TOK_MOST_FILE. */
 wf_status wf_tok_file_read(const char *path, char **text, size_t *bytes, wf_error *error);
 bool wf_tok_file_there(const char *path);
-/* The path of another file in the folder of a file. */
+/* Writes the path of another file in the folder of a file. */
 void wf_tok_file_beside(const char *path, const char *name, char out[WF_TOK_MOST_PATH]);
 
 /* Readers by kind. */
@@ -25,7 +25,7 @@ wf_status wf_tok_load_tiktoken(wf_tok *t, const char *path, const char *text, si
                                wf_error *error);
 wf_status wf_tok_load_sentencepiece(wf_tok *t, const char *path, const char *text, size_t bytes,
                                     wf_error *error);
-/* Ranks of ids by their scores: the best score goes first; pieces of one score have one rank.
+/* Ranks ids by their scores: the best score goes first; pieces of one score have one rank.
    WF_ENOMEM. */
 wf_status wf_tok_load_rank_scores(const float *scores, int32_t count, int32_t *rank_of,
                                   int32_t *ranks);
@@ -57,13 +57,13 @@ wf_status wf_tok_hf_keys(const wf_text_json *json, uint32_t object, const char *
 /* Returns the "type" of an object; "" where there is none, which is refused. */
 const char *wf_tok_hf_type(const wf_text_json *json, uint32_t object);
 
-/* A split by a pattern of Rust's. `name` is the file's. */
+/* Adds a split by a pattern of Rust's. `name` is the file's. */
 wf_status wf_tok_load_split(wf_tok *t, const char *pattern, size_t bytes, const char *name,
                             wf_error *error);
-/* Every two tokens whose bytes are a token become it, the smallest id first; every byte has to
-   be a token. */
+/* Adds a merge for every two tokens whose bytes are a token, the smallest id first; every byte
+   has to be a token. */
 wf_status wf_tok_load_merge_by_id(wf_tok *t, const char *name, wf_error *error);
-/* A normalizer to NFC; WF_EUNSUPPORTED where the program was built without it. */
+/* Adds a normalizer to NFC; WF_EUNSUPPORTED where the program was built without it. */
 wf_status wf_tok_load_nfc(wf_tok *t, const char *name, wf_error *error);
 /* Words of models of characters that begin at U+2581, as far as no merge goes across. */
 bool wf_tok_load_safe_words(wf_tok *t);
@@ -75,15 +75,15 @@ bool wf_tok_load_decode_replaced(wf_tok_lexicon *v, const char *from, size_t byt
 /* Decodes GPT-2's letters for bytes into room for as many bytes; -1: other letters are in the
    text. */
 int64_t wf_tok_letters_to_bytes(const char *text, size_t bytes, char *out);
-/* The letter of a byte as UTF-8, of at most 2 bytes; gives how many. */
+/* Writes the letter of a byte as UTF-8, of at most 2 bytes; returns how many. */
 int wf_tok_letter_of_byte(uint8_t byte, uint8_t out[4]);
 
 /* hf_beside.c: a file in JSON beside another one; false: there is none, or none that can be
    read, which is the error. */
 bool wf_tok_open_beside(const char *path, const char *name, wf_text_json *json,
                         char beside[WF_TOK_MOST_PATH], wf_error *error);
-/* The tokens that tokenizer_config.json, added_tokens.json and special_tokens_map.json have
-   beside the vocabulary. */
+/* Adds the tokens that tokenizer_config.json, added_tokens.json and special_tokens_map.json
+   have beside the vocabulary. */
 wf_status wf_tok_hf_beside(wf_tok *t, const char *path, wf_error *error);
 /* Refuses the tokens of the same files that a model of SentencePiece beside them has not. */
 wf_status wf_tok_hf_beside_model(const wf_tok *t, const char *path, wf_error *error);
@@ -98,11 +98,11 @@ wf_status wf_tok_hf_added_id(const wf_tok *t, const wf_text_json *json, uint32_t
 /* Makes a text a special token, with its id or the next one. Returns NULL, or the error. */
 const char *wf_tok_hf_special(wf_tok *t, const char *text, size_t bytes);
 
-/* The begin and the end of documents, as tokenizer_config.json and config.json in a file's
-   folder have them, where they are not known yet. */
+/* Loads the begin and the end of documents, as tokenizer_config.json and config.json in a
+   file's folder have them, where they are not known yet. */
 wf_status wf_tok_load_ends(wf_tok *t, const char *path, wf_error *error);
 
-/* Bytes of base64 without line ends, into room for as many; -1: it is none. */
+/* Decodes base64 without line ends into room for as many bytes; -1: it is none. */
 int64_t wf_tok_base64(const char *text, size_t bytes, char *out);
 
 #endif

@@ -67,9 +67,9 @@ void wf_tok_file_beside(const char *path, const char *name, char out[WF_TOK_MOST
     snprintf(out, WF_TOK_MOST_PATH, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, name);
 }
 
-/* One object: tokenizer.json has a model, tekken.json a pattern, vocab.json ids. A key that is
-   read wrong is the error's text at once and is noticed by what reads next, so the answer is
-   the error's first code. */
+/* Loads one object: tokenizer.json has a model, tekken.json a pattern, vocab.json ids. A key
+   that is read wrong is the error's text at once and is noticed by what reads next, so the
+   answer is the error's first code. */
 static wf_status load_json(wf_tok *t, const char *path, char *text, size_t bytes,
                            wf_error *error)
 {
@@ -90,7 +90,8 @@ static wf_status load_json(wf_tok *t, const char *path, char *text, size_t bytes
     return error->code;
 }
 
-/* A line of a rank file: letters of base64, a blank, a number. */
+/* Returns whether a text begins with a line of a rank file: letters of base64, a blank, a
+   number. */
 static bool is_ranks(const char *text)
 {
     size_t letters = strspn(
@@ -138,7 +139,7 @@ static wf_status load_file(wf_tok *t, const char *path, wf_error *error)
     return status;
 }
 
-/* The only rank file of a folder. */
+/* Finds the only rank file of a folder. */
 static bool rank_file(const char *path, char file[WF_TOK_MOST_PATH])
 {
     static const char ending[] = ".tiktoken";
@@ -190,7 +191,7 @@ static wf_status load(wf_tok *t, const char *path, wf_error *error)
         path);
 }
 
-/* Every byte is a token. */
+/* Loads the tokenizer in which every byte is a token. */
 static wf_status load_bytes(wf_tok *t, wf_error *error)
 {
     t->bytes = true;
@@ -201,7 +202,7 @@ static wf_status load_bytes(wf_tok *t, wf_error *error)
     return WF_OK;
 }
 
-/* An empty tokenizer. */
+/* Begins with an empty tokenizer. */
 static wf_status begin(wf_tok **tokenizer, wf_error *error)
 {
     wf_tok *t = calloc(1, sizeof *t);

@@ -7,7 +7,7 @@
 
 enum { BLANK = WF_TOK_SPACE | WF_TOK_LINE_END };
 
-/* No class: the character is one of planes 4 to 16. */
+/* Returns whether a character is one of planes 4 to 16, which have no class. */
 static bool wide_at(const uint8_t *text, size_t n, size_t at)
 {
     return at < n && text[at] >= 0xf1;

@@ -46,7 +46,7 @@ static bool take_bytes(message *m, uint64_t bytes, message *inside)
     return true;
 }
 
-/* The next field: 1, 0 there is none, -1 it is damaged. */
+/* Takes the next field: 1, 0 there is none, -1 it is damaged. */
 static int take_field(message *m, field *f)
 {
     uint64_t key, bytes;

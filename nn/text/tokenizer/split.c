@@ -42,7 +42,7 @@ static wf_status give(cutting *c, size_t end)
                 c->n - begin);
 }
 
-/* A match from `begin` to `end`, and the text in front of it that is none. */
+/* Cuts at a match from `begin` to `end`, after the text in front of it that is none. */
 static wf_status cut(cutting *c, wf_tok_split split, size_t begin, size_t end)
 {
     wf_status status = WF_OK;
@@ -60,7 +60,7 @@ static wf_status cut(cutting *c, wf_tok_split split, size_t begin, size_t end)
     return WF_OK;
 }
 
-/* The next match from `at` on, by hand where that is known how. */
+/* Finds the next match from `at` on, by a scanner where the pattern has one. */
 static int match(const cutting *c, const wf_tok_step *s, size_t at, size_t *begin, size_t *end)
 {
     *begin = at;
@@ -78,7 +78,7 @@ static bool cuts_words(const cutting *c, const wf_tok_step *s)
            c->step + 1 == c->e->tokenizer->pre_tokenizers.count && c->n <= WF_TOK_MOST_WORD;
 }
 
-/* The same as split, in one loop, where each match is a word. */
+/* Splits in one loop, where each match is a word. */
 static wf_status split_words(cutting *c, const wf_tok_step *s)
 {
     wf_tok_encoder *e = c->e;
@@ -131,7 +131,7 @@ static wf_status before_each(cutting *c, const wf_tok_step *s, const uint8_t *sa
     return status == WF_OK ? give(c, c->n) : status;
 }
 
-/* The stretch with something in front, and with each space as U+2581. */
+/* Rewrites a stretch: with something in front, and with each space as U+2581. */
 static wf_status rewrite(wf_tok_encoder *e, int step, const uint8_t *text, size_t n, bool first)
 {
     const wf_tok_step *s = &e->tokenizer->pre_tokenizers.steps[step];

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The tokens of tekken.json: "vocab" in the order of ranks, of which the first ones are
+/* Reads the tokens of tekken.json: "vocab" in the order of ranks, of which the first ones are
    used. */
 static wf_status tekken_tokens(wf_tok *t, const wf_text_json *json, int32_t specials,
                                int32_t count)

@@ -52,8 +52,8 @@ static bool reaches_over(const wf_tok_added_set *set)
     return false;
 }
 
-/* The known patterns end a word between a letter and a space, whatever stands around them; so
-   do patterns of digits, which reach to neither. */
+/* Returns whether words end at spaces: the known patterns end a word between a letter and a
+   space, whatever is around them; so do patterns of digits, which reach neither. */
 static bool ends_at_spaces(const wf_tok_step *step)
 {
     return step->kind == WF_TOK_STEP_SPLIT &&

@@ -127,7 +127,7 @@ static wf_status complete(wf_tok *t, const char *path, wf_error *error)
     return status;
 }
 
-/* Ranks are the order of merges. */
+/* Adds the merges, whose order is that of ranks. */
 wf_status wf_tok_load_merge_by_id(wf_tok *t, const char *path, wf_error *error)
 {
     int32_t *rank_of = malloc(((size_t)t->vocabulary.size + 1) * sizeof *rank_of);

@@ -104,9 +104,9 @@ struct wf_tok {
     bool alone;         /* nothing beside the file is read */
 };
 
-/* A growing text; false: out of memory. */
+/* Adds to a growing text; false: out of memory. */
 bool wf_tok_bytes_add(wf_tok_bytes *text, const void *bytes, size_t n);
-/* A text as it is, or, where it is no UTF-8, in `room` with U+FFFD for each part that is
+/* Gives a text as it is, or, where it is no UTF-8, in `room` with U+FFFD for each part that is
    none. */
 bool wf_tok_valid_text(wf_tok_bytes *room, const uint8_t **text, size_t *n);
 bool wf_tok_ids_room(wf_tok_ids *ids, size_t more);

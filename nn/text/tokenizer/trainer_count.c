@@ -71,7 +71,7 @@ static size_t place_of(const wf_tok_counter *c, const void *word, size_t n)
     return i;
 }
 
-/* Room for one word more. */
+/* Makes room for one word more. */
 static bool grow(wf_tok_counter *c)
 {
     size_t room = c->room ? 2 * c->room : FIRST_PLACES / 2;

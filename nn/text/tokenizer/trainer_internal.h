@@ -26,7 +26,8 @@ typedef struct wf_tok_trained_merge {
     int32_t left, right;
 } wf_tok_trained_merge;
 
-/* At most `most` merges, into room for as many; gives how many, or -1: out of memory. */
+/* Trains at most `most` merges, into room for as many; returns how many, or -1: out of
+   memory. */
 int32_t wf_tok_train_merges(const wf_tok_counter *counter, int32_t most,
                             wf_tok_trained_merge *merges);
 

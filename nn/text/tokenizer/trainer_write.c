@@ -49,7 +49,7 @@ static bool spell(spelling *s, const wf_tok_trained_merge *merges, int32_t count
     return s->end != NULL;
 }
 
-/* A token as a string of JSON, of GPT-2's letters. */
+/* Prints a token as a string of JSON, of GPT-2's letters. */
 static void print_token(FILE *file, const spelling *s, int32_t id)
 {
     size_t n;

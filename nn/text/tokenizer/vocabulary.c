@@ -99,7 +99,7 @@ static void add(writer *w, const void *text, size_t bytes)
     w->ok = w->ok && wf_tok_bytes_add(&w->texts, text, bytes);
 }
 
-/* The text of a token as a file has it: of a byte-level piece its letters. */
+/* Adds the text of a token as a file has it: of a byte-level piece its letters. */
 static void add_token(writer *w, int32_t id)
 {
     const wf_tok_lexicon *v = &w->t->vocabulary;
@@ -122,7 +122,7 @@ static void add_token(writer *w, int32_t id)
     }
 }
 
-/* A list's texts, whose bytes are written; the next one begins at *at. */
+/* Finds a list's texts, whose bytes are written; the next one begins at *at. */
 static void find_texts(wf_tok_vocabulary_text *list, int64_t count, const char *texts,
                        size_t *at)
 {
