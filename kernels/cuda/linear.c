@@ -232,7 +232,8 @@ static wf_status dx(const wf_call *call, void *workspace)
     return status;
 }
 
-/* The rows of one sequence are a chunk; of any other leading dim all rows are one. */
+/* Returns whether each sequence's rows are a chunk; of any other leading dim all rows are
+   one. */
 static bool chunk_each(const wf_call *call)
 {
     return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH &&
