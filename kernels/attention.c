@@ -224,8 +224,8 @@ static void general_backward(wf_gradient *g)
     backward_of(g, &wf_op_attention_general_grad);
 }
 
-/* Two products over the scores, the causal half of them, or what a window leaves of that;
-   backward makes five, of which the scores are one that forward had made. */
+/* Counts two products over the scores, the causal half of them, or what a window leaves of
+   that; backward makes five, of which the scores are one that forward had made. */
 static double product_flops(const wf_call *call, int products)
 {
     const wf_attention_attr *a = call->attr;

@@ -51,7 +51,7 @@ static inline double wf_rope_index(const wf_rope_options *o, double turns, int64
            (2 * ln(o->base));
 }
 
-/* On the host; ln: wf_logd, or a device's library. */
+/* Computes the range on the host; ln: wf_logd, or a device's library. */
 static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t dim,
                                              double (*ln)(double))
 {
@@ -159,7 +159,7 @@ static inline int64_t wf_attention_bias_matrix(const wf_tensor *bias, int64_t b,
     return bias->ndim == 4 ? b * bias->local[1] + head : head;
 }
 
-/* The reference loops, of all rows. */
+/* Run the reference loops, of all rows. */
 wf_status wf_attention_reference(const wf_call *call, void *workspace);
 size_t wf_attention_reference_workspace(const wf_call *call);
 wf_status wf_attention_reference_grad(const wf_call *call, void *workspace);

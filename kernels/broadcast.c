@@ -23,7 +23,7 @@ static int64_t size_at(const wf_tensor *t, int ndim, int d)
     return dim_at(t, ndim, d).size;
 }
 
-/* Ranks kinds of dims of size 1: a plain width gives way to the others. */
+/* Orders kinds of dims of size 1: a plain width yields to the others. */
 static int64_t rank_of(wf_dim dim)
 {
     return dim.grain * 3 + (dim.chunks == WF_CHUNKS_8 ? 1 : 2 * (dim.chunks == WF_CHUNKS_EACH));
@@ -86,7 +86,7 @@ static wf_status broadcast_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* A sum over dim d of what is a partial sum already. */
+/* Refuses a sum over dim d of what is a partial sum already. */
 static wf_tensor *refuse_sum(const wf_gradient *g, int d)
 {
     char result[192];
@@ -101,7 +101,7 @@ static wf_tensor *refuse_sum(const wf_gradient *g, int d)
     return NULL;
 }
 
-/* The gradient of a vector comes as rows, a sequence each, as that of a bias. */
+/* Sums the gradient; that of a vector comes as rows, a sequence each, as that of a bias. */
 static void broadcast_backward(wf_gradient *g)
 {
     const wf_tensor *x = g->in[0];

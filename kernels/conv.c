@@ -93,7 +93,7 @@ static const char *patches_grad_spell(const wf_call *call, char *text)
     return call->in[0]->ndim == 4 ? "bs!t!c,bm!n!ck!->bs!t!c" : "bs!c,bn!ck!->bs!c";
 }
 
-/* The dims of patches of x. */
+/* Lists the dims of patches of x. */
 static void patch_dims(const wf_patch_attr *a, const wf_tensor *x, wf_dim *dims)
 {
     int n = x->ndim - 2;

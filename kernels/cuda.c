@@ -39,7 +39,7 @@ static const wf_cuda_plugin *plugin(wf_error *error)
                           error);
 }
 
-/* The driver's own library comes with it, never with CUDA. */
+/* Returns whether there is a driver: its own library comes with it, never with CUDA. */
 static bool has_driver(wf_error *error)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);

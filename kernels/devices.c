@@ -43,7 +43,7 @@ static wf_device *open_cuda(const wf_device_options *options, wf_error *error)
 static const row rows[] = {{"cpu", open_cpu, 0}, {"cuda", open_cuda, TF32 | CUDA_GRAPH}};
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* The devices that offer something, or all of them: "cpu or cuda". */
+/* Lists the devices that offer something, or all of them: "cpu or cuda". */
 static const char *list(unsigned offers, char text[LIST])
 {
     size_t length = 0;

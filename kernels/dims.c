@@ -11,7 +11,7 @@
 #include "kernels/dims_internal.h"
 #include <inttypes.h>
 
-/* As in ops.def, b is the first dim. */
+/* Returns the letter of a dim: as in ops.def, b is the first one. */
 static char letter(int dim)
 {
     return "bijklm"[dim];
@@ -273,7 +273,7 @@ wf_tensor *wf_mean(wf_tensor *x, int dim)
     return sum ? wf_scale(sum, 1.0f / (float)x->dim[dim].size) : NULL;
 }
 
-/* The letters of dims 0 .. ndim - 1 without that of dim `at`. */
+/* Writes the letters of dims 0 .. ndim - 1 without that of dim `at`. */
 static char *spell_without(char *text, int ndim, int at)
 {
     for (int d = 0; d < ndim; d++)

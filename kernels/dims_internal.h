@@ -34,7 +34,8 @@ typedef struct wf_matmul_attr {
 /* Returns true where x has such a dim; a tensor without it is WF_ESHAPE in its context. */
 bool wf_has_dim(const wf_tensor *x, const char *op, int dim);
 
-/* A sum over a batch, which is dim 0, has a chunk for each index; elsewhere it is one chain. */
+/* Returns whether a sum is over a batch, which is dim 0: it has a chunk for each index;
+   elsewhere it is one chain. */
 static inline bool wf_is_batch(const wf_tensor *t, int dim)
 {
     return dim == 0 && t->dim[0].chunks == WF_CHUNKS_EACH;

@@ -7,8 +7,8 @@
 #include "kernels/attention_internal.h"
 #include "kernels/shared_internal.h"
 
-/* The first sites have one key, the next ones another: a counter has room for no more numbers
-   beside attention's heads, and a mask of any site is its own. */
+/* Returns the key of a site. The first sites have one, the next ones another: a counter has
+   room for no more numbers beside attention's heads, and a mask of any site is its own. */
 uint64_t wf_dropout_key(const wf_context *ctx, int site, int *counted)
 {
     uint64_t key = wf_random_key(wf_context_seed(ctx), WF_RANDOM_DROPOUT);

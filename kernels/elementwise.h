@@ -50,7 +50,7 @@ WF_API wf_tensor *wf_elementwise_apply(const wf_op *op, const void *attr, size_t
 
 WF_END_DECLS
 
-/* The numbers of a call: those of its attributes, zeros where it has none. */
+/* Gives the numbers of a call: those of its attributes, zeros where it has none. */
 static inline void wf_elementwise_numbers(const wf_call *call, int n, float *number)
 {
     for (int i = 0; i < n; i++)

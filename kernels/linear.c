@@ -150,7 +150,7 @@ static void backward_joined(int passes, wf_gradient *const *g)
     }
 }
 
-/* A pair of operands for each pass. */
+/* Writes the signature: a pair of operands for each pass. */
 static const char *dw_signature(const wf_call *call, char *text)
 {
     char *at = text;
@@ -227,7 +227,8 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* A product and a sum for every element of x (of dx, of the rows) and column of a weight. */
+/* Counts a product and a sum for every element of x (of dx, of the rows) and column of a
+   weight. */
 static double work(const wf_tensor *rows, int64_t columns)
 {
     return 2 * (double)wf_tensor_local_count(rows) * (double)columns;

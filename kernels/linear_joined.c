@@ -84,7 +84,7 @@ wf_tensor *wf_linear_bias_gelu(wf_tensor *x, wf_tensor *weight, wf_tensor *bias)
                                                                                 : NULL;
 }
 
-/* To what it would be stored as. */
+/* Rounds a product to the type that it would be stored as. */
 static void round_product(const wf_tensor *y)
 {
     double *x = y->data;
@@ -93,7 +93,7 @@ static void round_product(const wf_tensor *y)
         x[i] = (double)wf_bf16_value(wf_bf16_of((float)x[i]));
 }
 
-/* The parts, one after the other. */
+/* Runs the parts, one after the other. */
 static wf_status reference(const wf_call *call, void *workspace)
 {
     int count = wf_linear_joined(call);

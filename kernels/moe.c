@@ -170,8 +170,8 @@ static wf_status reference_grad(const wf_call *call, void *room)
     return WF_OK;
 }
 
-/* A product and a sum for each element of three matrices; experts take tokens alike, as far as
-   a plan knows. */
+/* Counts a product and a sum for each element of three matrices; experts take tokens alike, as
+   far as a plan knows. */
 static double products(const wf_call *call, double count)
 {
     const wf_moe_sizes s = wf_moe_sizes_of(call);

@@ -35,11 +35,11 @@ static inline wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
     return s;
 }
 
-/* WF_EINVAL, naming it, where an index is no whole number of an expert, or does not ascend in
-   its row. `at` gives index e of the operand. */
+/* Checks indices: WF_EINVAL, naming it, where one is no whole number of an expert, or does not
+   ascend in its row. `at` gives index e of the operand. */
 wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e));
 
-/* WF_EINVAL, naming its row and expert, for a NaN among the scores of row `row`. */
+/* Fails for a NaN among the scores of row `row`: WF_EINVAL, naming its row and expert. */
 wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert);
 
 /* Checks that route_grad has the options of wf_route, and indices of experts that there are;

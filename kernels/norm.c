@@ -101,7 +101,7 @@ static void rmsnorm_backward(wf_gradient *g)
         g->din[1] = wf_vector_gradient(g, 1, wf_rmsnorm_dw(x, rstd, dy));
 }
 
-/* One loop serves both norms: mean and bias are NULL for rmsnorm. */
+/* Computes both norms: mean and bias are NULL for rmsnorm. */
 static wf_status reference(const wf_call *call, void *workspace)
 {
     bool centred = call->n_in == 3;

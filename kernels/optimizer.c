@@ -99,7 +99,7 @@ static wf_status sgd_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* The function is of floats, which doubles are rounded to for it. */
+/* Runs the function of floats, to which doubles are rounded for it. */
 static wf_status elements_reference(const wf_call *call, void *workspace)
 {
     const wf_update_attr *attr = call->attr;

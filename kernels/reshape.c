@@ -141,7 +141,7 @@ static wf_status check_dims(const wf_tensor *x, int ndim, const wf_dim *dims)
     return WF_OK;
 }
 
-/* One size may be -1: what the others leave of x. */
+/* Fills in a size of -1: what the others leave of x. */
 static void fill_in(const wf_tensor *x, int ndim, wf_dim *dims)
 {
     int open = -1;

@@ -5,7 +5,8 @@
  * row_sigmoid(with, x, y, n). Scratch has n numbers.
  */
 
-/* The experts of greatest score + bias, equal ones by the lower index, then ascending. */
+/* Chooses the experts of greatest score + bias, equal ones by the lower index, then
+   ascending. */
 ROUTER_LOOP void choose_row(const T *score, const T *bias, int64_t n, int64_t k, T *index)
 {
     T best[WF_ROUTE_MOST];
@@ -35,7 +36,7 @@ ROUTER_LOOP void choose_row(const T *score, const T *bias, int64_t n, int64_t k,
     }
 }
 
-/* The scores of all experts, by which they are chosen. */
+/* Computes the scores of all experts, by which they are chosen. */
 ROUTER_LOOP void score_row(const wf_route_options *o, const void *with, const T *logits,
                            int64_t n, T *score)
 {

@@ -37,8 +37,8 @@ ROW_LOOP void sink(bool least, T *x, T *index, int64_t n, int64_t at)
     }
 }
 
-/* The first k in order, by a heap of those that are kept; the order is one of all, so no other
-   algorithm gives other bits. */
+/* Finds the first k in order, by a heap of those that are kept; the order is one of all, so no
+   other algorithm gives other bits. */
 ROW_LOOP void topk_row(ROW_ARGUMENTS)
 {
     int64_t n = j->width_in[0], k = j->width_out[0];

@@ -147,7 +147,7 @@ static wf_status one_hot_shape(const wf_call *call, int out, int *ndim, wf_dim *
     return WF_OK;
 }
 
-/* A dim of another size, whole grains of it. */
+/* Resizes a dim, by whole grains of it. */
 static wf_status resized(const wf_call *call, int64_t size, int *ndim, wf_dim *dims)
 {
     const wf_row_attr *a = call->attr;

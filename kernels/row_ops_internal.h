@@ -60,8 +60,8 @@ static inline wf_row_job wf_row_job_of(const wf_call *call)
     return j;
 }
 
-/* WF_EINVAL, naming it, where an index of a row (operand 1 of gather and scatter, operand 0 of
-   one_hot), is no whole number of [0, size). `at` gives index e of the operand. */
+/* Checks indices: WF_EINVAL, naming it, where one of a row (operand 1 of gather and scatter,
+   operand 0 of one_hot), is no whole number of [0, size). `at` gives index e of the operand. */
 wf_status wf_check_indices(const wf_call *call, double (*at)(const void *data, int64_t e));
 
 #endif

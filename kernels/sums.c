@@ -74,7 +74,7 @@ static void bias_add_backward(wf_gradient *g)
         g->din[1] = wf_vector_gradient(g, 1, wf_bias_grad(g->dout[0]));
 }
 
-/* One pass gives both: the tape keeps the bias's until it is asked for. */
+/* Computes both gradients in one pass: the tape keeps the bias's until it is asked for. */
 static void bias_gelu_backward(wf_gradient *g)
 {
     wf_bias_gelu_grad(g->in[0], g->in[1], g->dout[0], &g->din[0], &g->din[1]);

@@ -79,7 +79,7 @@ static wf_status rows_shape(const wf_call *call, int out, int *ndim, wf_dim *dim
     return WF_OK;
 }
 
-/* The gradient has the dims of the table, whose rows it must not run out of. */
+/* Gives the gradient the dims of the table, whose rows it must not exceed. */
 static wf_status rows_grad_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
     const wf_tensor *table = call->in[0], *dy = call->in[1];

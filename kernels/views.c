@@ -44,7 +44,7 @@ static void split_backward(wf_gradient *g)
     g->din[0] = wf_merge_heads(g->dout[0]);
 }
 
-/* The gradient has the dims that x had, whatever its heads were. */
+/* Gives the gradient the dims that x had, whatever its heads were. */
 static void merge_backward(wf_gradient *g)
 {
     g->din[0] = wf_apply(&wf_op_split_heads, g->attr, sizeof(heads_attr), 1, g->dout[0]);

@@ -107,7 +107,7 @@ static void *number_at(const wf_tensor *t, int64_t index)
     return (char *)t->data + (size_t)index * wf_dtype_size(t->dtype);
 }
 
-/* The mask and the bias of a head, where there are some. */
+/* Adds the mask and the bias of a head, where there are some. */
 static void add_general(const job *j, int64_t b, int64_t head, wf_attention_head *h)
 {
     const wf_tensor *mask = wf_attention_mask(j->call), *bias = wf_attention_bias(j->call);

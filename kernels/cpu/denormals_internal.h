@@ -17,7 +17,8 @@
 
 #define WF_OUT_OF_LINE __attribute__((noinline))
 
-/* The thread's mode, for wf_denormals_end; with `zero` denormals are zeros from now on. */
+/* Returns the thread's mode, for wf_denormals_end; with `zero` denormals are zeros from now
+   on. */
 static inline uint64_t wf_denormals_begin(bool zero)
 {
 #if defined(__x86_64__)

@@ -44,7 +44,7 @@ bool wf_gemm_is_empty(const wf_gemm *g)
     return true;
 }
 
-/* The current chunk becomes a node of the tree: how many older ones it is added to. */
+/* Makes the current chunk a node of the tree; returns how many older ones it is added to. */
 static int end_chunk(wf_gemm_cursor *c, bool empty)
 {
     int older;

@@ -110,7 +110,8 @@ wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *lim
 /* Returns true where no part has a term. */
 bool wf_gemm_is_empty(const wf_gemm *g);
 
-/* The cursor of the first KC block; `transpose` as in the blocking, `pad` as in the limits. */
+/* Returns the cursor of the first KC block; `transpose` as in the blocking, `pad` as in the
+   limits. */
 wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad);
 
 /* Gives the next KC block of at most kc, a multiple of pad; call it until a KC block is the

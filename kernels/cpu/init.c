@@ -136,7 +136,7 @@ static wf_status init_elements(const wf_call *call, void *workspace)
     return run_job(call, job_of(call, make_elements));
 }
 
-/* A rank that holds all of it needs no second copy. */
+/* Returns the bytes of the whole; a rank that holds all of it needs no second copy. */
 static size_t whole_workspace(const wf_call *call)
 {
     const wf_tensor *t = call->in[0];

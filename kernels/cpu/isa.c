@@ -30,7 +30,8 @@ static bool runs_portable(void)
 extern const wf_simd wf_simd_avx2, wf_simd_avx512;
 
 #if defined(WEFT_HAVE_AVX2) || defined(WEFT_HAVE_AVX512)
-/* The compiler's check also asks whether the operating system keeps the wide registers. */
+/* Returns whether AVX2 runs: the compiler's check also asks whether the operating system keeps
+   the wide registers. */
 static bool runs_avx2(void)
 {
     unsigned a, b, c, d;
@@ -54,7 +55,7 @@ static bool runs_avx512(void)
 #if defined(WEFT_HAVE_NEON)
 extern const wf_simd wf_simd_neon;
 
-/* Every AArch64 processor has it. */
+/* Returns whether NEON runs: every AArch64 processor has it. */
 static bool runs_neon(void)
 {
     return true;
@@ -68,7 +69,8 @@ static pthread_once_t amx_once = PTHREAD_ONCE_INIT;
 static wf_simd amx; /* the table of AVX-512 but for products */
 static bool amx_runs;
 
-/* The state of tiles is large, so Linux keeps it only for processes that have asked. */
+/* Asks Linux for the state of tiles: it is large, so it is kept only for processes that have
+   asked. */
 static bool system_permits_tiles(void)
 {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };

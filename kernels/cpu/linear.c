@@ -129,7 +129,7 @@ static wf_gemv gemv_product(const wf_call *call, int m, int64_t at[WF_MAX_CHUNKS
     return s;
 }
 
-/* All members that have few rows, as one job. */
+/* Runs all members that have few rows, as one job. */
 static void run_gemv(const wf_call *call, char *room)
 {
     wf_gemv s[MEMBERS];
@@ -220,9 +220,9 @@ wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
 }
 
 /*
- * The sum over a group's runs is rounded once: where there are several and the result is stored
- * as bf16, it is made in floats. *floats: the result, or its floats at the start of the
- * workspace; returns the bytes there.
+ * Decides where the sum over a group's runs is made, which is rounded once: where there are
+ * several and the result is stored as bf16, it is made in floats. *floats: the result, or its
+ * floats at the start of the workspace; returns the bytes there.
  */
 static size_t float_result(const wf_call *call, void *workspace, wf_tensor *floats)
 {

@@ -7,7 +7,7 @@
 
 enum { WF_LINEAR_PARTS = 3 * WF_MAX_CHUNKS }; /* at most, of a product of three members */
 
-/* From that element on; NULL where only the workspace is asked for. */
+/* Returns t's elements from `first` on; NULL where only the workspace is asked for. */
 static inline const void *wf_linear_elements(const wf_tensor *t, int64_t first)
 {
     const char *data = t->data;
@@ -24,7 +24,7 @@ static inline bool wf_linear_is_bf16(const wf_tensor *t)
    WF_LINEAR_PARTS. */
 typedef wf_gemm wf_linear_product(const wf_call *run, wf_gemm_part *parts);
 
-/* The sum over the runs of a call, rounded once. */
+/* Computes the sum over the runs of a call, rounded once. */
 wf_status wf_cpu_linear_runs(const wf_call *call, void *workspace, wf_linear_product *product);
 size_t wf_cpu_linear_runs_workspace(const wf_call *call, wf_linear_product *product);
 

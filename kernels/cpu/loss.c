@@ -16,7 +16,7 @@ enum {
     SUM_GRAD = LOGITS | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(4) | WF_OUT(0)
 };
 
-/* Rows of the vocabulary over the thread pool. */
+/* Runs a loop over rows of the vocabulary, shared by the thread pool. */
 static wf_status over_rows(const wf_call *call, void *workspace, unsigned by_rows,
                            wf_row_loop *loop)
 {

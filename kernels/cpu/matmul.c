@@ -23,7 +23,7 @@ static chunks chunks_of(const wf_call *call)
     return c;
 }
 
-/* The list of parts is at the start of the workspace. */
+/* Returns the bytes of the list of parts, which is at the start of the workspace. */
 static size_t parts_bytes(const chunks *c)
 {
     return ((size_t)(c->n > 0 ? c->n : 1) * sizeof(wf_gemm_part) + 63) / 64 * 64;

@@ -279,7 +279,8 @@ static void add_tree(const wf_moe_job *j, float *rows, const int64_t *expert, in
                           j->s.d);
 }
 
-/* A tree without a zero sum of its own sign: -0 becomes +0, as where another rank adds +0. */
+/* Combines by a tree without a zero sum of its own sign: -0 becomes +0, as where another rank
+   adds +0. */
 static void combine_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const combination *c = arg;

@@ -42,7 +42,7 @@ static void stored(const wf_moe_job *j, const float *from, void *rows, int64_t r
         memcpy(row, from, (size_t)n * sizeof *from);
 }
 
-/* A row of an expert: its weight's gradient, dgate, dup, and w dy. */
+/* Computes of a row of an expert its weight's gradient, dgate, dup, and w dy. */
 static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_moe_job *j = arg;
@@ -141,7 +141,7 @@ static void backward(wf_moe_job *j)
     weights_gradient(j, j->wdy, d, j->h, f, call->out[WF_MOE_DOWN]);
 }
 
-/* An expert without rows has a gradient of +0. */
+/* Fills the gradient of an expert without rows with +0. */
 static void no_gradient(const wf_moe_job *j)
 {
     size_t count = (size_t)(j->s.d * j->s.f);

@@ -81,7 +81,7 @@ static inline const void *wf_moe_matrix(const wf_moe_job *j, int operand)
     return (const char *)j->call->in[operand]->data + j->expert * j->s.d * j->s.f * j->bytes;
 }
 
-/* Row r of rows that have n numbers of the products' type. */
+/* Returns row r of rows that have n numbers of the products' type. */
 static inline void *wf_moe_row(const wf_moe_job *j, const void *rows, int64_t r, int64_t n)
 {
     return (char *)rows + r * n * j->bytes;

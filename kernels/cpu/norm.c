@@ -121,7 +121,7 @@ static float *chunk_at(const vector_sums *s, int64_t sequence, int output, int c
     return s->chunk + ((sequence * s->call->n_out + output) * s->sum.chunks + chunk) * s->d;
 }
 
-/* Rows row .. row + n - 1 of x and dy, into the chains of chunk l of sequence b. */
+/* Adds rows row .. row + n - 1 of x and dy to the chains of chunk l of sequence b. */
 static void add_rows(const vector_sums *s, float *room, int64_t row, wf_chunk_rows rows,
                      int64_t n, int64_t b, int l)
 {
@@ -140,7 +140,7 @@ static void add_rows(const vector_sums *s, float *room, int64_t row, wf_chunk_ro
         simd->rmsnorm_chunk(x, at(in[1], row), dy, chunk_at(s, b, 0, l), rows, d);
 }
 
-/* The rows of a chunk: where they lie, or, stored as bf16, some at a time. */
+/* Adds the rows of a chunk: where they lie, or, stored as bf16, some at a time. */
 static void add_chunk(const vector_sums *s, float *room, int64_t b, int l)
 {
     int64_t first = b * s->rows + s->sum.at[l];

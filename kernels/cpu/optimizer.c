@@ -44,7 +44,7 @@ static void sgd_task(void *arg, int64_t begin, int64_t end, int worker)
                                end - begin, &c);
 }
 
-/* Rows of a matrix whose moments are stored in 8 bits. */
+/* Updates rows of a matrix whose moments are stored in 8 bits. */
 static void adamw8_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
@@ -128,7 +128,7 @@ static void update_task(void *arg, int64_t begin, int64_t end, int worker)
         update_run(arg, i, wf_least(end - i, WF_DYNAMIC8_BLOCK), none);
 }
 
-/* Rows of a matrix that has states in 8 bits. */
+/* Updates rows of a matrix that has states in 8 bits. */
 static void update8_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;

@@ -8,7 +8,7 @@
 #include "kernels/cpu/simd_internal.h"
 #include <math.h>
 
-/* As wf_softmax: exp(x - max) * (1 / (sum of exp(x - max) in 16 lanes)). */
+/* Computes wf_softmax: exp(x - max) * (1 / (sum of exp(x - max) in 16 lanes)). */
 static inline void row_softmax(const void *with, const float *x, float *y, int64_t n)
 {
     const wf_simd *simd = with;

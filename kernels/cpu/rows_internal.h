@@ -37,7 +37,7 @@ typedef void wf_row_loop(const wf_row_run *rows);
 wf_status wf_cpu_run_rows(const wf_call *call, void *workspace, int64_t rows, unsigned by_rows,
                           wf_row_loop *loop);
 
-/* The same, for a loop that is given `with`. */
+/* Runs rows by a loop that is given `with`. */
 wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t rows,
                                unsigned by_rows, wf_row_loop *loop, const void *with);
 
@@ -45,8 +45,8 @@ wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t row
    operands stored as bf16. */
 size_t wf_cpu_rows_bytes(const wf_call *call, int64_t width);
 
-/* The same where a row is an element, or all of a tensor's last dim: a kernel's workspace
-   function. */
+/* Returns the workspace where a row is an element, or all of a tensor's last dim: a kernel's
+   workspace function. */
 size_t wf_cpu_rows_workspace(const wf_call *call);
 
 /* A kernel whose operands by rows are these, and whose room is that of rows or elements. */

@@ -21,8 +21,8 @@ typedef struct sum_job {
     wf_row_sum sum;
 } sum_job;
 
-/* The chain over a chunk's rows, of which the first one's first column is element `first` of
-   x. */
+/* Sums the chain over a chunk's rows, of which the first one's first column is element `first`
+   of x. */
 static void sum_floats(const sum_job *j, int64_t first, wf_chunk_rows rows, float *y,
                        int64_t columns)
 {
@@ -32,7 +32,7 @@ static void sum_floats(const sum_job *j, int64_t first, wf_chunk_rows rows, floa
     j->simd->bias_chunk(x, j->n, y, rows, columns);
 }
 
-/* The same of bf16 numbers, which are widened some rows at a time. */
+/* Sums bf16 numbers, which are widened some rows at a time. */
 static void sum_stored(const sum_job *j, int64_t first, wf_chunk_rows rows, float *y,
                        int64_t columns)
 {
@@ -191,7 +191,8 @@ static gelu_job plan_gelu(const wf_call *call, void *workspace)
     return j;
 }
 
-/* A row of dx is added to its chunk's chain while it is in the first-level cache. */
+/* Computes a row of dx, and adds it to its chunk's chain while it is in the first-level
+   cache. */
 static void gelu_row(const gelu_job *j, float *room, int64_t at, float *sum)
 {
     const wf_simd *simd = wf_cpu_of(j->call)->simd;
@@ -297,7 +298,7 @@ static wf_status token_expand(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* Row r of the output, [outer, rows, n], is row r / rows of the operand. */
+/* Copies rows: row r of the output, [outer, rows, n], is row r / rows of the operand. */
 static void sum_expand_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;

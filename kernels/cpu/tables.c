@@ -10,7 +10,7 @@
 #include "kernels/shared_internal.h"
 #include <string.h>
 
-/* From element i on; NULL where there is none. */
+/* Returns t's elements from i on; NULL where there is none. */
 static float *at(const wf_tensor *t, int64_t i)
 {
     float *data = t->data;
@@ -134,7 +134,8 @@ static void sort_tokens(const dw_job *j, const int32_t *token, int64_t start)
     j->first[0] = 0;
 }
 
-/* The node over `count` chunks from `chunk` on, whose tokens are [begin, end): at least one. */
+/* Sums the node over `count` chunks from `chunk` on, whose tokens are [begin, end): at least
+   one. */
 static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, int64_t chunk,
                      int64_t count, float *sum, float *scratch, float *room)
 {

@@ -141,7 +141,7 @@ static inline v16 v16_min(v16 a, v16 b)
     return (v16){_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
 }
 
-/* In two steps, since 2^n itself may be out of range: only the second one can round. */
+/* Scales in two steps, since 2^n itself may be out of range: only the second one can round. */
 static inline __m256 scale2_half(__m256 a, __m256 n)
 {
     __m256i e = _mm256_cvtps_epi32(n), first = _mm256_srai_epi32(e, 1);

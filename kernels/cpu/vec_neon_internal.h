@@ -160,7 +160,7 @@ static inline v16 v16_min(v16 x, v16 y)
     return v16_select(v16_less(x, y), x, y);
 }
 
-/* In two steps, since 2^n itself may be out of range: only the second one can round. */
+/* Scales in two steps, since 2^n itself may be out of range: only the second one can round. */
 static inline float32x4_t scale2_quad(float32x4_t x, float32x4_t n)
 {
     int32x4_t e = vcvtnq_s32_f32(n), first = vshrq_n_s32(e, 1), bias = vdupq_n_s32(127);

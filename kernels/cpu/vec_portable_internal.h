@@ -175,8 +175,9 @@ static inline v16 v16_min(v16 a, v16 b)
     return y;
 }
 
-/* In two steps, since 2^n itself may be out of range: only the second one can round. The low
-   bits of 1.5 * 2^23 + n are the integer n (whatever they are for a NaN, a NaN comes out). */
+/* Scales in two steps, since 2^n itself may be out of range: only the second one can round. The
+   low bits of 1.5 * 2^23 + n are the integer n (whatever they are for a NaN, a NaN comes
+   out). */
 static inline float scale2_lane(float a, float n)
 {
     float shifted = n + 0x1.8p23f, x, y;

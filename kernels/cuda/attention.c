@@ -63,8 +63,8 @@ static wf_cuda_heads heads_of(const wf_call *call)
     return h;
 }
 
-/* A result or an operand that is not stored like q, or one that does not fit a grid: looked for
-   when workspace is asked for, since a plan does that too. */
+/* Refuses a result or an operand that is not stored like q, or one that does not fit a grid:
+   looked for when workspace is asked for, since a plan does that too. */
 static wf_status check(const wf_call *call, const wf_cuda_heads *h)
 {
     for (int i = 0; i < call->n_in + call->n_out; i++) {
@@ -117,8 +117,8 @@ static wf_status forward(const wf_call *call, void *workspace)
                          call->op->name);
 }
 
-/* Each head has its dk and dv: where there is one for every group here, they are the
-   results. */
+/* Returns whether dk and dv are sums: each head has its own, and where there is one for every
+   group here, they are the results. */
 static bool has_sums(const wf_cuda_heads *h)
 {
     return h->per_group > 1 || h->heads != h->groups;
@@ -146,7 +146,8 @@ static size_t grad_workspace(const wf_call *call)
     return cudnn > ours ? cudnn : ours;
 }
 
-/* A rank without heads or sequences: what it adds to a group's gradient is nothing. */
+/* Clears the gradients on a rank without heads or sequences, which adds nothing to a group's
+   gradient. */
 static wf_status clear_gradients(const wf_call *call)
 {
     for (int o = 0; o < call->n_out; o++) {

@@ -39,7 +39,7 @@ static __device__ __forceinline__ bool is_bounded(const wf_cuda_heads &a)
     return a.from || a.window > 0;
 }
 
-/* Both are of the sequence. */
+/* Returns whether a query sees a key, both counted in the sequence. */
 static __device__ __forceinline__ bool sees(const wf_cuda_heads &a, int64_t query, int64_t key)
 {
     return a.bidirectional || (key <= query && (!is_bounded(a) || key >= from_of(a, query)));

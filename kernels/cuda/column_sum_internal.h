@@ -51,7 +51,7 @@ static inline wf_row_chunks wf_row_chunks_of(const wf_tensor *x, int end)
     return chunks;
 }
 
-/* Row q of a chunk that has `length` rows of every run, counted in its sequence. */
+/* Returns row q of a chunk that has `length` rows of every run, counted in its sequence. */
 static __device__ __forceinline__ int64_t wf_row_of_chunk(const wf_row_chunks &chunks, int l,
                                                           int64_t length, int64_t q)
 {

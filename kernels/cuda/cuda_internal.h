@@ -51,8 +51,9 @@ static inline const wf_now *wf_cuda_now(const wf_call *call)
     return cuda->capturing ? cuda->now : NULL;
 }
 
-/* WF_OK, or a failure in the context that names `what` and says what CUDA says. A kernel's
-   run() ends with `return wf_cuda_check(call->ctx, cudaGetLastError(), call->op->name)`. */
+/* Checks a code: WF_OK, or a failure in the context that names `what` and says what CUDA says.
+   A kernel's run() ends with `return wf_cuda_check(call->ctx, cudaGetLastError(),
+   call->op->name)`. */
 wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what);
 
 /* Notes a failure where there is no context for it: the next check, read or wait reports it. */

@@ -106,7 +106,8 @@ static void widen(const wf_device *device, const uint16_t *from, void *to, int64
         wf_cuda_note(cuda, wf_cuda_launch_widen(cuda->stream, from, to, n), "cast");
 }
 
-/* Local offsets of dim 1's chunks, in elements of a row, as kernels/squares.c cuts them. */
+/* Lists local offsets of dim 1's chunks, in elements of a row, as kernels/squares.c cuts
+   them. */
 static int chunks_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_MAX_CHUNKS + 1])
 {
     int64_t inner = 1;

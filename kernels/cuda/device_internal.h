@@ -14,7 +14,7 @@ wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error);
 /* device.c: returns WF_OK, or the first failure that was not returned by a call. */
 wf_status wf_cuda_failure(wf_cuda *cuda, wf_error *error);
 
-/* The calling thread speaks to this GPU from now on; kernels and copies do no more. */
+/* Makes this GPU the one of the calling thread; kernels and copies do no more. */
 void wf_cuda_enter(const wf_cuda *cuda);
 
 /* memory.c */

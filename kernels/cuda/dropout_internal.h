@@ -70,8 +70,8 @@ static __device__ __forceinline__ uint32_t wf_drop_sequence(const wf_dropper &d,
     return (uint32_t)(s->first + row * s->stride + left);
 }
 
-/* The four words that decide about elements at to at + 3 of a sequence; at is a multiple of
-   4. */
+/* Makes the four words that decide about elements at to at + 3 of a sequence; at is a multiple
+   of 4. */
 static __device__ __forceinline__ void wf_drop_words(const wf_dropper &d, uint32_t sequence,
                                                      int64_t at, uint32_t *word)
 {

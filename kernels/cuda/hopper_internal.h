@@ -21,7 +21,7 @@ static __device__ __forceinline__ void wf_barrier_begin(uint32_t at, int arrival
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
 }
 
-/* At the same barrier of every block of the cluster. */
+/* Arrives at the same barrier of every block of the cluster. */
 static __device__ __forceinline__ void wf_arrive_everywhere(uint32_t at)
 {
 #pragma unroll
@@ -62,8 +62,8 @@ static __device__ __forceinline__ void wf_wait_for(uint32_t at, int phase)
                  : "memory");
 }
 
-/* A box of 64 terms or rows of a factor, into this block's shared memory, or where `to_all`
-   into that of every block of the cluster. */
+/* Copies a box of 64 terms or rows of a factor, into this block's shared memory, or where
+   `to_all` into that of every block of the cluster. */
 static __device__ __forceinline__ void wf_copy_box(uint32_t to, const CUtensorMap *map,
                                                    uint32_t full, int x, int y, bool to_all)
 {

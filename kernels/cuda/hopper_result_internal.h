@@ -35,7 +35,7 @@ template <int N> struct mapped {
     CUtensorMap to, gelu, a[N], b[N];
 };
 
-/* A warpgroup's own barrier. */
+/* Waits at a warpgroup's own barrier. */
 __device__ __forceinline__ void sync_group(int worker)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + worker), "n"((int)GROUP) : "memory");

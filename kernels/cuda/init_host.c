@@ -54,7 +54,7 @@ static int64_t whole_count(const wf_tensor *t)
     return n;
 }
 
-/* The part is moved to the front of the whole, which it never overtakes. */
+/* Makes the whole, and moves the part to its front, which it never overtakes. */
 static wf_status init_whole(const wf_call *call, void *workspace)
 {
     const wf_init_attr *attr = call->attr;

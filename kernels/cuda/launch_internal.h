@@ -63,7 +63,7 @@ struct wf_bf16 {
     uint16_t bits;
 };
 
-/* Two floats rounded to bf16, nearest even, denormals as zeros of their sign
+/* Returns two floats rounded to bf16, nearest even, denormals as zeros of their sign
    (core/numerics/bf16.h); the first in the lower half. */
 static __device__ __forceinline__ uint32_t wf_bf16_pair(float low, float high)
 {

@@ -8,7 +8,8 @@
 /* Returns the address of an element, by its number in memory. */
 const void *wf_cuda_element(const wf_tensor *t, int64_t element);
 
-/* Both factors and, of a joined op, all members are stored alike, or it is WF_EDTYPE. */
+/* Checks that both factors and, of a joined op, all members are stored alike; else
+   WF_EDTYPE. */
 wf_status wf_cuda_check_factors(const wf_call *call);
 
 #endif

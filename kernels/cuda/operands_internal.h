@@ -20,7 +20,7 @@ static inline wf_status wf_refuse_dtype(const wf_call *call, const wf_tensor *t,
         call->op->name, output ? "output" : "operand", i, names[t->dtype], must);
 }
 
-/* WF_OK and *bf16, or WF_EDTYPE. */
+/* Checks the types: WF_OK and *bf16, or WF_EDTYPE. */
 static inline wf_status wf_check_types(const wf_call *call, bool *bf16)
 {
     const wf_kernel *kernel = wf_cuda_row(call->op->id);

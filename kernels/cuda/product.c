@@ -51,7 +51,7 @@ static char *behind_buffers(const product_run *r)
     return behind(r->workspace, (size_t)r->plan->buffers * r->plan->buffer);
 }
 
-/* The factor from a row on. */
+/* Moves a factor to a later first row. */
 static void skip_rows(const wf_cuda_product *p, wf_cuda_factor *f, int64_t rows)
 {
     f->data = (const char *)f->data +
@@ -81,7 +81,7 @@ static wf_status make_whole(const wf_cuda_product *p, wf_cuda_factor *f, int64_t
                          p->call->op->name);
 }
 
-/* One product of a chunk's chain by cuBLASLt, to c or added to it. */
+/* Computes one product of a chunk's chain by cuBLASLt, to c or added to it. */
 static wf_status multiply(const product_run *r, int64_t chunk, int member,
                           const wf_cuda_result *c)
 {
@@ -104,7 +104,7 @@ static wf_status multiply(const product_run *r, int64_t chunk, int member,
     return wf_cuda_gemm_run(p->call, &mm);
 }
 
-/* The chain of a chunk's products, in order; *any: whether there was one. */
+/* Makes the chain of a chunk's products, in order; *any: whether there was one. */
 static wf_status make_chunk(const product_run *r, int64_t chunk, wf_cuda_result c, bool *any)
 {
     wf_status status = WF_OK;
@@ -137,7 +137,7 @@ static wf_cuda_result float_target(const product_run *r, int64_t buffer)
         .to = buffer_of(r, buffer), .to_ld = r->plan->ld, .type = WF_F32, .fours = true};
 }
 
-/* The pieces of a node as its kernel takes them. */
+/* Takes the pieces of a node as its kernel has them. */
 static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_product *t)
 {
     const wf_cuda_product *p = r->p;
@@ -162,7 +162,7 @@ static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_prod
     return status;
 }
 
-/* A node of exact mode: to the result at once, or by parts that are joined. */
+/* Makes a node of exact mode: to the result at once, or by parts that are joined. */
 static wf_status exact_node(const product_run *r, int64_t first, int64_t count,
                             const wf_cuda_result *to)
 {
@@ -187,7 +187,7 @@ static wf_status exact_node(const product_run *r, int64_t first, int64_t count,
     return status == WF_OK && t.levels ? join(r, &j, to) : status;
 }
 
-/* Up to eight chunks of cuBLASLt's, added in one pass. */
+/* Adds up to eight chunks of cuBLASLt's in one pass. */
 static wf_status free_node(const product_run *r, int64_t first, int64_t count,
                            const wf_cuda_result *to)
 {

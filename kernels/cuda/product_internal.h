@@ -16,7 +16,7 @@ wf_cuda_plan wf_cuda_plan_of(const wf_cuda_product *p);
 size_t wf_cuda_size_of(wf_dtype type);
 bool wf_cuda_is_exact(const wf_cuda_product *p);
 
-/* One product by cuBLASLt, straight to the result. */
+/* Returns whether it is one product by cuBLASLt, straight to the result. */
 bool wf_cuda_is_direct(const wf_cuda_product *p);
 
 /* Depths as exact products have them: whole rows of 16 bytes; so is the step of a copy. */

@@ -33,8 +33,8 @@ bool wf_cuda_is_exact(const wf_cuda_product *p)
     return wf_cuda_host_table->context_exact(p->call->ctx);
 }
 
-/* One product of cuBLASLt's, straight to the result; several only where they add up in float.
-   It multiplies no f32 to bf16. */
+/* Returns whether cuBLASLt's products go straight to the result: one, or several where they add
+   up in float. It multiplies no f32 to bf16. */
 bool wf_cuda_is_direct(const wf_cuda_product *p)
 {
     bool floats = p->members == 1 || p->c_type == WF_F32;

@@ -19,7 +19,7 @@ struct plus_row {
     }
 };
 
-/* A table's first rows are its first elements. */
+/* Copies a table's first rows, which are its first elements. */
 wf_status rows(const wf_call *call, void *)
 {
     wf_row_map a = {NULL, wf_vector_of(call->in[0]), call->out[0]->data,

@@ -40,7 +40,7 @@ static inline CUresult wf_map(CUtensorMap *map, CUtensorMapDataType type, int di
                : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* A factor of a piece: what lies outside of its rows and terms is zero. */
+/* Maps a factor of a piece: what lies outside of its rows and terms is zero. */
 static inline bool wf_map_factor(CUtensorMap *map, const void *data, int64_t ld, int64_t rows,
                                  int64_t depth, bool along, int box_rows)
 {

@@ -64,7 +64,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap *a, const CUtensorM
     }
 }
 
-/* A cluster's jobs; its blocks have one row of tiles each. */
+/* Returns the rows of a cluster's jobs; its blocks have one row of tiles each. */
 __device__ __forceinline__ int tiles_down(const wf_tensor_product &p)
 {
     return (int)((p.m + CLUSTER * TILE - 1) / (CLUSTER * TILE));
@@ -116,7 +116,7 @@ __device__ __forceinline__ void bring(const mapped<N> &of, uint32_t shared, int 
 
 /* ---- the others ---- */
 
-/* The stage before this one has been multiplied: each warp says so. */
+/* Signals, by each warp, that the stage before this one has been multiplied. */
 __device__ __forceinline__ void last_is_read(uint32_t shared, turn now)
 {
     int last = now.stage ? now.stage - 1 : STAGES - 1;
@@ -354,7 +354,8 @@ cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t stream,
 
 #else
 
-/* The emulated device has no such instruction, and does not say that it is a Hopper. */
+/* Is never launched on the emulated device, which has no such instruction and does not say that
+   it is a Hopper. */
 cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t, const wf_tensor_product *, int)
 {
     return cudaErrorNotSupported;

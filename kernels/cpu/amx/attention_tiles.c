@@ -160,7 +160,7 @@ static void add_blocks(const block_product *g, const tiles *x, int64_t row, int6
     store_sums(c, row_bytes, high, wide);
 }
 
-/* Blocks of terms [p, p + BF16_TERMS * n) */
+/* Adds blocks of terms [p, p + BF16_TERMS * n). */
 static void add_deep(const block_product *g, tiles *x, int64_t p, int64_t n)
 {
     for (int64_t col = 0; col < g->n; col += 2 * TILE) {

@@ -42,7 +42,7 @@ INLINE v16 beside_node(const int merges, const beside *x, int64_t at)
     return y;
 }
 
-/* A row of C, whose zeros are +0. */
+/* Puts a row of C, whose zeros are +0. */
 INLINE void beside_put(const int merges, const beside *x, const gemm_out *out, int64_t at,
                        char *c)
 {
@@ -60,7 +60,7 @@ INLINE void beside_put(const int merges, const beside *x, const gemm_out *out, i
     }
 }
 
-/* The same of whole cache lines, by non-temporal stores where C is large. */
+/* Puts whole cache lines, by non-temporal stores where C is large. */
 INLINE void beside_put_lines(const int merges, const beside *x, const gemm_out *out, int64_t at,
                              char *c)
 {
@@ -78,7 +78,7 @@ INLINE void beside_put_lines(const int merges, const beside *x, const gemm_out *
     }
 }
 
-/* Rows of C. */
+/* Puts rows of C. */
 INLINE void beside_put_rows(const int merges, const beside *x, const gemm_out *to, int64_t row,
                             int64_t end)
 {

@@ -197,7 +197,7 @@ static void plan(state *s, const gemm_tile *t, int high)
     s->planned_high = high;
 }
 
-/* The tiles hold a chunk's sums. */
+/* Ends a chunk, whose sums the tiles hold. */
 INLINE void end_chunk(const int high, state *s, const run_plan *x)
 {
     go_on_beside(s, HIGH); /* these sums go where it reads */

@@ -7,7 +7,7 @@
 #include "kernels/cpu/task_size_internal.h"
 #include <string.h>
 
-/* A block of terms of 32 columns, whose rows, or terms, lie side by side. */
+/* Packs a block of terms of 32 columns, whose rows, or terms, lie side by side. */
 static void pair_across(uint32_t *to, const wf_gemm_operand *x)
 {
     const uint16_t *term = x->at;
@@ -34,7 +34,7 @@ static void pair_along(uint32_t *to, const wf_gemm_operand *x)
     }
 }
 
-/* A block of k terms of some columns, or one at an edge. */
+/* Packs a block of k terms of some columns, or one at an edge. */
 static void pairs_of(uint32_t *to, const wf_gemm_operand *x, int64_t count, int64_t k)
 {
     for (int v = 0; v < WIDE; v += V16) {

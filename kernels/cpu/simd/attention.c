@@ -104,8 +104,8 @@ static void renew_max(query_state *f, token_block keys, bool diagonal)
     }
 }
 
-/* From scores to p, or keep * p, in place; renews m and l, and says by what the output is to be
- * rescaled. */
+/* Makes p, or keep * p, of scores, in place; renews m and l, and says by what the output is to
+   be rescaled. */
 static void softmax(query_state *f, token_block keys, bool diagonal)
 {
     bool dropout = f->head->dropout > 0, bf16 = f->head->bf16;

@@ -94,8 +94,8 @@ static inline token_block block_at(int64_t begin, int64_t seq)
     return (token_block){begin, count, wf_attention_padded(count)};
 }
 
-/* A block whose keys some of its queries do not see; what else they do not see is never
-   touched. */
+/* Returns true for a block of which some queries do not see some keys; what else they do not
+   see is never touched. */
 static inline bool block_is_diagonal(const wf_attention_head *head, token_block queries,
                                      token_block keys)
 {
@@ -124,7 +124,7 @@ static inline int64_t block_keys_begin(const wf_attention_head *head, token_bloc
     return begin / BLOCK * BLOCK;
 }
 
-/* The keys that a block of queries sees are those before this one. */
+/* Returns the end of the keys that a block of queries sees. */
 static inline int64_t block_keys_end(const wf_attention_head *head, token_block queries)
 {
     return head->bidirectional ? head->keys : queries.begin + queries.count;
@@ -149,7 +149,7 @@ static inline float softmax_scale(const wf_attention_head *head)
     return head->bias ? 1 : score_scale(head);
 }
 
-/* Up to 16 numbers of the caller's rows, from the one at index `at` on */
+/* Loads up to 16 numbers of the caller's rows, from the one at index `at` on. */
 static inline v16 load_numbers(const void *x, bool bf16, int64_t at, int64_t n)
 {
     return bf16 ? v16_load_bf16_n((const uint16_t *)x + at, n)

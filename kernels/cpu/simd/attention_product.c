@@ -157,7 +157,7 @@ ALWAYS_INLINE void add_bf16(const float *a, const int a_row, const int a_term, c
     }
 }
 
-/* One tile of C over the terms first .. end - 1 */
+/* Computes one tile of C over the terms first .. end - 1. */
 ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_term, int64_t row,
                         int64_t col, int64_t first, int64_t end, const int vectors,
                         const bool bf16)

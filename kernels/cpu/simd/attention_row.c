@@ -67,8 +67,8 @@ static row_state begin_row(const wf_attention_head *head, int64_t heads, void *w
     return f;
 }
 
-/* The features [d, d + 16) of `count` <= 16 keys from `key` on, those of a key in one lane of
-   all vectors */
+/* Transposes the features [d, d + 16) of `count` <= 16 keys from `key` on: those of a key are
+   in one lane of all vectors. */
 ALWAYS_INLINE void transpose_keys(const wf_attention_head *head, const bool bf16, int64_t key,
                                   int64_t count, int64_t d, v16 x[GRAIN])
 {
@@ -143,7 +143,7 @@ ALWAYS_INLINE void score_block(const row_state *f, const bool bf16, token_block 
             f->s[r * BLOCK + j - keys.begin] = -INFINITY;
 }
 
-/* From scores to p, in place; renews m and l. */
+/* Makes p of scores, in place; renews m and l. */
 static void softmax(const row_state *f, token_block keys)
 {
     float scale = score_scale(f->head);
@@ -193,7 +193,7 @@ ALWAYS_INLINE void add_terms(const wf_attention_head *head, const bool bf16, con
     }
 }
 
-/* The same of a block of keys; of a bf16 product, its even and odd terms. */
+/* Adds a block of keys; of a bf16 product, its even and odd terms. */
 ALWAYS_INLINE void add_block(const wf_attention_head *head, const bool bf16, const bool whole,
                              token_block keys, const float *p, int64_t d, int64_t vectors,
                              v16 sum[VECTORS])

@@ -35,7 +35,8 @@ void WF_ISA_NAME(wf_scale)(const float *a, float s, float *y, int64_t n)
         v16_store_n(y + i, v16_mul(factor, v16_load_n(a + i, n - i)), n - i);
 }
 
-/* Ranks take maxima in any order: a NaN wins, and +0 is added so that zeros have one sign. */
+/* Returns the maximum, which ranks take in any order: a NaN wins, and +0 is added so that zeros
+   have one sign. */
 static inline v16 maximum(v16 a, v16 b)
 {
     return v16_add(v16_max_nan(a, b), v16_zero());
@@ -187,7 +188,7 @@ static inline __attribute__((always_inline)) void prefetch_next(const many *m, i
             __builtin_prefetch(src[q] + i + k * V16, 0, 2);
 }
 
-/* A node over sources first .. first + count - 1: subtrees of a few sources one after the
+/* Sums a node over sources first .. first + count - 1: subtrees of a few sources one after the
    other. */
 static void tree_slice(const many *m, int64_t first, int64_t count, float *y)
 {

@@ -291,7 +291,7 @@ size_t WF_ISA_NAME(wf_gemm_workspace_of)(const gemm_kind *kind, const wf_gemm *g
     return x.size.a + x.size.spill + (size_t)x.members * of_member(&x.size) + LINE;
 }
 
-/* A tree without terms is +0. */
+/* Fills the result of a tree without terms with +0. */
 static void add_nothing(const wf_gemm *g)
 {
     size_t size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);

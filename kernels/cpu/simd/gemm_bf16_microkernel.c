@@ -43,8 +43,8 @@ INLINE void prefetch_rows(gemm_ahead *a, const int write, int64_t rows)
     }
 }
 
-/* The k terms of a step are added to `sum`, a block after the other; the chunk may begin with
-   the first one. */
+/* Adds the k terms of a step to `sum`, a block after the other; the chunk may begin with the
+   first one. */
 INLINE void add_blocks(const int rows, bool first, float *sum, const float *a, const float *b,
                        int64_t k, fetch *f)
 {
@@ -79,8 +79,8 @@ INLINE void add_node(const int rows, const bool root, float *to, int64_t to_row,
     }
 }
 
-/* The chunk of a step has ended with `sum`, and is not its own node yet: adds the older nodes
-   that the step merges. */
+/* Closes the chunk of a step, which has ended with `sum`: adds the older nodes that the step
+   merges. */
 INLINE void close_chunk(const int rows, const gemm_tile *t, const wf_gemm_step *step,
                         float *local, float *sum)
 {

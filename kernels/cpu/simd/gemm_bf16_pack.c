@@ -43,7 +43,7 @@ INLINE void pairs_along(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t
         word[q] = v16u_of(row[q]);
 }
 
-/* Rows lie side by side: two terms of each are put together. */
+/* Packs pairs where rows lie side by side: two terms of each are put together. */
 static void pairs_across(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                          int64_t k)
 {
@@ -139,7 +139,7 @@ INLINE void widen_lines(float *to, const int width, const int lanes, const wf_ge
 }
 #endif
 
-/* A term of up to `lanes` rows that lie side by side. */
+/* Loads a term of up to `lanes` rows that lie side by side. */
 INLINE v16u load_lanes(const uint16_t *x, const int lanes, int64_t count)
 {
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
@@ -157,7 +157,7 @@ INLINE v16u load_lanes(const uint16_t *x, const int lanes, int64_t count)
     return v16u_load_half(x, count);
 }
 
-/* Rows lie side by side: a term of sixteen of them is a vector already. */
+/* Widens where rows lie side by side: a term of sixteen of them is a vector already. */
 INLINE void widen_across(float *to, const int width, const int lanes, const wf_gemm_operand *x,
                          int64_t count, int64_t k)
 {

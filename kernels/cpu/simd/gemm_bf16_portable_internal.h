@@ -23,7 +23,7 @@ INLINE void gemm_restore(gemm_modes modes, float *sum)
     (void)sum;
 }
 
-/* One row of a tile, for which denormals are exceptions: false where there may have been
+/* Adds one row of a tile, for which denormals are exceptions: false where there may have been
    one. */
 static bool add_row(float *sum, const float *a, int64_t along, const float *b, int pairs)
 {

@@ -33,7 +33,7 @@ static float fma_flushed(float a, float b, float c)
     return x;
 }
 
-/* Sums of floats that are no denormals are exact near FLT_MIN. */
+/* Adds, denormals being zeros: sums of floats that are no denormals are exact near FLT_MIN. */
 static float add_flushed(float a, float b)
 {
     float x = a + b;

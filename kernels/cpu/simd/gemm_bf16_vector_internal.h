@@ -59,7 +59,7 @@ INLINE void gemm_add_chains(const int rows, const bool first, float *to, const f
 /* The most rows that have registers for both chains. */
 enum { GEMM_BOTH = 2 };
 
-/* The same as gemm_block of few rows, in one pass. */
+/* Computes gemm_block of few rows, in one pass. */
 INLINE void gemm_block_of_few(const int rows, const int across, const int along, bool first,
                               float *to, const float *sum, const float *a, const float *b,
                               int pairs)

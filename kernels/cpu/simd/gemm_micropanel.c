@@ -92,7 +92,7 @@ void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_product *p, const gemm_macrokernel *
     }
 }
 
-/* The tile in `edge`, rounded. */
+/* Rounds the tile in `edge`. */
 static void round_edge(const float *edge, int64_t nr, int64_t rows, int64_t cols, uint16_t *c,
                        int64_t c_row, int64_t c_col)
 {
@@ -145,8 +145,8 @@ static gemm_out out_of(const gemm_product *p, char *c, int64_t row_bytes, int64_
                       .non_temporal = p->non_temporal && lines};
 }
 
-/* A tile's roots go to C directly where its rows are along C's, and, unless the kind knows
-   more, it is a whole tile, and they are all that C is to be. */
+/* Runs a tile. Its roots go to C directly where its rows are along C's, and, unless the kind
+   knows more, it is a whole tile, and they are all that C is to be. */
 static void run_tile(const gemm_product *p, const gemm_macrokernel *at, gemm_tile *tile,
                      const gemm_own *own, int64_t row, int64_t col)
 {

@@ -38,8 +38,8 @@ INLINE void turn(float *to, int width, const float *from, int64_t across)
 }
 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-/* Rows i, i + 4, i + 8 and i + 12, four floats of each; what lies past the last row is that
-   row. */
+/* Loads rows i, i + 4, i + 8 and i + 12, four floats of each; what lies past the last row is
+   that row. */
 INLINE __m512 four_rows(const float *from, int64_t across, int i, const int last)
 {
     const float *r1 = from + (i + 4 < last ? i + 4 : last) * across;

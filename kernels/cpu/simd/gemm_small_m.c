@@ -80,7 +80,7 @@ INLINE void pack(float *to, const wf_gemm_operand *b, int64_t cols, int64_t term
     }
 }
 
-/* A part's blocks are added to `sum`, for rows row .. and columns col .. of C. */
+/* Adds a part's blocks to `sum`, for rows row .. and columns col .. of C. */
 INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm_part *part,
                      int64_t row, int64_t col)
 {

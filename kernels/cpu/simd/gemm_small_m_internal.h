@@ -34,7 +34,7 @@ static inline int64_t rows_of_tile(int64_t rows)
     return power;
 }
 
-/* One row of A's block: all even terms in front of all odd ones. */
+/* Widens one row of A's block: all even terms in front of all odd ones. */
 INLINE void widen_row(float *to, const uint16_t *a, int64_t along, int64_t terms)
 {
     uint32_t pairs[GEMM_PAIRS];
@@ -68,7 +68,7 @@ bool WF_ISA_NAME(wf_gemm_small_m_by_lines)(const wf_gemm *g, int64_t k);
    copies of the last one: `lined` of few. */
 void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to);
 
-/* All rows of columns col .. col + 15. */
+/* Computes all rows of columns col .. col + 15. */
 void WF_ISA_NAME(wf_gemm_small_m_lines)(const few *x, int64_t col);
 
 #endif

@@ -30,7 +30,7 @@ enum {
 /* Below this many bytes of weights waking a second thread costs more than it brings. */
 static const int64_t alone = 1 << 19;
 
-/* One element of sixteen rows of the weights. */
+/* Gathers one element of sixteen rows of the weights. */
 INLINE v16 gather(const bool bf16, const char *at, int64_t row)
 {
     float x[V16];
@@ -56,7 +56,7 @@ INLINE void add(const int rows, v16 acc[], const float *x[], int64_t p, v16 w)
         acc[i] = v16_fma(v16_set1(x[i][p]), w, acc[i]);
 }
 
-/* The same for a word of sixteen rows of the weights, which is two bf16. */
+/* Adds a word of sixteen rows of the weights, a float or two bf16. */
 INLINE void add_word(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
                      v16 w)
 {
@@ -185,7 +185,7 @@ INLINE int64_t add_lines(const int rows, const bool bf16, v16 acc[], const float
     return p;
 }
 
-/* A chunk's chains: elements first .. end - 1 of the long dimension. */
+/* Computes a chunk's chains: elements first .. end - 1 of the long dimension. */
 INLINE void chain(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t first,
                   int64_t end, reader *r)
 {
@@ -324,7 +324,7 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Both operands are bf16. */
+/* Runs a product whose operands are bf16. */
 static void run_bf16(struct wf_thread_pool *pool, const wf_gemv *s, int members)
 {
     wf_gemm_part parts[WF_GEMV_MEMBERS][WF_MAX_CHUNKS];

@@ -40,7 +40,8 @@ INLINE void turn(v16 out[4], const char *at, int64_t row)
     out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
 }
 
-/* A cache line, 16 words, of each of four rows: square[p] has word p of each four words. */
+/* Transposes a cache line, 16 words, of each of four rows: square[p] has word p of each four
+   words. */
 INLINE void transpose_square(v16 square[4], const char *at, int64_t row)
 {
     __m512 r0 = _mm512_loadu_ps((const float *)at);
@@ -196,7 +197,7 @@ INLINE v16 high_half(v16 pair)
                  widen(_mm256_and_si256(_mm256_castps_si256(pair.hi), high))};
 }
 #elif WF_ISA_LEVEL == WF_ISA_LEVEL_neon
-/* Four words of each of four rows: out[p] has word p of each. */
+/* Transposes four words of each of four rows: out[p] has word p of each. */
 INLINE void transpose_four(uint32x4_t out[4], const char *at, int64_t row)
 {
     UNROLL

@@ -23,7 +23,7 @@ float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n)
     return v16_max_lanes(v16_max_nan(v16_max_nan(a, b), v16_max_nan(c, d)));
 }
 
-/* Sum of exp(x - max) in 16 lanes: one chunk. */
+/* Returns the sum of exp(x - max) in 16 lanes: one chunk. */
 float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n)
 {
     v16 sum = v16_zero(), top = v16_set1(max);
@@ -36,7 +36,7 @@ float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n)
     return v16_sum(sum);
 }
 
-/* Sum of x in 16 lanes: one chunk. */
+/* Returns the sum of x in 16 lanes: one chunk. */
 float WF_ISA_NAME(wf_row_sum)(const float *x, int64_t n)
 {
     v16 sum = v16_zero();

@@ -46,7 +46,7 @@ void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t
     }
 }
 
-/* The same for a block of a row whose moments are stored in 8 bits: signed ones and unsigned
+/* Updates a block of a row whose moments are stored in 8 bits: signed ones and unsigned
    ones. */
 void WF_ISA_NAME(wf_adamw8)(float *p, const float *g, uint8_t *m8, uint8_t *v8, int64_t n,
                             const struct wf_dynamic8_map *map, const wf_adamw_constants *c)

@@ -160,7 +160,8 @@ static inline void make_truncated(const void *setting, v16u word[4], v16 out[4])
         out[i] = truncated(setting, word[i]);
 }
 
-/* The random words of 16 blocks from `block` on, a block to a lane in v16u_block_order. */
+/* Makes the random words of 16 blocks from `block` on, a block to a lane in
+   v16u_block_order. */
 static inline void random_words(uint64_t key, uint64_t stream, uint64_t block, v16u word[4])
 {
     word[0] = v16u_add(bits((uint32_t)block), v16u_block_order());
@@ -178,7 +179,7 @@ static inline void random_words(uint64_t key, uint64_t stream, uint64_t block, v
     v16u_philox(key, word);
 }
 
-/* In groups of 64 elements, of which the first may begin up to three before the run. */
+/* Fills in groups of 64 elements, of which the first may begin up to three before the run. */
 static inline void fill(float *dst, int64_t n, const wf_random_run *run, maker *make,
                         const void *setting)
 {

@@ -104,8 +104,8 @@ typedef struct wf_cudnn_engine {
    here. */
 wf_cudnn_descriptor wf_cudnn_properties(wf_cudnn_graph *g, int ordinal, const char *json);
 
-/* The engines that cuDNN holds best for the graph on such a device, best first; returns how
-   many. */
+/* Lists the engines that cuDNN holds best for the graph on such a device, best first; returns
+   how many. */
 int wf_cudnn_engines(wf_cudnn_graph *g, wf_cudnn_descriptor properties, int room,
                      wf_cudnn_engine *engine);
 

@@ -164,7 +164,7 @@ static bool keep(struct wf_cudnn *c, served *s)
     return true;
 }
 
-/* The graph, and the best engine whose plan fits; or `only`, if it does. */
+/* Makes the graph, and finds the best engine whose plan fits; or `only`, if it does. */
 static void make_plan(served *s, const wf_cudnn_api *api, int ordinal,
                       const wf_cudnn_engine *only)
 {
