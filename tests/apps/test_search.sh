@@ -102,8 +102,8 @@ holds "its list" "${alone[@]}"
 grep -q -- '--micro-batch-size' search.json && result "its micro-batches" "" || result "its micro-batches" "are not told"
 
 # A mixture: layouts that split its experts over data-parallel ranks are tried beside those that gather them.
-mixture=(--arch llama --n-layer 8 --n-head 16 --n-embd 1024 --ffn 2048 --n-expert 16 --moe-top-k 2 --seq-len 1024 --global-batch-size 32
-    --dtype bf16 --machine "$h100" --pp 1)
+mixture=(--arch llama --n-layer 8 --n-head 16 --n-embd 1024 --ffn 4096 --n-expert 16 --moe-top-k 2 --seq-len 256 --global-batch-size 16
+    --dtype bf16 --machine "$h100" --pp 1 --tp 1)
 search "a mixture on 16 devices" "${mixture[@]}" --ranks 16
 holds "its list" "${mixture[@]}"
 grep -q -- '--ep' search.json && grep -q '^  ep [0-9]' out && result "experts over ranks and not" "" ||
