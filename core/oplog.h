@@ -7,7 +7,6 @@
 #define WF_CORE_OPLOG_H
 
 #include "core/export.h"
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,8 +26,6 @@ typedef struct wf_oplog_move {
     int64_t receives;  /* bytes that this rank receives from others, as traffic is counted */
     int peer;     /* a message's other end, a broadcast's root: a rank of the world; else -1 */
     uint64_t tag; /* a message's */
-    bool
-        at_once; /* the rank waits for it at once, and no other transfer of its group delays it */
 } wf_oplog_move;
 
 /** wf_oplog - the callbacks of an op log; called by the rank's own thread. */

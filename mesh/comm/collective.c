@@ -256,8 +256,7 @@ static void write_down(wf_pending *p)
                              .element = p->what.element,
                              .receives = received_bytes(p),
                              .peer = one ? wf_comm_world_rank(c, p->what.peer) : -1,
-                             .tag = p->what.tag,
-                             .at_once = p->what.at_once});
+                             .tag = p->what.tag});
 }
 
 static wf_status post(wf_comm *comm, const wf_collective *what, bool background,

@@ -1,5 +1,5 @@
-/* parallel/plan/imbalance.c - how uneven the loads of experts are, of which simulated times make
-   the fullest rank's work; see the header. */
+/* parallel/plan/imbalance.c - how uneven the loads of experts are, of which simulated times
+   make the fullest rank's work; see the header. */
 #include "parallel/plan/imbalance.h"
 #include <jansson.h>
 #include <math.h>

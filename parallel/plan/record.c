@@ -59,8 +59,8 @@ static void set_front(writer *w, int64_t node, bool alone)
     w->version++;
 }
 
-/* Returns what a transfer moves: activations of a module, by its path, or parameters, gradients,
-   .. */
+/* Returns what a transfer moves: activations of a module, by its path, or parameters,
+   gradients, .. */
 static const char *moved_of(const wf_context *ctx)
 {
     wf_memory_kind kind = ctx ? wf_context_memory_kind_now(ctx) : WF_MEMORY_PARAMETER;

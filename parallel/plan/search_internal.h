@@ -21,7 +21,7 @@ enum {
 /* A layout: what the search may choose. */
 typedef struct wf_search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
-    int32_t ep;       /* of `shard`: ranks that split experts; 0 as 1 */
+    int32_t ep;       /* ranks of `shard` that split experts; 0 as 1 */
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
         /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search, wf_dtype */
@@ -104,7 +104,7 @@ static inline wf_pipe_schedule wf_search_schedule(const wf_search_candidate *c)
     return wf_pipe_schedule_at(c->schedule);
 }
 
-/* How many data-parallel ranks of a candidate split experts. */
+/* Returns how many data-parallel ranks of a candidate split experts. */
 static inline int64_t wf_search_ep(const wf_search_candidate *c)
 {
     return c->ep > 1 ? c->ep : 1;
@@ -133,7 +133,8 @@ bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stage
 double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c);
 double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c);
 
-/* Parameters of a block on a tensor-parallel rank, of whose experts it has one of `ep` parts. */
+/* Parameters of a block on a tensor-parallel rank, of whose experts it has one of `ep`
+   parts. */
 double wf_search_parameters(const wf_search *s, const wf_search_candidate *c, int64_t ep);
 
 /* Bytes that the fullest rank takes, by replaying rows with what a few blocks take: nearly what

@@ -4,8 +4,8 @@
  * stage is timed so, and its schedule simulated with these costs.
  *
  * A rank has a clock, which its ops move, and a lane for each group of ranks, on which its
- * collectives follow each other. Where the machine moves in the background, a rank waits for what is left of a
- * collective when it needs it; else for all of it.
+ * collectives follow each other. Where the machine moves in the background, a rank waits for
+ * what is left of a collective when it needs it; else for all of it.
  */
 #include "core/dtype.h"
 #include "core/op.h"
@@ -102,13 +102,18 @@ static void note_op(void *self, const wf_call *call)
     spend(t, term, (seconds - launch) * t->shared);
 }
 
+/* Returns whether what begins moves activations, which the next op waits for: nothing delays it
+   on a lane. */
+static bool moves_activations(const timer *t)
+{
+    return t->ctx && wf_context_memory_kind_now(t->ctx) == WF_MEMORY_ACTIVATION;
+}
+
 static wf_sim_term term_of(const timer *t, const wf_oplog_move *what)
 {
-    wf_memory_kind kind = t->ctx ? wf_context_memory_kind_now(t->ctx) : WF_MEMORY_PARAMETER;
-
     if (strcmp(what->group, "tp") == 0)
         return WF_SIM_TENSOR;
-    if (strcmp(what->group, "ep") == 0 && kind == WF_MEMORY_ACTIVATION)
+    if (strcmp(what->group, "ep") == 0 && moves_activations(t))
         return WF_SIM_EXPERTS;
     if (strcmp(what->op, "all_gather") == 0 || strcmp(what->op, "broadcast") == 0)
         return WF_SIM_GATHER;
@@ -152,7 +157,7 @@ static uint64_t note_begin(void *self, const wf_oplog_move *what)
         return 0;
     t->takes[i] = pace->transfer(pace->self, &transfer, &latency) + latency;
     t->term[i] = term_of(t, what);
-    if (what->at_once) {
+    if (moves_activations(t)) {
         t->end[i] = t->now + t->takes[i];
         return ++t->number;
     }

@@ -79,8 +79,8 @@ WF_API double wf_sim_router_weights(const wf_sim_model *model);
 WF_API double wf_sim_chosen_weights(const wf_sim_model *model);
 WF_API double wf_sim_head_weights(const wf_sim_model *model);
 
-/** wf_sim_imbalance - sets how many tokens the fullest of the ranks that split experts has, over
- * the mean, but not more than all of them */
+/** wf_sim_imbalance - sets how many tokens the fullest of the ranks that split experts has,
+ * over the mean, but not more than all of them */
 WF_API void wf_sim_imbalance(wf_sim_model *model, double factor);
 
 /** wf_sim_loads - adds the tokens of each expert of a mixture, which is `share` of all: to a

@@ -1,11 +1,11 @@
 /*
- * parallel/simulate/mixture.c - what the experts of a mixture cost: products of those that tokens
- * choose, and the ways of tokens to them.
+ * parallel/simulate/mixture.c - what the experts of a mixture cost: products of those that
+ * tokens choose, and the ways of tokens to them.
  *
- * Backward makes gate and up again, so it has 8 products of an expert's matrix where forward has
- * 3, all of them with the gradients of inputs. Ranks of an axis ep gather the tokens of all of
- * them, and scatter the sums; with tensor parallelism sums over tp come first, of the tokens of
- * all.
+ * Backward makes gate and up again, so it has 8 products of an expert's matrix where forward
+ * has 3, all of them with the gradients of inputs. Ranks of an axis ep gather the tokens of all
+ * of them, and scatter the sums; with tensor parallelism sums over tp come first, of the tokens
+ * of all.
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
@@ -92,7 +92,7 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     double a = (double)wf_dtype_size(l->dtype), d = (double)c->model->width;
     double k = (double)c->model->top_k, tp = (double)l->tp, mine = c->tokens,
            all = mine * (double)wf_sim_ep(l), split = l->sequence_parallel ? tp : 1;
-    double home = move(c, WF_SIM_ALL_GATHER, mine * d * a, false); /* with or without sp */
+    double home = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
     double sums = move(c, WF_SIM_REDUCE_SCATTER, all * d * 4, false);
     double scatter = move(c, WF_SIM_REDUCE_SCATTER, all * d * 4 / tp, true);
 
@@ -106,7 +106,7 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     s->inputs.of[WF_SIM_EXPERTS] +=
         share * (move(c, WF_SIM_ALL_GATHER, all * d * a / split, true) + scatter +
                  move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
-    if (l->sequence_parallel) /* of what the router reads */
+    if (l->sequence_parallel) /* the router's operand */
         s->weights.of[WF_SIM_TENSOR] += share * home;
 }
 

@@ -9,8 +9,8 @@
  *                no block, and all are waited for; what is waited for is summed over the other
  *                replicas at once, where groups of micro-batches are summed
  *
- * Where ranks of ep split experts, a gather goes on over ep once it is waited for, and a reduction
- * begins over ep, in each micro-batch, and goes on over the others.
+ * Where ranks of ep split experts, a gather goes on over ep once it is waited for, and a
+ * reduction begins over ep, in each micro-batch, and goes on over the others.
  *
  * They follow each other on one lane. The parameters that are in no block (the root) are
  * gathered in front.
@@ -96,8 +96,8 @@ static double replicas_time(const wf_sim_costing *c, moved p)
    all. */
 typedef struct passing {
     double units, compute, gather, reduce, root_gather, root_reduce;
-    double across, root_across; /* what follows each reduction; nothing goes on meanwhile */
-    double behind;              /* what follows each gather */
+    double across, root_across; /* transfers behind each reduction; nothing goes on meanwhile */
+    double behind;              /* a transfer behind each gather */
 } passing;
 
 /* Returns the time of a pass beyond its computation. */
@@ -127,8 +127,8 @@ static double beyond(const wf_sim_costing *c, const passing *p)
     return t - p->units * p->compute;
 }
 
-/* What is summed of units in each micro-batch, and what follows that: over ep and then over the
-   ranks that shard, or over these and then over replicas. */
+/* Sums of units in each micro-batch, and those behind them: over ep and then over the ranks
+   that shard, or over these and then over replicas. */
 typedef struct sums {
     double reduce, across, root_reduce, root_across;
 } sums;

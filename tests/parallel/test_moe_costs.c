@@ -1,8 +1,8 @@
 /*
- * tests/parallel/test_moe_costs.c - what a mixture takes on a machine: the bytes of its tokens over
- * ep are those that a plan counts, which are a run's; FLOPs are the plan's; loads of experts that
- * are uneven make products longer, by a factor or by rows of a run; and the search lists layouts
- * with ep, each with the time and the bytes of its plan.
+ * tests/parallel/test_moe_costs.c - what a mixture takes on a machine: the bytes of its tokens
+ * over ep are those that a plan counts, which are a run's; FLOPs are the plan's; loads of
+ * experts that are uneven make products longer, by a factor or by rows of a run; and the search
+ * lists layouts with ep, each with the time and the bytes of its plan.
  *
  * ctest: builds plain
  */
@@ -82,8 +82,8 @@ static wf_sim_layout layout_of(const wf_plan_request *r, const row *k)
                                             : WF_SIM_KEEP_ALL};
 }
 
-/* Bytes that a rank receives over an axis by collectives that gather and scatter: without shards
-   these are tokens alone. */
+/* Bytes that a rank receives over an axis by collectives that gather and scatter: without
+   shards these are tokens alone. */
 static double planned_bytes(const wf_plan *plan, const char *axis)
 {
     double bytes = 0;
@@ -159,8 +159,8 @@ static double products_of(const wf_sim_model *model, const wf_sim_layout *l)
     return seconds_of(&stage, WF_SIM_PRODUCTS);
 }
 
-/* The fullest rank's experts take a factor more, where experts are split, and never more than all
-   tokens. */
+/* The fullest rank's experts take a factor more, where experts are split, and never more than
+   all tokens. */
 static void factors(void)
 {
     wf_error error = {WF_OK, ""};
@@ -176,7 +176,7 @@ static void factors(void)
     CU_ASSERT_DOUBLE_EQUAL(twice - even, .5 * experts, 1e-9 * even);
     CU_ASSERT_EQUAL(wf_plan_imbalance("5", &made.sizes, &error), WF_OK);
     most = products_of(&made.sizes, &l);
-    CU_ASSERT_DOUBLE_EQUAL(most - even, experts, 1e-9 * even); /* of two ranks one has all */
+    CU_ASSERT_DOUBLE_EQUAL(most - even, experts, 1e-9 * even); /* one of two ranks has all */
     l.ep = 1;
     l.shard = 4;
     alone = products_of(&made.sizes, &l);

@@ -25,7 +25,7 @@ static const fixed rows[] = {
     {"llama", "bf16", NULL, NULL, 0, 2, 2},
     {"gpt2", "bf16", NULL, "full_shard", 2, 1, 0},
     {"gpt2", "fp32", NULL, NULL, 4, 0, 1},
-    {"mixtral", "fp32", "none", NULL, 1, 1, 1}, /* with ep 1, 2 and 4 */
+    {"mixtral", "fp32", "none", NULL, 1, 1, 1}, /* ep 1, 2 and 4 */
     {"mixtral", "bf16", "block", "full_shard", 0, 0, 2},
 };
 

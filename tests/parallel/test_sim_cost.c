@@ -134,8 +134,9 @@ static void attention_again(void)
     CU_ASSERT_DOUBLE_EQUAL(more[0], more[1], 1e-12);
 }
 
-/* The embedding's output is summed as fp32, and gathered in forward, in the bytes of activations;
-   with sequence parallelism it stays in parts, and its gradient is gathered in place of it. */
+/* The embedding's output is summed as fp32, and gathered in forward, in the bytes of
+   activations; with sequence parallelism it stays in parts, and its gradient is gathered in
+   place of it. */
 static void embedding(void)
 {
     static const int64_t cut[] = {0, 1, 4};
