@@ -10,22 +10,27 @@
 enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
 
 /* Returns the candidate with those fields alone that change the memory of a block. Its
-   parameters and gradients are in so many shards that they do not show. */
-static wf_search_candidate key_of(const wf_search_candidate *c)
+   parameters and gradients are in so many shards that they do not show; experts that no rank
+   gathers, or that stay gathered, are not there once more. */
+static wf_search_candidate key_of(const wf_search *s, const wf_search_candidate *c)
 {
-    return (wf_search_candidate){.pp = 1,
-                                 .tp = c->tp,
-                                 .shard = (int32_t)(SHARDS * wf_search_ep(c)),
-                                 .ep = (int32_t)wf_search_ep(c),
-                                 .replicate = 1,
-                                 .micro = c->micro,
-                                 .micros = 1,
-                                 .strategy = (int8_t)wf_strategy_place("full_shard"),
-                                 .accumulate = REDUCED,
-                                 .recompute =
-                                     c->recompute == WF_SIM_RECOMPUTE_STAGE ? 0 : c->recompute,
-                                 .dtype = c->dtype,
-                                 .sequence_parallel = c->sequence_parallel};
+    const wf_par_strategy *strategy = wf_search_strategy(c);
+    bool keeps = s->model.experts && strategy->split_parameters && strategy->keep_gathered;
+    int64_t ep = wf_search_ep(c);
+
+    return (wf_search_candidate){
+        .pp = 1,
+        .tp = c->tp,
+        .shard = (int32_t)(c->shard == ep && ep > 1 ? ep : SHARDS * ep),
+        .ep = (int32_t)ep,
+        .replicate = 1,
+        .micro = c->micro,
+        .micros = 1,
+        .strategy = (int8_t)wf_strategy_place(keeps ? "shard_grad_op" : "full_shard"),
+        .accumulate = REDUCED,
+        .recompute = c->recompute == WF_SIM_RECOMPUTE_STAGE ? 0 : c->recompute,
+        .dtype = c->dtype,
+        .sequence_parallel = c->sequence_parallel};
 }
 
 /* Sums that are open when so many terms of a tree have come in order. */
@@ -38,12 +43,16 @@ static double open_sums(int64_t terms)
    splits experts computes with. */
 typedef struct weights {
     double whole, held;
+    double copied; /* of these, what is there once more where gathered parameters stay */
 } weights;
 
 static weights weights_of(const wf_search *s, const wf_search_candidate *c)
 {
-    return (weights){wf_search_parameters(s, c, 1),
-                     wf_search_parameters(s, c, wf_search_ep(c))};
+    double held = wf_search_parameters(s, c, wf_search_ep(c)), experts = 0;
+
+    if (wf_search_ep(c) == c->shard && c->dtype == WF_F32) /* no rank gathers them */
+        experts = wf_sim_expert_weights(&s->model) / c->tp / c->shard;
+    return (weights){wf_search_parameters(s, c, 1), held, held - experts};
 }
 
 /* Bytes of a block's gradients when so many micro-batches have made theirs. */
@@ -82,7 +91,7 @@ static double parameter_bytes(const wf_search *s, const wf_search_candidate *c,
         state += 4; /* fp32 masters */
     if (l->sharded)
         stored = (l->parameter_bytes == 2 ? 0 : 4 * part) +
-                 (l->regather ? 0 : l->parameter_bytes * w.held);
+                 (l->regather ? 0 : l->parameter_bytes * w.copied);
     return state * updated + stored;
 }
 
@@ -104,7 +113,7 @@ static double plan_blocks(const wf_search *s, const wf_search_candidate *key, in
 
 static const wf_search_measured *measure(wf_search *s, const wf_search_candidate *c)
 {
-    wf_search_candidate key = key_of(c);
+    wf_search_candidate key = key_of(s, c);
     wf_search_measured *m = s->measured;
     wf_sim_layout l = wf_search_layout(s, &key);
     weights w = weights_of(s, &key);
