@@ -1,6 +1,7 @@
 /* apps/gpt_train/job.c - the flags as the library's job; see the header. */
 #include "apps/gpt_train/job.h"
 #include "core/dtype.h"
+#include "parallel/plan/imbalance.h"
 #include "parallel/program/recipe.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -169,8 +170,10 @@ static wf_par_job describe(app_job *job)
 {
     const app_options *o = job->options;
     const wf_nn_gpt_config config = app_options_model(o);
+    wf_error unread = {WF_OK, ""};
 
     job->sizes = wf_par_gpt_sizes(&config, o->seq_len);
+    wf_plan_imbalance(o->moe_imbalance, &job->sizes, &unread); /* it was read before */
     job->pipeline = (wf_par_pipeline_options){
         .split = o->pp_split,
         .depth = (int)o->pp_depth,

@@ -154,6 +154,8 @@ static wf_status check_axes(const app_options *o, wf_error *error)
                                  .shard_group_size = (int)o->shard_group_size};
     wf_axis axes[WF_MAX_AXES];
 
+    if (strcmp(o->search, "off") != 0) /* it lays out the rest */
+        return WF_OK;
     return !o->ep || wf_par_mesh_axes(&mesh, axes, error) ? WF_OK : error->code;
 }
 

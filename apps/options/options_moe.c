@@ -1,5 +1,6 @@
 /* apps/options/options_moe.c - rules of the flags of mixtures of experts. */
 #include "apps/options/options_table.h"
+#include "parallel/plan/imbalance.h"
 #include <string.h>
 
 const char *const app_routers[] = {"softmax", "softmax-chosen", "sigmoid"};
@@ -65,6 +66,21 @@ static wf_status check_dense(const app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Checks that times are asked for, and that loads of experts can be read. */
+static wf_status check_imbalance(const app_options *o, const wf_nn_gpt_config *c,
+                                 wf_error *error)
+{
+    wf_sim_model sizes = {.experts = c->experts};
+
+    if (!o->given[APP_OPTION_moe_imbalance])
+        return WF_OK;
+    if (!o->machine || !o->plan)
+        return wf_error_set(error, WF_EINVAL,
+                            "--moe-imbalance is for times of a plan; use it with --plan "
+                            "--machine FILE");
+    return wf_plan_imbalance(o->moe_imbalance, &sizes, error);
+}
+
 wf_status app_options_check_experts(app_options *o, wf_error *error)
 {
     static const app_option_id flags[] = {
@@ -72,7 +88,7 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
         APP_OPTION_moe_dense,     APP_OPTION_moe_router,   APP_OPTION_moe_normalise,
         APP_OPTION_moe_scale,     APP_OPTION_ep,           APP_OPTION_moe_balance,
         APP_OPTION_moe_bias_step, APP_OPTION_moe_z_weight, APP_OPTION_moe_sequence_weight,
-        APP_OPTION_moe_report};
+        APP_OPTION_moe_report,    APP_OPTION_moe_imbalance};
     wf_nn_gpt_config c = app_options_model(o);
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)
@@ -83,6 +99,8 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
                                 app_option_flag(&app_option_rows[flags[i]]).text, o->arch);
     if (!c.experts)
         return WF_OK;
+    if (check_imbalance(o, &c, error) != WF_OK)
+        return error->code;
     if (c.mlp != WF_NN_SWIGLU || c.mlp_bias)
         return wf_error_set(
             error, WF_EINVAL,

@@ -59,19 +59,31 @@ static void set_front(writer *w, int64_t node, bool alone)
     w->version++;
 }
 
-static char *name_of(const wf_context *ctx, const char *op, const char *where)
+/* Returns what a transfer moves: activations of a module, by its path, or parameters,
+   gradients, .. */
+static const char *moved_of(const wf_context *ctx)
+{
+    wf_memory_kind kind = ctx ? wf_context_memory_kind_now(ctx) : WF_MEMORY_PARAMETER;
+    const char *path = ctx ? wf_context_path(ctx) : NULL;
+
+    if (kind != WF_MEMORY_ACTIVATION)
+        return wf_memory_kind_name(kind);
+    return path && *path ? path : "model";
+}
+
+static char *name_of(const wf_context *ctx, const char *op, const char *what, const char *where)
 {
     const char *action = ctx ? wf_context_action_now(ctx) : NULL;
     char *name;
 
-    if (asprintf(&name, "%s%s%s%s%s", action ? action : "", action ? " " : "", op,
-                 where ? " " : "", where ? where : "") < 0)
+    if (asprintf(&name, "%s%s%s%s%s%s%s", action ? action : "", action ? " " : "", op,
+                 what ? " " : "", what ? what : "", where ? " " : "", where ? where : "") < 0)
         return NULL;
     return name;
 }
 
 /* A node behind all that is over; NULL: no memory. */
-static wf_step_node *add(writer *w, const char *op, const char *where)
+static wf_step_node *add(writer *w, const char *op, const char *what, const char *where)
 {
     wf_step_record *r = w->record;
     wf_step_node *n;
@@ -79,7 +91,7 @@ static wf_step_node *add(writer *w, const char *op, const char *where)
     if (w->full || !grow_nodes(w))
         return NULL;
     n = &r->node[r->count];
-    *n = (wf_step_node){.name = name_of(w->ctx, op, where),
+    *n = (wf_step_node){.name = name_of(w->ctx, op, what, where),
                         .first_wait = r->waits,
                         .axis = -1,
                         .peer = -1,
@@ -111,7 +123,7 @@ static void note_op(void *self, const wf_call *call)
     wf_step_node *n;
 
     w->ctx = call->ctx;
-    n = add(w, call->op->name, wf_context_path(call->ctx));
+    n = add(w, call->op->name, NULL, wf_context_path(call->ctx));
     if (!n)
         return;
     n->kind = WF_STEP_OP;
@@ -168,7 +180,8 @@ static uint64_t note_begin(void *self, const wf_oplog_move *what)
 
     if (kind == WF_STEP_TREE && number && w->record->node[number - 1].kind == WF_STEP_TREE)
         return (uint64_t)number; /* one of the same tree */
-    n = add(w, kind == WF_STEP_TREE ? "tree" : what->op, what->group);
+    n = add(w, kind == WF_STEP_TREE ? "tree" : what->op,
+            kind == WF_STEP_COLLECTIVE ? moved_of(w->ctx) : NULL, what->group);
     if (!n)
         return 0;
     n->op = what->op;

@@ -149,6 +149,7 @@ static void set_axes(const wf_plan_request *r, wf_plan_job *made)
         o->pp = (int)r->pp;
         o->tp = (int)r->tp;
         o->dp = (int)r->dp;
+        o->ep = (int)r->ep;
         return;
     }
     for (; n < WF_MAX_AXES && o->axes[n].name; n++) {
@@ -171,6 +172,7 @@ static void take_mesh(const wf_par_options *o, wf_plan_request *r)
     r->pp = axis_of(o, "pp", o->pp);
     r->tp = axis_of(o, "tp", o->tp);
     r->dp = axis_of(o, "dp", o->dp);
+    r->ep = o->axes ? 0 : o->ep;
     set_word(r->strategy, o->strategy ? o->strategy : WF_PAR_STRATEGY);
     r->dp_replicate = o->dp_replicate;
     r->shard_group_size = o->shard_group_size;

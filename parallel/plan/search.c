@@ -41,6 +41,10 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     o.sequence_parallel = c->sequence_parallel;
     if (!o.job.mesh.axes)
         choose(o.strategy, (o.dp > 1 ? wf_search_strategy(c) : wf_strategy_to_search(0))->name);
+    if (wf_search_ep(c) > 1)
+        o.ep = c->tp * wf_search_ep(c);
+    else if (o.ep > o.tp)
+        o.ep = 0;
     o.dp_replicate = wf_search_strategy(c)->groups ? c->replicate : 0;
     o.shard_group_size = wf_search_strategy(c)->groups ? c->shard : 0;
     if (!s->timed)
@@ -193,7 +197,7 @@ static void find_plain(wf_search *s)
     for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
         const wf_search_candidate *c = &s->candidate[i];
 
-        if (c->pp == 1 && c->tp == 1 &&
+        if (c->pp == 1 && c->tp == 1 && wf_search_ep(c) == 1 &&
             (s->timed || !s->options->device_memory ||
              wf_search_may_fit(s, wf_search_least_memory(s, c))) &&
             wf_search_simulate(s, c, WF_SIM_PATH, &s->plain))
@@ -252,6 +256,7 @@ static wf_status take_sizes(wf_search *s, wf_error *error)
         return WF_OK;
     }
     one.pp = one.tp = one.dp = 1;
+    one.ep = 0;
     one.dp_replicate = one.shard_group_size = one.rank = 0;
     one.sequence_parallel = false;
     one.micro_batch_size = one.global_batch_size;
@@ -309,10 +314,9 @@ wf_search *wf_search_made(const wf_plan_request *options, wf_error *error)
         wf_error_set(error, WF_EINVAL, "a search has no times without .machine: give one");
         return NULL;
     }
-    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp ||
-        options->job.mesh.ep > options->tp) {
+    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp) {
         wf_error_set(error, WF_EINVAL,
-                     "a search lays ranks out over axes pp, dp and tp, and this mesh has "
+                     "a search lays ranks out over axes pp, dp, ep and tp, and this mesh has "
                      "another one: plan its layouts one by one");
         return NULL;
     }

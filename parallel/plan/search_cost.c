@@ -19,7 +19,8 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
     bool dp = c->shard * c->replicate > 1;
     wf_sim_layout l = {.pp = c->pp,
                        .replicate = c->replicate,
-                       .shard = c->shard,
+                       .shard = c->shard / wf_search_ep(c),
+                       .ep = wf_search_ep(c),
                        .tp = c->tp,
                        .sequence_parallel = c->sequence_parallel,
                        .micro = c->micro,
@@ -52,13 +53,15 @@ bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stage
 {
     const wf_sim_model *m = &s->model;
     double attention = (double)(m->seq * m->heads * m->head_dim);
-    double block = 6 * wf_sim_block_weights(m) + 7 * attention;
+    double chosen = wf_sim_chosen_weights(m) - wf_sim_router_weights(m);
+    double plain = wf_sim_block_weights(m) + wf_sim_router_weights(m);
+    double block = 6 * plain + 22 * chosen / 3 + 7 * attention; /* 3 and 8 products of 3 */
     wf_pipe_chain chain = {.steps = m->layers + 2, .end = 6 * wf_sim_head_weights(m)};
     double *cost = calloc((size_t)chain.steps, sizeof *cost);
     wf_error ignored = {WF_OK, ""};
 
     if (c->recompute == WF_SIM_RECOMPUTE_BLOCK)
-        block += 2 * wf_sim_block_weights(m) + 2 * attention;
+        block += 2 * (plain + chosen) + 2 * attention;
     else if (c->recompute == WF_SIM_RECOMPUTE_ATTENTION)
         block += 2 * attention;
     for (int64_t i = 1; cost && i <= m->layers; i++)
@@ -154,24 +157,34 @@ double wf_search_least_live(const wf_search_candidate *c)
     return c->pp > 1 ? wf_pipe_least_live(&schedule, &shape) : 1;
 }
 
+double wf_search_parameters(const wf_search *s, const wf_search_candidate *c, int64_t ep)
+{
+    double others = wf_sim_block_weights(&s->model) / c->tp + wf_sim_router_weights(&s->model);
+
+    return others + wf_sim_expert_weights(&s->model) / c->tp / (double)ep;
+}
+
 double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c)
 {
     wf_sim_layout l = wf_search_layout(s, c);
     double blocks = (double)(s->model.layers / c->pp);
-    double parameters = blocks * wf_sim_block_weights(&s->model) / c->tp;
+    double parameters = blocks * wf_search_parameters(s, c, 1);
+    double held = blocks * wf_search_parameters(s, c, wf_search_ep(c));
     double split = l.sharded ? c->shard : 1, update = l.split_update ? c->shard : split;
     double state = wf_search_state_bytes(s) + (l.parameter_bytes == 2 ? 4 : 0);
-    double weights = l.parameter_bytes, gradients = 4, activations;
+    double weights = l.parameter_bytes * held, gradients = 4 * held, activations;
 
     if (l.sharded)
-        weights = (l.parameter_bytes == 2 ? 0 : 4 / split) +
-                  (l.gather == WF_SIM_ONCE ? l.parameter_bytes : 0);
+        weights = (l.parameter_bytes == 2 ? 0 : 4 / split) * parameters +
+                  (l.gather == WF_SIM_ONCE ? l.parameter_bytes : 0) * held;
     if (l.sharded && l.reduce == WF_SIM_EACH)
-        gradients = l.group == 1 ? 4 / split : 4;
+        gradients = l.group == 1 ? 4 / split * parameters : 4 * held;
+    else if (l.sharded)
+        gradients = 4 * parameters / (double)wf_search_ep(c);
     activations =
         kept(s, c) * wf_search_least_live(c) * blocks * (double)(c->micro * s->model.seq);
-    gradients *= parameters / (c->per_rank > 1 ? c->per_rank : 1);
-    return parameters * (state / update + weights) +
+    gradients /= c->per_rank > 1 ? c->per_rank : 1;
+    return (update > 1 ? state / update * parameters : state * held) + weights +
            (activations > gradients ? activations : gradients);
 }
 

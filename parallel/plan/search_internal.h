@@ -21,6 +21,7 @@ enum {
 /* A layout: what the search may choose. */
 typedef struct wf_search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
+    int32_t ep;       /* ranks of `shard` that split experts; 0 as 1 */
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
         /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search, wf_dtype */
@@ -103,6 +104,12 @@ static inline wf_pipe_schedule wf_search_schedule(const wf_search_candidate *c)
     return wf_pipe_schedule_at(c->schedule);
 }
 
+/* Returns how many data-parallel ranks of a candidate split experts. */
+static inline int64_t wf_search_ep(const wf_search_candidate *c)
+{
+    return c->ep > 1 ? c->ep : 1;
+}
+
 /* A candidate's strategy. */
 static inline const wf_par_strategy *wf_search_strategy(const wf_search_candidate *c)
 {
@@ -125,6 +132,10 @@ bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stage
 /* No step of a candidate is shorter, and no rank of it takes less. */
 double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c);
 double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c);
+
+/* Parameters of a block on a tensor-parallel rank, of whose experts it has one of `ep`
+   parts. */
+double wf_search_parameters(const wf_search *s, const wf_search_candidate *c, int64_t ep);
 
 /* Bytes that the fullest rank takes, by replaying rows with what a few blocks take: nearly what
    its plan says. */

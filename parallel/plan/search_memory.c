@@ -10,21 +10,27 @@
 enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
 
 /* Returns the candidate with those fields alone that change the memory of a block. Its
-   parameters and gradients are in so many shards that they do not show. */
-static wf_search_candidate key_of(const wf_search_candidate *c)
+   parameters and gradients are in so many shards that they do not show; experts that no rank
+   gathers, or that stay gathered, are not there once more. */
+static wf_search_candidate key_of(const wf_search *s, const wf_search_candidate *c)
 {
-    return (wf_search_candidate){.pp = 1,
-                                 .tp = c->tp,
-                                 .shard = SHARDS,
-                                 .replicate = 1,
-                                 .micro = c->micro,
-                                 .micros = 1,
-                                 .strategy = (int8_t)wf_strategy_place("full_shard"),
-                                 .accumulate = REDUCED,
-                                 .recompute =
-                                     c->recompute == WF_SIM_RECOMPUTE_STAGE ? 0 : c->recompute,
-                                 .dtype = c->dtype,
-                                 .sequence_parallel = c->sequence_parallel};
+    const wf_par_strategy *strategy = wf_search_strategy(c);
+    bool keeps = s->model.experts && strategy->split_parameters && strategy->keep_gathered;
+    int64_t ep = wf_search_ep(c);
+
+    return (wf_search_candidate){
+        .pp = 1,
+        .tp = c->tp,
+        .shard = (int32_t)(c->shard == ep && ep > 1 ? ep : SHARDS * ep),
+        .ep = (int32_t)ep,
+        .replicate = 1,
+        .micro = c->micro,
+        .micros = 1,
+        .strategy = (int8_t)wf_strategy_place(keeps ? "shard_grad_op" : "full_shard"),
+        .accumulate = REDUCED,
+        .recompute = c->recompute == WF_SIM_RECOMPUTE_STAGE ? 0 : c->recompute,
+        .dtype = c->dtype,
+        .sequence_parallel = c->sequence_parallel};
 }
 
 /* Sums that are open when so many terms of a tree have come in order. */
@@ -33,16 +39,35 @@ static double open_sums(int64_t terms)
     return __builtin_popcountll((unsigned long long)terms);
 }
 
-/* Bytes of a parameter's gradient when so many micro-batches have made theirs. */
-static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *l, int64_t done)
+/* Parameters of a block: those that tensor parallelism leaves, and of them what a rank that
+   splits experts computes with. */
+typedef struct weights {
+    double whole, held;
+    double copied; /* of these, what is there once more where gathered parameters stay */
+} weights;
+
+static weights weights_of(const wf_search *s, const wf_search_candidate *c)
 {
-    double split = l->sharded ? c->shard : 1;
+    double held = wf_search_parameters(s, c, wf_search_ep(c)), experts = 0;
+
+    if (wf_search_ep(c) == c->shard && c->dtype == WF_F32) /* no rank gathers them */
+        experts = wf_sim_expert_weights(&s->model) / c->tp / c->shard;
+    return (weights){wf_search_parameters(s, c, 1), held, held - experts};
+}
+
+/* Bytes of a block's gradients when so many micro-batches have made theirs. */
+static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *l, weights w,
+                             int64_t done)
+{
+    double part = l->sharded ? w.whole / c->shard : w.held;
 
     if (l->sharded && c->accumulate == GROUP_OF_4)
-        return 4 * open_sums(done % 4) + 4 / split * open_sums(done / 4);
+        return 4 * w.held * open_sums(done % 4) + 4 * part * open_sums(done / 4);
     if (l->sharded && l->reduce == WF_SIM_EACH)
-        return 4 / split * open_sums(done);
-    return 4 * open_sums(done);
+        return 4 * part * open_sums(done);
+    if (l->sharded) /* sums over the ranks that split experts are over */
+        return 4 * w.whole / (double)wf_search_ep(c) * open_sums(done);
+    return 4 * w.held * open_sums(done);
 }
 
 double wf_search_state_bytes(const wf_search *s)
@@ -53,20 +78,21 @@ double wf_search_state_bytes(const wf_search *s)
     return wf_nn_optimizer_least_bytes(&o);
 }
 
-/* Bytes of a parameter: its state, and itself as it is computed with. */
+/* Bytes of a block's parameters: their state, and themselves as they are computed with. */
 static double parameter_bytes(const wf_search *s, const wf_search_candidate *c,
-                              const wf_sim_layout *l)
+                              const wf_sim_layout *l, weights w)
 {
-    double split = l->sharded ? c->shard : 1, update = l->split_update ? c->shard : split;
+    double part = l->sharded ? w.whole / c->shard : w.held;
+    double updated = l->split_update ? w.whole / c->shard : part;
     double state = wf_search_state_bytes(s);
-    double weights = l->parameter_bytes == 2 ? 2 : 4;
+    double bytes = l->parameter_bytes == 2 ? 2 : 4, stored = bytes * w.held;
 
     if (l->parameter_bytes == 2)
         state += 4; /* fp32 masters */
     if (l->sharded)
-        weights =
-            (l->parameter_bytes == 2 ? 0 : 4 / split) + (l->regather ? 0 : l->parameter_bytes);
-    return state / update + weights;
+        stored = (l->parameter_bytes == 2 ? 0 : 4 * part) +
+                 (l->regather ? 0 : l->parameter_bytes * w.copied);
+    return state * updated + stored;
 }
 
 static double plan_blocks(const wf_search *s, const wf_search_candidate *key, int64_t blocks)
@@ -87,9 +113,10 @@ static double plan_blocks(const wf_search *s, const wf_search_candidate *key, in
 
 static const wf_search_measured *measure(wf_search *s, const wf_search_candidate *c)
 {
-    wf_search_candidate key = key_of(c);
+    wf_search_candidate key = key_of(s, c);
     wf_search_measured *m = s->measured;
     wf_sim_layout l = wf_search_layout(s, &key);
+    weights w = weights_of(s, &key);
     double few, more, own;
     int i = 0;
 
@@ -103,8 +130,7 @@ static const wf_search_measured *measure(wf_search *s, const wf_search_candidate
         s->n_measured++;
     few = plan_blocks(s, &key, FEW);
     more = plan_blocks(s, &key, FEW + 1);
-    own = wf_sim_block_weights(&s->model) / key.tp *
-          (parameter_bytes(s, &key, &l) + gradient_bytes(&key, &l, 1));
+    own = parameter_bytes(s, &key, &l, w) + gradient_bytes(&key, &l, w, 1);
     m[i] = (wf_search_measured){
         .key = key, .kept = more - few - own, .once = few - FEW * (more - few)};
     return &m[i];
@@ -114,7 +140,8 @@ static const wf_search_measured *measure(wf_search *s, const wf_search_candidate
 typedef struct holding {
     const wf_search_candidate *c;
     const wf_sim_layout *l;
-    double kept, border, weights;   /* a block: activations, its input alone, parameters */
+    double kept, border;            /* a block: activations, its input alone */
+    weights weights;                /* a block's */
     int64_t done[WF_SEARCH_STAGES]; /* micro-batches of a stage whose gradients are made */
     bool reduced[WF_SEARCH_STAGES];
     double activations, gradients, peak;
@@ -122,10 +149,11 @@ typedef struct holding {
 
 static double of_stage(const holding *h, int stage, double blocks)
 {
-    double split = h->l->sharded ? h->c->shard : 1;
+    double part = h->l->sharded ? h->weights.whole / h->c->shard : h->weights.held;
 
-    return blocks * h->weights *
-           (h->reduced[stage] ? 4 / split : gradient_bytes(h->c, h->l, h->done[stage]));
+    return blocks * (h->reduced[stage]
+                         ? 4 * part
+                         : gradient_bytes(h->c, h->l, h->weights, h->done[stage]));
 }
 
 static void replay(holding *h, const wf_pipe_action *a, double blocks)
@@ -158,7 +186,7 @@ static holding holding_of(const wf_search *s, const wf_search_candidate *c,
                      .border = (double)(c->micro * s->model.seq * s->model.width) *
                                (double)wf_dtype_size(l->dtype) /
                                (c->sequence_parallel ? c->tp : 1),
-                     .weights = wf_sim_block_weights(&s->model) / c->tp};
+                     .weights = weights_of(s, c)};
 }
 
 /* Estimates of layouts of small models were at most a hundredth above their plans; so a
@@ -194,7 +222,7 @@ double wf_search_memory_estimate(wf_search *s, const wf_search_candidate *c,
                 blocks += wf_search_blocks(s, first, i);
         for (int64_t i = 0; i < n; i++)
             replay(&h, &a[i], wf_search_blocks(s, first, a[i].stage));
-        h.peak += m->once + blocks * h.weights * parameter_bytes(s, c, &l);
+        h.peak += m->once + blocks * parameter_bytes(s, c, &l, h.weights);
         if (h.peak > most) {
             most = h.peak;
             *rank = r;
@@ -210,13 +238,13 @@ double wf_search_least_memory(wf_search *s, const wf_search_candidate *c)
     const wf_search_measured *m = measure(s, c);
     wf_sim_layout l = wf_search_layout(s, c);
     double blocks = (double)(s->model.layers / c->pp);
-    double parameters = blocks * wf_sim_block_weights(&s->model) / c->tp;
+    weights w = weights_of(s, c);
     double live = wf_search_least_live(c) * blocks * m->kept;
-    double end = parameters * gradient_bytes(c, &l, c->micros);
+    double end = blocks * gradient_bytes(c, &l, w, c->micros);
 
     if (c->recompute == WF_SIM_RECOMPUTE_STAGE)
         live = 0;
     if (c->per_rank > 1) /* sums of stages that are done may be in shards by then */
         end /= c->per_rank;
-    return parameters * parameter_bytes(s, c, &l) + m->once + (live > end ? live : end);
+    return blocks * parameter_bytes(s, c, &l, w) + m->once + (live > end ? live : end);
 }

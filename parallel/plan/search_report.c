@@ -89,6 +89,7 @@ static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, in
     int64_t dp = s->ranks / (pp * tp);
 
     if (s->ranks % (pp * tp) || dp < 1 || wf_search_strategy(c)->groups ||
+        dp % wf_search_ep(c) || (c->ep > 1 && tp * c->ep > s->model.experts) ||
         tp > s->model.heads || s->options->global_batch_size % (dp * c->micro) ||
         pp > s->model.layers + 1)
         return false;
@@ -122,6 +123,24 @@ static void other_axes(wf_search *s, FILE *out)
         c = *w;
         snprintf(name, sizeof name, "pp %" PRId64, n);
         if (n != w->pp && !o->given[WF_SETTING_pp] && with_axes(s, &c, n, w->tp))
+            print_other(s, name, &c, out);
+    }
+}
+
+/* The same with experts on other ranks; without ep each rank gathers all of them. */
+static void other_ep(wf_search *s, FILE *out)
+{
+    const wf_search_candidate *w = &s->top[0].candidate;
+
+    for (int64_t n = 1; n <= w->shard && !s->options->given[WF_SETTING_ep] && !s->timed;
+         n *= 2) {
+        wf_search_candidate c = *w;
+        char name[NAME];
+
+        c.ep = (int32_t)n;
+        c.accumulate = (int8_t)(n > 1 && c.accumulate == 1 ? 2 : c.accumulate);
+        snprintf(name, sizeof name, "ep %" PRId64, n * w->tp);
+        if (n != wf_search_ep(w) && w->shard % n == 0 && n * w->tp <= s->model.experts)
             print_other(s, name, &c, out);
     }
 }
@@ -197,6 +216,7 @@ static void print_why(wf_search *s, FILE *out)
 {
     fputs("why: the same with one thing changed\n", out);
     other_axes(s, out);
+    other_ep(s, out);
     other_words(s, out);
     other_numbers(s, out);
     fputc('\n', out);

@@ -1,6 +1,7 @@
 /* parallel/plan/search_space.c - all layouts of a model over ranks, and which of them can
    be. */
 #include "parallel/plan/search_internal.h"
+#include "core/numerics/tree.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,9 +39,27 @@ static void leave_out(wf_search *s, wf_search_reason reason)
     s->left_out[reason]++;
 }
 
+/* Returns whether so many ranks cut the experts at halves, and halves of these, of which the
+   sum over a token's experts is made. */
+static bool cuts_halves(int64_t experts, int64_t ranks)
+{
+    for (int64_t n = 1; n < ranks; n *= 2)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t first = wf_cut(experts, 1, n, i), end = wf_cut(experts, 1, n, i + 1);
+
+            if (wf_cut(experts, 1, 2 * n, 2 * i + 1) != first + (end - first) / 2)
+                return false;
+        }
+    return true;
+}
+
 static bool is_exact(const wf_search *s, const wf_search_candidate *c)
 {
     int most = s->options->job.mesh.exact_tp;
+    int64_t ep = c->tp * wf_search_ep(c);
+
+    if (s->model.experts && (!is_power(ep) || !cuts_halves(s->model.experts, ep)))
+        return false;
 
     return c->tp <= (most ? most : WF_MAX_CHUNKS) && is_power(c->tp) &&
            is_power((int64_t)c->shard * c->replicate) && is_power(c->micros);
@@ -103,8 +122,9 @@ static void each_detail(wf_search *s, wf_search_candidate c, wf_error *error)
                     continue;
                 if ((r == 3 && c.pp == 1) ||
                     (a == 1 && (c.micros <= GROUP || c.micros % GROUP)) ||
-                    (a > 0 && (!sums || !wf_search_strategy(&c)->split_gradients)))
-                    continue; /* no other layout than the first */
+                    (a > 0 && (!sums || !wf_search_strategy(&c)->split_gradients)) ||
+                    (a == 1 && wf_search_ep(&c) > 1)) /* is refused */
+                    continue;                         /* no other layout than the first */
                 c.recompute = (int8_t)r;
                 c.accumulate = (int8_t)a;
                 c.dtype = (int8_t)d;
@@ -162,6 +182,26 @@ static void each_micro(wf_search *s, wf_search_candidate c, wf_error *error)
     }
 }
 
+/* Experts of a mixture are on 1, 2, 4, .. of the data-parallel ranks that shard. */
+static void each_ep(wf_search *s, wf_search_candidate c, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    bool given = o->given[WF_SETTING_ep] || s->timed;
+    int64_t asked = o->ep > c.tp ? o->ep / c.tp : 1, most = given ? asked : c.shard;
+
+    if (given && (c.shard % asked || (o->ep > c.tp && o->ep % c.tp))) {
+        s->considered++;
+        leave_out(s, WF_SEARCH_SIZES);
+        return;
+    }
+    for (int64_t ep = given ? asked : 1; ep <= most && error->code == WF_OK; ep *= 2) {
+        if (ep > 1 && (c.shard % ep || (!s->timed && c.tp * ep > s->model.experts)))
+            break;
+        c.ep = (int32_t)ep;
+        each_micro(s, c, error);
+    }
+}
+
 /* Groups of a hybrid strategy have 2, 4, .. ranks, and there are two at least. */
 static void each_group(wf_search *s, wf_search_candidate c, int64_t dp, wf_error *error)
 {
@@ -173,7 +213,7 @@ static void each_group(wf_search *s, wf_search_candidate c, int64_t dp, wf_error
             continue;
         c.shard = (int32_t)shard;
         c.replicate = (int32_t)(dp / shard);
-        each_micro(s, c, error);
+        each_ep(s, c, error);
     }
 }
 
@@ -194,7 +234,7 @@ static void each_strategy(wf_search *s, wf_search_candidate c, int64_t dp, wf_er
         }
         c.shard = (int32_t)dp;
         c.replicate = 1;
-        each_micro(s, c, error);
+        each_ep(s, c, error);
     }
 }
 

@@ -3,9 +3,9 @@
  * each as long as the machine's figures say (parallel/simulate/paced.h). Of a pipeline each
  * stage is timed so, and its schedule simulated with these costs.
  *
- * A rank has a clock, which its ops move, and a lane, on which its collectives follow each
- * other. Where the machine moves in the background, a rank waits for what is left of a
- * collective when it needs it; else for all of it.
+ * A rank has a clock, which its ops move, and a lane for each group of ranks, on which its
+ * collectives follow each other. Where the machine moves in the background, a rank waits for
+ * what is left of a collective when it needs it; else for all of it.
  */
 #include "core/dtype.h"
 #include "core/op.h"
@@ -33,10 +33,10 @@ typedef struct timer {
     const wf_plan_request *request;
     wf_axis axes[WF_MAX_AXES + 1]; /* those of the mesh, the outermost first */
     wf_sim_paced paced;
-    const wf_context *ctx; /* the context of the last op */
-    double shared;         /* ranks of a host on each of its cores, at least 1 */
-    double now, lane;      /* s */
-    double end[IN_FLIGHT]; /* ends of collectives under way, by number .. */
+    const wf_context *ctx;             /* the context of the last op */
+    double shared;                     /* ranks of a host on each of its cores, at least 1 */
+    double now, lane[WF_MAX_AXES + 1]; /* s; of each axis, and of the world */
+    double end[IN_FLIGHT];             /* ends of collectives under way, by number .. */
     wf_sim_term term[IN_FLIGHT];
     double takes[IN_FLIGHT];
     uint64_t number;
@@ -102,13 +102,32 @@ static void note_op(void *self, const wf_call *call)
     spend(t, term, (seconds - launch) * t->shared);
 }
 
-static wf_sim_term term_of(const wf_oplog_move *what)
+/* Returns whether what begins moves activations, which the next op waits for: nothing delays it
+   on a lane. */
+static bool moves_activations(const timer *t)
+{
+    return t->ctx && wf_context_memory_kind_now(t->ctx) == WF_MEMORY_ACTIVATION;
+}
+
+static wf_sim_term term_of(const timer *t, const wf_oplog_move *what)
 {
     if (strcmp(what->group, "tp") == 0)
         return WF_SIM_TENSOR;
+    if (strcmp(what->group, "ep") == 0 && moves_activations(t))
+        return WF_SIM_EXPERTS;
     if (strcmp(what->op, "all_gather") == 0 || strcmp(what->op, "broadcast") == 0)
         return WF_SIM_GATHER;
     return WF_SIM_REDUCE;
+}
+
+/* Returns the number of a group's axis; behind them, the world's. */
+static int axis_of(const timer *t, const char *group)
+{
+    int axis = 0;
+
+    while (t->axes[axis].name && strcmp(t->axes[axis].name, group) != 0)
+        axis++;
+    return axis;
 }
 
 /* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes
@@ -132,14 +151,18 @@ static uint64_t note_begin(void *self, const wf_oplog_move *what)
     wf_pace_transfer transfer = {what->op, what->whole, members, what->size};
     bool message = strcmp(what->op, "send") == 0 || strcmp(what->op, "recv") == 0;
     uint64_t i = t->number % IN_FLIGHT;
-    double latency = 0;
+    double *lane = &t->lane[axis_of(t, what->group)], latency = 0;
 
     if (message) /* the schedule's simulation has them */
         return 0;
     t->takes[i] = pace->transfer(pace->self, &transfer, &latency) + latency;
-    t->term[i] = term_of(what);
-    t->lane = (t->lane > t->now ? t->lane : t->now) + t->takes[i];
-    t->end[i] = t->lane;
+    t->term[i] = term_of(t, what);
+    if (moves_activations(t)) {
+        t->end[i] = t->now + t->takes[i];
+        return ++t->number;
+    }
+    *lane = (*lane > t->now ? *lane : t->now) + t->takes[i];
+    t->end[i] = *lane;
     return ++t->number;
 }
 
@@ -164,7 +187,8 @@ static double time_ranks(timer *t, wf_planned *p, wf_search_found *found, wf_err
 
     p->options.oplog = &oplog;
     for (int64_t pp = 0; pp < t->request->pp; pp++) {
-        t->now = t->lane = 0;
+        t->now = 0;
+        memset(t->lane, 0, sizeof t->lane);
         t->ctx = NULL;
         t->number = 0;
         *t->action = 0;

@@ -22,11 +22,13 @@ double wf_sim_head_weights(const wf_sim_model *m)
 
 double wf_sim_flops(const wf_sim_model *m, const wf_sim_layout *l)
 {
-    double tokens = (double)(l->micro * l->micros * l->replicate * l->shard) * (double)m->seq;
+    double tokens = (double)(l->micro * l->micros * wf_sim_inner(l) / l->tp) * (double)m->seq;
     double attention = 6.0 * (double)m->seq * head_width(m); /* scores are made once */
 
-    return tokens * ((double)m->layers * (6 * wf_sim_block_weights(m) + attention) +
-                     6 * wf_sim_head_weights(m));
+    double weights = wf_sim_block_weights(m) + wf_sim_chosen_weights(m);
+
+    return tokens *
+           ((double)m->layers * (6 * weights + attention) + 6 * wf_sim_head_weights(m));
 }
 
 static double product_time(const wf_sim_costing *c, double flops)
@@ -56,7 +58,7 @@ static double tensor_move(const wf_sim_costing *c, wf_sim_move move, int bytes)
 }
 
 /* Returns the cost of a sum over tensor-parallel ranks, which products leave as fp32, and of
-   gathering its operand. Without sequence parallelism the two are one, of fp32. */
+   gathering it, rounded. */
 static double tensor_sum(const wf_sim_costing *c)
 {
     return tensor_move(c, WF_SIM_REDUCE_SCATTER, 4);
@@ -64,20 +66,21 @@ static double tensor_sum(const wf_sim_costing *c)
 
 static double tensor_gather(const wf_sim_costing *c)
 {
-    return tensor_move(c, WF_SIM_ALL_GATHER,
-                       c->layout->sequence_parallel ? (int)wf_dtype_size(c->layout->dtype) : 4);
+    return tensor_move(c, WF_SIM_ALL_GATHER, (int)wf_dtype_size(c->layout->dtype));
 }
 
-/* Two leave a block's forward pass, and two its backward pass. With sequence parallelism what
-   products take is gathered again for weights' gradients. */
+/* Two leave a block's forward pass, and two its backward pass, of attention and of an MLP. With
+   sequence parallelism what products take is gathered again for weights' gradients. */
 static void add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s)
 {
+    double modules = 2 - c->model->mixtures;
+
     if (c->layout->tp < 2)
         return;
-    s->forward.of[WF_SIM_TENSOR] = 2 * (tensor_sum(c) + tensor_gather(c));
-    s->inputs.of[WF_SIM_TENSOR] = 2 * (tensor_sum(c) + tensor_gather(c));
+    s->forward.of[WF_SIM_TENSOR] = modules * (tensor_sum(c) + tensor_gather(c));
+    s->inputs.of[WF_SIM_TENSOR] = modules * (tensor_sum(c) + tensor_gather(c));
     if (c->layout->sequence_parallel)
-        s->weights.of[WF_SIM_TENSOR] = 2 * tensor_gather(c);
+        s->weights.of[WF_SIM_TENSOR] = modules * tensor_gather(c);
 }
 
 /* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's
@@ -119,6 +122,8 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     s.inputs.of[WF_SIM_LAUNCH] = (I_OPS - plain) * launch;
     s.weights.of[WF_SIM_LAUNCH] = (W_OPS - plain) * launch;
     add_tensor_moves(c, &s);
+    if (m->experts)
+        wf_sim_add_mixture(c, &s);
     return s;
 }
 
@@ -216,7 +221,7 @@ static wf_sim_step last_norm_cost(const wf_sim_costing *c)
 static void add_vector_sums(const wf_sim_costing *c, double blocks, wf_sim_stage *stage)
 {
     const wf_sim_layout *l = c->layout;
-    bool each = l->reduce == WF_SIM_EACH;
+    bool each = l->reduce == WF_SIM_EACH || wf_sim_ep(l) > 1;
     double bytes = 4 * 2 * (double)(c->model->width * l->micro) * (each ? 1 : blocks);
 
     if (!l->sequence_parallel || l->tp < 2)
@@ -265,7 +270,7 @@ static void cost_stage(const wf_sim_costing *c, const wf_sim_step *block, int64_
     if (l->sequence_parallel)
         border /= (double)l->tp;
     stage->send_forward = stage->send_backward =
-        border / wf_sim_link_of(c->machine, 2, l->tp * l->shard * l->replicate).bandwidth;
+        border / wf_sim_link_of(c->machine, 2, wf_sim_inner(l)).bandwidth;
 }
 
 static void slow_down(wf_sim_cost *cost, double times)
@@ -298,7 +303,7 @@ static void share_cores(const wf_sim_machine *machine, int64_t inner, int64_t pp
 static double norm_time(const wf_sim_machine *machine, const wf_sim_layout *l)
 {
     enum { AGREED = 560, NORM = 24, LOSS = 32 };
-    int64_t dp = l->shard * l->replicate, ranks = l->tp * dp * l->pp;
+    int64_t dp = wf_sim_inner(l) / l->tp, ranks = wf_sim_inner(l) * l->pp;
 
     return wf_sim_collective(machine, WF_SIM_ALL_REDUCE, AGREED, ranks, 1) +
            wf_sim_collective(machine, WF_SIM_ALL_GATHER, NORM * (double)ranks, ranks, 1) +
@@ -316,7 +321,7 @@ void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
                         .tokens = (double)(layout->micro * model->seq),
                         .rate = machine->rate[layout->dtype]};
     wf_sim_step block = block_cost(&c);
-    int64_t inner = layout->tp * layout->shard * layout->replicate;
+    int64_t inner = wf_sim_inner(layout);
     wf_sim_link border = wf_sim_link_of(machine, 2, inner);
 
     add_again(&c, &block);
@@ -329,9 +334,10 @@ void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
     if (machine->cores > 0)
         share_cores(machine, inner, layout->pp, stage, stages, costs);
     if (model->tied && layout->pp > 1)
-        costs->tie = 2 * wf_sim_collective(machine, WF_SIM_MESSAGE,
-                                           wf_sim_head_weights(model) / (double)layout->tp *
-                                               layout->gradient_bytes /
-                                               (double)(layout->sharded ? layout->shard : 1),
-                                           2, inner);
+        costs->tie =
+            2 * wf_sim_collective(
+                    machine, WF_SIM_MESSAGE,
+                    wf_sim_head_weights(model) / (double)layout->tp * layout->gradient_bytes /
+                        (double)(layout->sharded ? layout->shard * wf_sim_ep(layout) : 1),
+                    2, inner);
 }

@@ -16,11 +16,20 @@
 
 WF_BEGIN_DECLS
 
+enum { WF_SIM_SPLITS = 20 };
+
 /** wf_sim_model - sizes of a decoder-only transformer. */
 typedef struct wf_sim_model {
     int64_t layers, width, heads, kv_heads, head_dim, ffn, vocabulary, seq;
     bool gated; /* three matrices in an MLP, not two */
     bool tied;  /* the head's matrix is the embedding's table */
+    /* Mixtures of experts; 0: there are none. Figures of a block are means of all blocks: `ffn`
+       are features of MLPs and of shared experts. */
+    int64_t experts, top_k;
+    double expert_ffn, /* features of an expert, 0 in blocks that have none */
+        mixtures;      /* the part of the blocks that have experts */
+    /* [i]: with experts over 2^i ranks, tokens of the fullest rank over the mean; 0: 1 */
+    double fullest[WF_SIM_SPLITS];
 } wf_sim_model;
 
 /** wf_sim_when - the time of gathers or reductions. */
@@ -40,7 +49,9 @@ typedef enum wf_sim_recompute {
 
 /** wf_sim_layout - the layout of a model on ranks. */
 typedef struct wf_sim_layout {
-    int64_t pp, replicate, shard, tp; /* sizes of the axes, the innermost last */
+    /* sizes of the axes, the innermost last; ep: data-parallel ranks that split experts, 0 as
+       1 */
+    int64_t pp, replicate, shard, ep, tp;
     bool sequence_parallel;
     int64_t micro, micros; /* sequences of a micro-batch; micro-batches of a step */
     wf_dtype dtype;        /* activations, and operands of products */
@@ -58,10 +69,26 @@ typedef struct wf_sim_layout {
     bool folded;
 } wf_sim_layout;
 
-/** wf_sim_block_weights - returns the weights of a block; wf_sim_head_weights - those of the
+/** wf_sim_block_weights - returns the weights of a block but those of experts and of their
+ * router; wf_sim_expert_weights, wf_sim_router_weights - these; wf_sim_chosen_weights - the
+ * router's, and those of the experts that a token chooses; wf_sim_head_weights - those of the
  * head or the embedding. */
 WF_API double wf_sim_block_weights(const wf_sim_model *model);
+WF_API double wf_sim_expert_weights(const wf_sim_model *model);
+WF_API double wf_sim_router_weights(const wf_sim_model *model);
+WF_API double wf_sim_chosen_weights(const wf_sim_model *model);
 WF_API double wf_sim_head_weights(const wf_sim_model *model);
+
+/** wf_sim_imbalance - sets how many tokens the fullest of the ranks that split experts has,
+ * over the mean, but not more than all of them */
+WF_API void wf_sim_imbalance(wf_sim_model *model, double factor);
+
+/** wf_sim_loads - adds the tokens of each expert of a mixture, which is `share` of all: to a
+ * `fullest` that begins with zeros; wf_sim_fullest - returns what it says of so many ranks, at
+ * least 1 */
+WF_API void wf_sim_loads(wf_sim_model *model, const double *load, int64_t experts,
+                         double share);
+WF_API double wf_sim_fullest(const wf_sim_model *model, int64_t ranks);
 
 /** wf_sim_flops - returns the model FLOPs of a step: of products and attention, without
  * recomputation, of all ranks. */

@@ -7,7 +7,8 @@
 /* The costs of a step of the chain, for a micro-batch. */
 typedef struct wf_sim_step {
     wf_sim_cost forward, inputs, weights;
-    double parameters, tensors; /* on a tensor-parallel rank */
+    double parameters, tensors, /* on a tensor-parallel rank */
+        experts;                /* parameters of these; of an expert-parallel rank */
 } wf_sim_step;
 
 typedef struct wf_sim_costing {
@@ -16,6 +17,20 @@ typedef struct wf_sim_costing {
     const wf_sim_layout *layout;
     double tokens, rate;
 } wf_sim_costing;
+
+static inline int64_t wf_sim_ep(const wf_sim_layout *l)
+{
+    return l->ep > 1 ? l->ep : 1;
+}
+
+/* Returns the ranks of a pipeline coordinate. */
+static inline int64_t wf_sim_inner(const wf_sim_layout *l)
+{
+    return l->tp * wf_sim_ep(l) * l->shard * l->replicate;
+}
+
+/* Adds the router, the experts and the ways of tokens to them to a block (mixture.c). */
+void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *block);
 
 /* Adds the cost of data parallelism to a stage of so many blocks, and other parameters beside
    them, of which `gathered` are gathered with them: gathers and reductions of units in its

@@ -101,6 +101,18 @@ search "a pipeline alone" "${alone[@]}" --ranks 4
 holds "its list" "${alone[@]}"
 grep -q -- '--micro-batch-size' search.json && result "its micro-batches" "" || result "its micro-batches" "are not told"
 
+# A mixture: layouts that split its experts over data-parallel ranks are tried beside those that gather them.
+mixture=(--arch llama --n-layer 8 --n-head 16 --n-embd 1024 --ffn 4096 --n-expert 16 --moe-top-k 2 --seq-len 256 --global-batch-size 16
+    --dtype bf16 --machine "$h100" --pp 1 --tp 1)
+search "a mixture on 16 devices" "${mixture[@]}" --ranks 16
+holds "its list" "${mixture[@]}"
+grep -q -- '--ep' search.json && grep -q '^  ep [0-9]' out && result "experts over ranks and not" "" ||
+    result "experts over ranks and not" "$(grep -c -- --ep search.json) with ep"
+search "a mixture whose ep is given" "${mixture[@]}" --ranks 16 --ep 4 --moe-imbalance 1.5
+holds "its list" "${mixture[@]}" --ep 4 --moe-imbalance 1.5
+grep -q '^  ep [0-9]' out && result "given ep stays" "another one is compared" || result "given ep stays" ""
+refused "loads without times" "--moe-imbalance is for times of a plan" --n-expert 4 --moe-imbalance 2
+
 search "one that fits nowhere" --model llama-3.1-70b --seq-len 8192 --global-batch-size 8 \
     --dtype bf16 --machine "$h100" --device-memory 1GiB
 grep -q 'no layout fits' out && result "it says so" "" || result "it says so" "$(head -c 200 out)"

@@ -25,6 +25,8 @@ static const fixed rows[] = {
     {"llama", "bf16", NULL, NULL, 0, 2, 2},
     {"gpt2", "bf16", NULL, "full_shard", 2, 1, 0},
     {"gpt2", "fp32", NULL, NULL, 4, 0, 1},
+    {"mixtral", "fp32", "none", NULL, 1, 1, 1}, /* ep 1, 2 and 4 */
+    {"mixtral", "bf16", "block", "full_shard", 0, 0, 2},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -82,12 +84,13 @@ static size_t plan_each(const wf_plan_request *o)
 static void name_candidate(const wf_search_candidate *c, const char *what, double said,
                            size_t peak)
 {
-    printf("\n    %s %.0f, planned %zu: pp %d tp %d shard %d replicate %d %s %s %s %s micro %d "
+    printf("\n    %s %.0f, planned %zu: pp %d tp %d shard %d ep %d replicate %d %s %s %s %s "
+           "micro %d "
            "of %d %s",
-           what, said, peak, c->pp, c->tp, c->shard, c->replicate, wf_search_schedule(c).name,
-           wf_search_strategy(c)->name, wf_search_recompute[c->recompute],
-           wf_search_accumulate[c->accumulate], c->micro, c->micros,
-           wf_dtype_word((wf_dtype)c->dtype));
+           what, said, peak, c->pp, c->tp, c->shard, c->ep, c->replicate,
+           wf_search_schedule(c).name, wf_search_strategy(c)->name,
+           wf_search_recompute[c->recompute], wf_search_accumulate[c->accumulate], c->micro,
+           c->micros, wf_dtype_word((wf_dtype)c->dtype));
 }
 
 /* Checks that no bound of its memory is above its plan, which is then in `l`. */

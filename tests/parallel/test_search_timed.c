@@ -12,28 +12,49 @@ typedef struct layout {
     int64_t pp, tp, dp, micro;
     const char *schedule, *strategy;
     int64_t group; /* ranks that shard; 0: all of dp */
+    const char *family;
+    int64_t ep;
+    bool sequence_parallel;
+    const char *recompute;
 } layout;
 
 static const layout layouts[] = {
-    {1, 1, 1, 2, "1f1b", "full_shard", 0},
-    {1, 1, 4, 2, "1f1b", "no_shard", 0},
-    {1, 1, 4, 2, "1f1b", "full_shard", 0},
-    {1, 4, 1, 2, "1f1b", "full_shard", 0},
-    {1, 2, 2, 2, "1f1b", "zero1", 0},
-    {2, 1, 1, 1, "1f1b", "full_shard", 0},
-    {4, 1, 1, 1, "zb-h1", "full_shard", 0},
-    {2, 1, 2, 1, "interleaved", "shard_grad_op", 0},
-    {2, 2, 1, 1, "zb-v", "full_shard", 0},
-    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8}, /* copies on two hosts */
+    {1, 1, 1, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
+    {1, 1, 4, 2, "1f1b", "no_shard", 0, "llama", 0, false, "none"},
+    {1, 1, 4, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
+    {1, 4, 1, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
+    {1, 2, 2, 2, "1f1b", "zero1", 0, "llama", 0, false, "none"},
+    {2, 1, 1, 1, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
+    {4, 1, 1, 1, "zb-h1", "full_shard", 0, "llama", 0, false, "none"},
+    {2, 1, 2, 1, "interleaved", "shard_grad_op", 0, "llama", 0, false, "none"},
+    {2, 2, 1, 1, "zb-v", "full_shard", 0, "llama", 0, false, "none"},
+    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8, "llama", 0, false,
+     "none"}, /* copies on two hosts */
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 0, false, "none"},
+    {1, 1, 8, 1, "1f1b", "full_shard", 0, "mixtral", 8, false, "none"},
+    {1, 1, 8, 2, "1f1b", "full_shard", 0, "mixtral", 2, false, "none"},
+    {1, 1, 1, 2, "1f1b", "full_shard", 0, "mixtral", 0, false, "none"},
+    {1, 2, 1, 2, "1f1b", "full_shard", 0, "mixtral", 0, false, "none"},
+    {1, 1, 8, 1, "1f1b", "full_shard", 0, "mixtral", 4, false, "none"},
+    {1, 1, 4, 2, "1f1b", "no_shard", 0, "mixtral", 2, false, "none"},
+    {1, 1, 4, 1, "1f1b", "zero1", 0, "mixtral", 4, false, "none"},
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 4, true, "none"},
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 8, false, "block"},
+    {2, 1, 4, 1, "1f1b", "full_shard", 0, "mixtral", 2, false, "none"},
+    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8, "mixtral", 4, false, "none"},
 };
 
 static wf_plan_request *ask(const layout *l, gpt_request *made)
 {
-    wf_plan_request *r = gpt_request_make("llama", 8, 1024, 512, 16, made);
+    wf_plan_request *r = gpt_request_make(l->family, 8, 1024, 512, 16, made);
 
     r->pp = l->pp;
     r->tp = l->tp;
     r->dp = l->dp;
+    r->ep = l->ep;
+    r->sequence_parallel = l->sequence_parallel;
+    snprintf(r->recompute, sizeof r->recompute, "%s", l->recompute);
     r->micro_batch_size = l->micro;
     r->shard_group_size = l->group;
     r->pp_schedule = l->schedule;
@@ -60,9 +81,10 @@ static void plans_are_sizes(void)
         r->job.sizes = NULL;
         CU_ASSERT_EQUAL(wf_search_time(r, &by_plans, machine, &error), WF_OK);
         ratio = by_plans.seconds / by_sizes.seconds;
-        printf("\n    pp %d tp %d dp %d %s %s: %.5f s by plans, %.5f s by sizes, ratio %.3f",
-               (int)l->pp, (int)l->tp, (int)l->dp, l->schedule, l->strategy, by_plans.seconds,
-               by_sizes.seconds, ratio);
+        printf("\n    %s pp %d tp %d dp %d ep %d %s %s: %.5f s by plans, %.5f s by sizes, "
+               "ratio %.3f",
+               l->family, (int)l->pp, (int)l->tp, (int)l->dp, (int)l->ep, l->schedule,
+               l->strategy, by_plans.seconds, by_sizes.seconds, ratio);
         CU_ASSERT(ratio > 0.9 && ratio < 1.08);
         if (error.code != WF_OK)
             printf("\n    %s", error.text);

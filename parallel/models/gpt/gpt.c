@@ -58,8 +58,8 @@ wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
     const int64_t mixtures = c.experts ? c.layers - wf_nn_blocks_count(&c.dense_blocks) : 0;
-    const int64_t features =
-        mixtures * (c.top_k * c.expert_ffn + c.shared_ffn) + (c.layers - mixtures) * c.ffn;
+    const int64_t features = mixtures * c.shared_ffn + (c.layers - mixtures) * c.ffn;
+    const double share = c.layers ? (double)mixtures / (double)c.layers : 0;
 
     return (wf_sim_model){.layers = c.layers,
                           .width = c.width,
@@ -71,5 +71,9 @@ wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
                           .vocabulary = c.vocabulary,
                           .seq = tokens,
                           .gated = c.mlp != WF_NN_GELU,
-                          .tied = c.tied};
+                          .tied = c.tied,
+                          .experts = mixtures ? c.experts : 0,
+                          .top_k = c.top_k,
+                          .expert_ffn = share * (double)c.expert_ffn,
+                          .mixtures = share};
 }

@@ -1,0 +1,134 @@
+/*
+ * parallel/simulate/mixture.c - what the experts of a mixture cost: products of those that
+ * tokens choose, and the ways of tokens to them.
+ *
+ * Backward makes gate and up again, so it has 8 products of an expert's matrix where forward
+ * has 3, all of them with the gradients of inputs. Ranks of an axis ep gather the tokens of all
+ * of them, and scatter the sums; with tensor parallelism sums over tp come first, of the tokens
+ * of all.
+ */
+#include "parallel/simulate/cost_internal.h"
+#include "core/tensor.h"
+
+enum {
+    MATRICES = 3, /* gate, up and down */
+    BACKWARD = 8, /* products of a matrix's size, two of which are made again */
+    CHOICE = 8    /* bytes of a choice: its expert and its weight */
+};
+
+double wf_sim_expert_weights(const wf_sim_model *m)
+{
+    return MATRICES * (double)m->experts * (double)m->width * m->expert_ffn;
+}
+
+double wf_sim_router_weights(const wf_sim_model *m)
+{
+    return m->mixtures * (double)m->experts * (double)m->width;
+}
+
+/* Weights of the experts that a token chooses. */
+static double chosen(const wf_sim_model *m)
+{
+    return MATRICES * (double)m->top_k * (double)m->width * m->expert_ffn;
+}
+
+double wf_sim_chosen_weights(const wf_sim_model *m)
+{
+    return m->experts ? chosen(m) + wf_sim_router_weights(m) : 0;
+}
+
+double wf_sim_fullest(const wf_sim_model *m, int64_t ranks)
+{
+    int i = 0;
+
+    while (i + 1 < WF_SIM_SPLITS && (int64_t)1 << i < ranks)
+        i++;
+    return m->fullest[i] > 1 ? m->fullest[i] : 1;
+}
+
+void wf_sim_imbalance(wf_sim_model *m, double factor)
+{
+    for (int i = 0; i < WF_SIM_SPLITS; i++) { /* no rank has more than all */
+        double most = (double)((int64_t)1 << i);
+
+        m->fullest[i] = factor < most ? factor : most;
+    }
+}
+
+void wf_sim_loads(wf_sim_model *m, const double *load, int64_t experts, double share)
+{
+    double sum = 0, ratio = 1;
+
+    for (int64_t e = 0; e < experts; e++)
+        sum += load[e];
+    for (int i = 0; i < WF_SIM_SPLITS && sum > 0; i++) {
+        int64_t ranks = (int64_t)1 << i;
+        double most = 0;
+
+        for (int64_t r = 0; r < ranks && ranks <= experts; r++) {
+            double mine = 0;
+
+            for (int64_t e = r * experts / ranks; e < (r + 1) * experts / ranks; e++)
+                mine += load[e];
+            most = mine > most ? mine : most;
+        }
+        ratio = ranks <= experts ? most * (double)ranks / sum : ratio;
+        m->fullest[i] += share * ratio;
+    }
+}
+
+static double move(const wf_sim_costing *c, wf_sim_move move, double bytes, bool over_ep)
+{
+    const wf_sim_layout *l = c->layout;
+
+    return over_ep ? wf_sim_collective(c->machine, move, bytes, wf_sim_ep(l), l->tp)
+                   : wf_sim_collective(c->machine, move, bytes, l->tp, 1);
+}
+
+/* The ways of tokens of a block whose MLP is a mixture; `share` of blocks are. */
+static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
+{
+    const wf_sim_layout *l = c->layout;
+    double a = (double)wf_dtype_size(l->dtype), d = (double)c->model->width;
+    double k = (double)c->model->top_k, tp = (double)l->tp, mine = c->tokens,
+           all = mine * (double)wf_sim_ep(l), split = l->sequence_parallel ? tp : 1;
+    double home = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
+    double sums = move(c, WF_SIM_REDUCE_SCATTER, all * d * 4, false);
+    double scatter = move(c, WF_SIM_REDUCE_SCATTER, all * d * 4 / tp, true);
+
+    s->forward.of[WF_SIM_TENSOR] += share * (sums + home);
+    s->forward.of[WF_SIM_EXPERTS] +=
+        share * (move(c, WF_SIM_ALL_GATHER, all * (d * a + k * CHOICE), true) + scatter);
+    s->inputs.of[WF_SIM_TENSOR] +=
+        share * (sums + move(c, WF_SIM_ALL_REDUCE, all * k * 4, false));
+    s->inputs.of[WF_SIM_TENSOR] +=
+        share * (l->sequence_parallel ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : home);
+    s->inputs.of[WF_SIM_EXPERTS] +=
+        share * (move(c, WF_SIM_ALL_GATHER, all * d * a / split, true) + scatter +
+                 move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
+    if (l->sequence_parallel) /* the router's operand */
+        s->weights.of[WF_SIM_TENSOR] += share * home;
+}
+
+void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
+{
+    const wf_sim_model *m = c->model;
+    const wf_sim_layout *l = c->layout;
+    double tp = (double)l->tp, rate = c->rate * c->machine->products;
+    double route = 2 * c->tokens * wf_sim_router_weights(m) / rate;
+    double experts = 2 * c->tokens * chosen(m) / MATRICES / rate / tp *
+                     wf_sim_fullest(m, l->tp * wf_sim_ep(l));
+    double logits = c->tokens * m->mixtures * 4 * (double)m->experts / c->machine->bandwidth;
+
+    s->forward.of[WF_SIM_PRODUCTS] += MATRICES * experts + route;
+    s->inputs.of[WF_SIM_PRODUCTS] += BACKWARD * experts + route;
+    s->weights.of[WF_SIM_PRODUCTS] += route;
+    s->forward.of[WF_SIM_ELEMENTS] += logits;
+    s->inputs.of[WF_SIM_ELEMENTS] += 2 * logits;
+    s->inputs.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
+    s->weights.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
+    s->tensors += m->mixtures;
+    s->experts = wf_sim_expert_weights(m) / tp / (double)wf_sim_ep(l);
+    s->parameters += s->experts + wf_sim_router_weights(m);
+    add_moves(c, m->mixtures, s);
+}

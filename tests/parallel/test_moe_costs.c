@@ -1,0 +1,290 @@
+/*
+ * tests/parallel/test_moe_costs.c - what a mixture takes on a machine: the bytes of its tokens
+ * over ep are those that a plan counts, which are a run's; FLOPs are the plan's; loads of
+ * experts that are uneven make products longer, by a factor or by rows of a run; and the search
+ * lists layouts with ep, each with the time and the bytes of its plan.
+ *
+ * ctest: builds plain
+ */
+#include "parallel/plan/imbalance.h"
+#include "parallel/plan/request_internal.h"
+#include "parallel/plan/search_internal.h"
+#include "parallel/simulate/cost.h"
+#include "tests/harness.h"
+#include "tests/parallel/gpt_request.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOCKS = 4, WIDTH = 64, TOKENS = 32, BATCH = 16, STEPS = BLOCKS + 2 };
+
+/* A byte takes a second between two ranks, and nothing else takes time. */
+static const wf_sim_machine slow_links = {.name = "of the test",
+                                          .memory = 1e9,
+                                          .rate[WF_BF16] = 1e300,
+                                          .rate[WF_F32] = 1e300,
+                                          .products = 1,
+                                          .attention = 1,
+                                          .bandwidth = 1e300,
+                                          .devices = 64,
+                                          .inside = {1, 0},
+                                          .network = {1, 0}};
+
+typedef struct row {
+    int tp, dp, ep, micro;
+    const char *dtype, *recompute;
+    bool sequence_parallel;
+} row;
+
+static const row rows[] = {
+    {1, 4, 2, 2, "fp32", "none", false},  {1, 4, 4, 1, "fp32", "none", false},
+    {1, 4, 2, 4, "bf16", "none", false},  {2, 4, 4, 2, "bf16", "none", false},
+    {2, 4, 8, 1, "bf16", "none", true},   {2, 4, 4, 4, "fp32", "none", true},
+    {1, 4, 2, 1, "fp32", "block", false}, {2, 2, 4, 2, "bf16", "block", true},
+};
+
+static wf_plan_request *ask(const row *k, const char *strategy, gpt_request *made)
+{
+    wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, WIDTH, TOKENS, BATCH, made);
+
+    r->tp = k->tp;
+    r->dp = k->dp;
+    r->ep = k->ep;
+    r->micro_batch_size = k->micro;
+    r->sequence_parallel = k->sequence_parallel;
+    snprintf(r->strategy, sizeof r->strategy, "%s", strategy);
+    snprintf(r->dtype, sizeof r->dtype, "%s", k->dtype);
+    snprintf(r->compute, sizeof r->compute, "%s", k->dtype);
+    snprintf(r->recompute, sizeof r->recompute, "%s", k->recompute);
+    r->rank = wf_plan_ranks(r) - 1;
+    return r;
+}
+
+static wf_sim_layout layout_of(const wf_plan_request *r, const row *k)
+{
+    int ep = k->ep / k->tp;
+
+    return (wf_sim_layout){.pp = 1,
+                           .replicate = 1,
+                           .shard = k->dp / ep,
+                           .ep = ep,
+                           .tp = k->tp,
+                           .sequence_parallel = k->sequence_parallel,
+                           .micro = k->micro,
+                           .micros = wf_plan_micro_steps(r),
+                           .dtype = wf_dtype_find(k->dtype),
+                           .parameter_bytes = 4,
+                           .gradient_bytes = 4,
+                           .group = 1,
+                           .recompute = strcmp(k->recompute, "block") == 0
+                                            ? WF_SIM_RECOMPUTE_BLOCK
+                                            : WF_SIM_KEEP_ALL};
+}
+
+/* Bytes that a rank receives over an axis by collectives that gather and scatter: without
+   shards these are tokens alone. */
+static double planned_bytes(const wf_plan *plan, const char *axis)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < plan->report.n_traffic; i++)
+        if (strcmp(plan->report.traffic[i].axis, axis) == 0)
+            bytes += (double)plan->report.traffic[i].counters.of[WF_ALL_GATHER].bytes +
+                     (double)plan->report.traffic[i].counters.of[WF_REDUCE_SCATTER].bytes;
+    return bytes;
+}
+
+static double seconds_of(const wf_sim_stage *s, wf_sim_term term)
+{
+    return s->forward.of[term] + s->inputs.of[term] + s->weights.of[term];
+}
+
+static void bytes(void)
+{
+    static const int64_t whole[] = {0, STEPS};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        wf_error error = {WF_OK, ""};
+        gpt_request made;
+        wf_plan_request *r = ask(&rows[i], "no_shard", &made);
+        wf_sim_layout l = layout_of(r, &rows[i]);
+        wf_sim_stage stage;
+        wf_sim_costs costs;
+        wf_plan plan;
+        double said, counted;
+
+        CU_ASSERT_EQUAL_FATAL(wf_plan_request_step(r, &plan, &error), WF_OK);
+        wf_sim_stages(&slow_links, &made.sizes, &l, whole, 1, &stage, &costs);
+        said = (double)l.micros * seconds_of(&stage, WF_SIM_EXPERTS);
+        counted = planned_bytes(&plan, "ep");
+        CU_ASSERT(counted > 0);
+        CU_ASSERT_DOUBLE_EQUAL(said, counted, 1e-9 * counted);
+        if (fabs(said - counted) > 1e-9 * counted)
+            printf("\n    row %zu: %.0f bytes simulated, %.0f planned", i, said, counted);
+    }
+}
+
+/* Model FLOPs of all ranks; those of attention are of scores that are made once. */
+static void flops(void)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        wf_error error = {WF_OK, ""};
+        gpt_request made;
+        wf_plan_request *r = ask(&rows[i], "full_shard", &made);
+        wf_sim_layout l = layout_of(r, &rows[i]);
+        double all = 0, said;
+        wf_plan plan;
+
+        for (r->rank = 0; r->rank < wf_plan_ranks(r); r->rank++) {
+            CU_ASSERT_EQUAL_FATAL(wf_plan_request_step(r, &plan, &error), WF_OK);
+            all += plan.report.model_flops;
+        }
+        said = wf_sim_flops(&made.sizes, &l);
+        CU_ASSERT_DOUBLE_EQUAL(said, all, 1e-9 * all);
+        if (fabs(said - all) > 1e-9 * all)
+            printf("\n    row %zu: %.9g FLOPs, planned %.9g", i, said, all);
+    }
+}
+
+static double products_of(const wf_sim_model *model, const wf_sim_layout *l)
+{
+    static const int64_t whole[] = {0, STEPS};
+    wf_sim_machine machine = slow_links;
+    wf_sim_stage stage;
+    wf_sim_costs costs;
+
+    machine.rate[WF_F32] = 1;
+    wf_sim_stages(&machine, model, l, whole, 1, &stage, &costs);
+    return seconds_of(&stage, WF_SIM_PRODUCTS);
+}
+
+/* The fullest rank's experts take a factor more, where experts are split, and never more than
+   all tokens. */
+static void factors(void)
+{
+    wf_error error = {WF_OK, ""};
+    gpt_request made;
+    wf_plan_request *r = ask(&rows[0], "full_shard", &made);
+    wf_sim_layout l = layout_of(r, &rows[0]);
+    double even = products_of(&made.sizes, &l), twice, most, alone;
+    double experts = 2.0 * 11 / 3 * (double)(rows[0].micro * TOKENS) * BLOCKS *
+                     wf_sim_expert_weights(&made.sizes) * 2 / 8; /* two of 8 are chosen */
+
+    CU_ASSERT_EQUAL(wf_plan_imbalance("1.5", &made.sizes, &error), WF_OK);
+    twice = products_of(&made.sizes, &l);
+    CU_ASSERT_DOUBLE_EQUAL(twice - even, .5 * experts, 1e-9 * even);
+    CU_ASSERT_EQUAL(wf_plan_imbalance("5", &made.sizes, &error), WF_OK);
+    most = products_of(&made.sizes, &l);
+    CU_ASSERT_DOUBLE_EQUAL(most - even, experts, 1e-9 * even); /* one of two ranks has all */
+    l.ep = 1;
+    l.shard = 4;
+    alone = products_of(&made.sizes, &l);
+    CU_ASSERT_DOUBLE_EQUAL(alone, even, 1e-9 * even);
+    CU_ASSERT_EQUAL(wf_plan_imbalance("0.5", &made.sizes, &error), WF_EINVAL);
+    CU_ASSERT_EQUAL(wf_plan_imbalance("/nowhere/rows", &made.sizes, &error), WF_EIO);
+}
+
+static wf_status loads_of(const char *text, wf_sim_model *model, wf_error *error)
+{
+    char path[] = "/tmp/weft-loads-XXXXXX";
+    int file = mkstemp(path);
+    wf_status status;
+
+    CU_ASSERT_FATAL(file >= 0);
+    CU_ASSERT(write(file, text, strlen(text)) == (ssize_t)strlen(text));
+    close(file);
+    *error = (wf_error){WF_OK, ""};
+    status = wf_plan_imbalance(path, model, error);
+    unlink(path);
+    return status;
+}
+
+/* Rows of a run: of each layer the fullest rank, in the mean of layers; steps are added up. */
+static void measured(void)
+{
+    wf_sim_model model = {.experts = 4};
+    wf_error error;
+
+    CU_ASSERT_EQUAL(
+        loads_of("{\"run\": 1}\n"
+                 "{\"step\": 1, \"expert_load\": {\"a\": [1, 1, 1, 1], \"b\": [4, 0, 0, 0]}}\n"
+                 "{\"step\": 2, \"expert_load\": {\"a\": [3, 1, 1, 3], \"b\": [0, 4, 0, 0]}}\n"
+                 "{\"step\": 3, \"expert_lo",
+                 &model, &error),
+        WF_OK);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 1), 1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 2), (1 + 2) / 2.0, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 4), (4.0 / 3 + 2) / 2, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 8), (4.0 / 3 + 2) / 2, 1e-12);
+    CU_ASSERT_EQUAL(loads_of("{\"step\": 1}\n", &model, &error), WF_EDATA);
+    CU_ASSERT(strstr(error.text, "--moe-report") != NULL);
+    CU_ASSERT_EQUAL(loads_of("{\"expert_load\": {\"a\": [1, 2]}}\n", &model, &error), WF_EDATA);
+    CU_ASSERT(strstr(error.text, "2 experts, and the model has 4") != NULL);
+    CU_ASSERT_EQUAL(loads_of("{\"expert_load\": {\"a\": [1, -2, 0, 0]}}\n", &model, &error),
+                    WF_EDATA);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 2), 1.5, 1e-12); /* unchanged */
+}
+
+/* Returns the best place in a search's list of a layout with ep, or without; -1: there is none.
+   Each layout's plan takes the bytes that the list says. */
+static int place_of(const wf_plan_list *list, bool ep)
+{
+    int place = -1;
+
+    for (int i = 0; i < list->count; i++) {
+        wf_plan_request r = list->layout[i].request;
+        wf_error error = {WF_OK, ""};
+        wf_plan_peak peak;
+
+        CU_ASSERT_EQUAL(wf_plan_request_peaks(&r, 0, &peak, &error), WF_OK);
+        CU_ASSERT_EQUAL(peak.bytes, list->layout[i].peak);
+        if (place < 0 && (r.ep > r.tp) == ep)
+            place = i;
+    }
+    return place;
+}
+
+/* Wide experts of few tokens are split over ranks; narrow ones of many are gathered. */
+static void search(void)
+{
+    for (int few = 0; few < 2; few++) {
+        wf_error error = {WF_OK, ""};
+        gpt_request made;
+        wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, few ? 512 : 256,
+                                              few ? 32 : 512, few ? 8 : 32, &made);
+        wf_plan_list list;
+        int with, without;
+
+        if (!few)
+            made.config.expert_ffn = 64;
+        made.sizes = wf_par_gpt_sizes(&made.config, few ? 32 : 512);
+        snprintf(r->search, sizeof r->search, "on");
+        r->given[WF_SETTING_tp] = r->given[WF_SETTING_pp] = r->given[WF_SETTING_dtype] = true;
+        r->given[WF_SETTING_strategy] = true;
+        r->dp = r->ranks = 8;
+        CU_ASSERT_EQUAL_FATAL(wf_plan_search(r, &list, &error), WF_OK);
+        with = place_of(&list, true);
+        without = place_of(&list, false);
+        printf("\n    %d layouts, with ep from place %d, without from %d: %s", (int)list.count,
+               with, without, list.count ? list.layout[0].flags : "");
+        CU_ASSERT(few ? with == 0 : without == 0);
+        CU_ASSERT(list.has_data_parallel && list.data_parallel.request.ep <= 1);
+        CU_ASSERT(list.data_parallel.seconds >= list.layout[0].seconds);
+        wf_plan_list_free(&list);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"bytes of tokens over ep are a plan's", bytes},
+        {"FLOPs are the plan's", flops},
+        {"loads by a factor", factors},
+        {"loads that were measured", measured},
+        {"the search has layouts with ep", search},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("costs of mixtures", tests);
+}
