@@ -50,7 +50,7 @@ def square_root_of_tp(step):
     step.backward().scale(r"mlp\..*weight", math.sqrt(2))
 
 
-@fault("factor", "bias behind a row-parallel linear", ("gpt2",), flags=["--tp", "2"])
+@fault("factor", "bias after a row-parallel linear", ("gpt2",), flags=["--tp", "2"])
 def bias_on_every_rank(step):  # torchtitan#4245
     step.backward().scale(r"c_proj\.bias", 2)
 

@@ -58,7 +58,7 @@ refuse "a number of groups that does not divide dp" 2 "dp 4 .*dp-replicate 8: .*
     "${tiny[@]}" --dp 4 --strategy hybrid_shard --dp-replicate 8
 refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny[@]}" --dp 4 \
     --dp-replicate 2
-refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \
+refuse "units by type and by size" 2 "both choose units" "${tiny[@]}" --wrap-type mlp \
     --wrap-min-params 20000
 WEFT_PLUGINS=$PWD CUDA_VISIBLE_DEVICES=-1 refuse "a device that is not here" 2 "--device cuda: .*use --device cpu" "${tiny[@]}" --device cuda
 refuse "rounded products on the CPU" 2 "--tf32 is for GPUs; use --device cuda" "${tiny[@]}" --tf32 --device cpu

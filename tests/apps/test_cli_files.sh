@@ -61,7 +61,7 @@ train "another one in the same directory" --steps 4 --save mix --save-interval 4
     --resume none
 result "has deleted nothing" "$(find mix -maxdepth 1 -name 'step-0000000[124]' | wc -l | grep -vx 3)"
 train "goes on" --steps 5 --save mix --n-embd 32
-result "from latest" "$(grep -q "^going on from mix/step-00000004, after step 4$" out || echo no)"
+result "from latest" "$(grep -q "^continuing from mix/step-00000004, after step 4$" out || echo no)"
 ends "the first one does not" 2 "mix/step-00000005 is of another model: --n-embd 16 .it has 32." gpt_train \
     "${tiny[@]}" --steps 5 --save mix
 
@@ -250,10 +250,10 @@ done
 fails "data that are not there" 3 'cannot open data file nothing' --resume a/saved/here --data nothing
 fails "a checkpoint that is not there" 8 'there is no checkpoint' --resume nothing
 fails "a prompt of no tokenizer" 3 'nothing.*tokenizer|tokenizer.*nothing' --resume a/saved/here --sample 3 --tokenizer nothing
-fails "a log of another run" 2 'a/new/log has rows of a run, up to step 2, .*or go on with --resume' --resume none
+fails "a log of another run" 2 'a/new/log has rows of a run, up to step 2, .*or continue with --resume' --resume none
 rm a/new/log
 (cd a && find . -type f | sort | xargs md5sum) >before
-fails "digests of another run" 2 'a/digests/rank-00000.jsonl has rows of a run, .*or go on with --resume' --resume none
+fails "digests of another run" 2 'a/digests/rank-00000.jsonl has rows of a run, .*or continue with --resume' --resume none
 mkfifo pipe
 ends "a plan that is a pipe" 3 'pipe is not a plan' mesh_info --plan pipe
 ends "a topology that is one" 3 'pipe: it is no regular file' mesh_info --topology pipe

@@ -270,7 +270,7 @@ problem=$(
         echo "exit status $?"
 )
 result "a timeline that finds no room ends no run" "$problem$(grep -q "^step *4/" out &&
-    grep -q "warning: .*full.json: File too large; the run goes on without its timeline" err || cat out err)"
+    grep -q "warning: .*full.json: File too large; the run continues without its timeline" err || cat out err)"
 refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
     --trace t.json --trace-steps 3-9
 

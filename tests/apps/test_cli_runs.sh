@@ -16,7 +16,7 @@ refuse "latest names what is not there" 8 "latest names step-00000003, which is 
     "${saved[@]}" --save saved
 echo step-00000002 >saved/latest
 run "gone on with elsewhere" "${saved[@]}" --save saved --dp 4 --async-save on --log-jsonl rest.jsonl
-shows "from where" "^going on from saved/step-00000002, after step 2$"
+shows "from where" "^continuing from saved/step-00000002, after step 2$"
 python "the last step is the same" '
 import json
 a, b = ([json.loads(line) for line in open(name)][-1] for name in ("whole.jsonl", "rest.jsonl"))
@@ -37,11 +37,11 @@ result "and a line for what is saved" "$(grep "^saved" out | grep -vx "saved sav
 # What ranks held, as digests, and steps made again beside it.
 run "ranks say what they hold" "${saved[@]}" --tp 2 --dp 2 --log-digests held --save held_saved --save-config held.json
 run "made again on another mesh" "${saved[@]}" --dp 4 --replay held --replay-to 2
-shows "it is the same" "^replay: steps 1 to 2 made again: what 4 of 4 ranks held is the same, part by part$"
+shows "it is the same" "^replay: steps 1 to 2 repeated: what 4 of 4 ranks held is the same, part by part$"
 run "and with the run's config" --config held.json --tp 1 --dp 1 --resume none --replay held
 result "which saves nothing" "$(grep "^saved" out; ls held_saved | grep -v "^latest$\|^lock$\|^step-00000003$")"
 shows "to the end" "^replay: steps 1 to 3 made again"
-refuse "a replay that is to save" 2 "--replay makes steps again and writes nothing: drop --log-jsonl" \
+refuse "a replay that is to save" 2 "--replay repeats steps and writes nothing: drop --log-jsonl" \
     "${saved[@]}" --replay held --log-jsonl held.jsonl
 refuse "a last step without a replay" 2 "--replay-to belongs to --replay DIR" "${saved[@]}" --replay-to 2
 refuse "a replay of no digests" 3 "--replay: nowhere has no rank-.*.jsonl, as a run with --log-digests" \
@@ -51,7 +51,7 @@ refuse "a replay with another optimizer" 2 "is not of this model, or has another
     "${saved[@]}" --replay held --optimizer sgd
 "$gpt_train" "${saved[@]}" --replay held --replay-to 1 --resume saved/step-00000002 >out 2>err
 result "a replay of what comes before" "$([ $? = 2 ] &&
-    grep -q "the checkpoint is of step 2, and the last step to make again 1" err || cat out err)"
+    grep -q "the checkpoint is of step 2, and the last step to repeat 1" err || cat out err)"
 refuse "a bit of nothing" 2 "--flip-bit 1:0:embed.table:0 is no STEP:RANK:TENSOR:ELEMENT:BIT" \
     "${saved[@]}" --flip-bit 1:0:embed.table:0
 refuse "a bit that is not there" 2 "has 256 elements of 32 bits here: bit 32 of element 5 is none" \
@@ -100,7 +100,7 @@ result "a run that is to stop makes no sample" "$([ $? = 75 ] && ! grep "^--- sa
     exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --steps 60 --log-jsonl small.jsonl --eval-interval 0
 ) 2>err | cat >out
 result "a log that may not grow" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 60/60" out &&
-    [ "$(grep -c "warning: cannot write log file small.jsonl: File too large; training goes on" err)" = 1 ] ||
+    [ "$(grep -c "warning: cannot write log file small.jsonl: File too large; training continues" err)" = 1 ] ||
     echo "ended, or not told once")"
 python "its rows are whole" '
 import json

@@ -29,7 +29,7 @@ for row in map(json.loads, open(sys.argv[1])):
 run "a run that loses nobody" "${small[@]}" --log-jsonl whole.jsonl
 steps whole.jsonl >whole
 
-# goes_on NAME FAULT TIMES FLAG..: a fault, after which the run goes on, and says so in TIMES lines; a blank NAME is told by nobody.
+# goes_on NAME FAULT TIMES FLAG..: a fault, after which the run continues, and says so in TIMES lines; a blank NAME is told by nobody.
 goes_on()
 {
     local name=$1 fault=$2 times=$3 got problem=''
@@ -40,7 +40,7 @@ goes_on()
     got=$?
     [ $got = 0 ] || problem+=" exit status $got: $(tail -n 1 err);"
     steps lost.jsonl | cmp -s - whole || problem+=" other steps;"
-    [ "$(grep -cE 'after step|begins again' err)" = "$times" ] || problem+=" $(cat err);"
+    [ "$(grep -cE 'after step|restarts' err)" = "$times" ] || problem+=" $(cat err);"
     [ "$(wc -l <err)" = "$times" ] || problem+=" $(wc -l <err) lines on stderr;"
     result "$name" "$problem"
 }
@@ -76,12 +76,12 @@ result "go on with three" "$(grep -q -- '--dp 3' err || cat err; cmp <(steps thr
 # A rank and its buddy: what they held is nowhere.
 rm -rf saved
 WEFT_FAULT_WITH=2 goes_on "a rank and its buddy, with a checkpoint" "lose forward 1 5" 1 "${buddy[@]}" --save saved --save-interval 3
-result "and that is said" "$(grep -q 'the run goes on from a checkpoint, --pp 1 --dp 4' err && grep -q 'no rank that is left has' err &&
+result "and that is said" "$(grep -q 'the run continues from a checkpoint, --pp 1 --dp 4' err && grep -q 'no rank that is left has' err &&
     grep -q 'saved/step-00000003, after step 3' out || cat out err)"
 WEFT_FAULT="lose forward 1 5" WEFT_FAULT_WITH=2 "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on \
     >out 2>err
 result "and without one" "$([ $? = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'no rank that is left has' err &&
-    grep -q 'there is no checkpoint to go on from' err || cat err)"
+    grep -q 'there is no checkpoint to continue from' err || cat err)"
 
 WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 4 \
     --rejoin-after 2 >out 2>err

@@ -206,7 +206,7 @@ refuse "a module that there is not" 2 "no parameter of the model is at nose" --i
 other "a model without adapters" 2 "base has no adapters; drop --merge" gpt_export base nowhere --merge
 other "adapters as GGUF" 2 "whole has adapters alone" gpt_export whole --gguf file.gguf --tokenizer none
 run "GPT-2" "${tiny[@]}" --lora-rank 2 --save gpt2
-other "whose files have one A for three" 2 "qkv.q has no place in PEFT's files: .* several linears in one tensor" \
+other "whose files have one A for three" 2 "qkv.q cannot be stored in PEFT's files: .* several linears in one tensor" \
     gpt_export gpt2 nowhere
 run "without those" "${tiny[@]}" --lora-rank 2 --lora-targets c_fc,attn.c_proj --save gpt2b
 result "is written" "$("$bin/gpt_export" gpt2b peftb 2>&1)"

@@ -145,7 +145,7 @@ fi
 
 refuse "a table that is a folder" 3 "cannot read all of schedule folder" "${small[@]}" --pp 2 \
     --pp-schedule folder
-refuse "too few buffers" 2 "schedule zb-v: deadlock: rank 0 waits in .* for .* of rank 1, which stands behind" \
+refuse "too few buffers" 2 "schedule zb-v: deadlock: rank 0 waits in .* for .* of rank 1, which waits after" \
     "${small[@]}" --pp 2 --pp-schedule zb-v --pp-depth 1
 refuse "buffers of a table that has its messages" 2 \
     "schedule lowered.sched: it is lowered, so its messages, .* stand in it: leave out depth" \

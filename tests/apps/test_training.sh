@@ -65,7 +65,7 @@ first=("${tiny[@]}" --eval-interval 0 --lr-schedule constant --warmup-steps 1 --
 next=("${first[@]}" --steps 6 --resume plain/step-00000001 --reset-optimizer --optimizer lion --freeze embed --ema 0.5)
 refuse "another optimizer" 2 "is of another model: --optimizer lion .it has adamw." "${first[@]}" --steps 6 --resume plain/step-00000001 --optimizer lion
 run "with a new one" "${next[@]}" --log-jsonl fresh.jsonl
-shows "says so" "^going on from plain/step-00000001, after step 1, with a new optimizer$" "^step 2/6 "
+shows "says so" "^continuing from plain/step-00000001, after step 1, with a new optimizer$" "^step 2/6 "
 run "elsewhere, and saved" "${next[@]}" --steps 4 --tp 2 --dp 2 --save again
 goes=("${first[@]}" --steps 6 --optimizer lion --freeze embed --ema 0.5)
 run "and resumed" "${goes[@]}" --save again --dp 2 --log-jsonl rest.jsonl

@@ -77,7 +77,7 @@ touch "$dir/held/model.safetensors"
 cp alone expected
 rm -f log
 start 2 '' --nnodes 2 --dp 2
-result "the same job of the same run goes on" "$(grep -qE 'going on after step|goes on after step' out err || cat err)"
+result "the same job of the same run goes on" "$(grep -qE 'continuing after step|continues after step' out err || cat err)"
 result "and leaves a file that is none of its own" "$([ "$(find "$dir" -name '*.safetensors')" = "$dir/held/model.safetensors" ] || find "$dir")"
 rm -r "$dir/held"
 unset WEFT_RUN_ID
@@ -92,7 +92,7 @@ goes_on "three go on with it" 0 3 'after step 3 .*--dp 3'
 rm -f log
 start 4 "kill forward 1 6;kill forward 2 6" --save saved --save-interval 3
 result "a process is killed, and the one with its buddy" "$([ $? != 0 ] || cat err)"
-goes_on "the run goes on from its checkpoint, steps 4 and 5 are made again and logged once" 0 4 'going on after step 3 with a checkpoint' --save saved --save-interval 3
+goes_on "the run continues from its checkpoint, steps 4 and 5 are made again and logged once" 0 4 'continuing after step 3 with a checkpoint' --save saved --save-interval 3
 
 # Two hosts are the smallest cluster: down to one process, which is asked to leave at once and is started again, and
 # back to two. Each step is logged once, with and without checkpoints, which are older than what the survivor holds.
@@ -123,6 +123,6 @@ two_of_two "the run saves" --save saved --save-interval 2
 
 rm -f log
 start 4 "kill forward 1 6;kill forward 2 6"
-goes_on "without one it says what to do" 3 4 'There is no checkpoint to go on from: start the run where the rest is kept, or remove'
+goes_on "without one it says what to do" 3 4 'There is no checkpoint to continue from: start the run where the other shards are kept, or remove'
 result "on one line" "$([ "$(lines '^gpt_train: ')" = 1 ] || cat err)"
 finish

@@ -28,7 +28,7 @@ rest()
     local problem=''
     digests log >got
     tail -n +$(($2 + 1)) alone >expected
-    [ "$(lines "^going on from .*, after step $2\$")" = 1 ] || problem+=" not told from where;"
+    [ "$(lines "^continuing from .*, after step $2\$")" = 1 ] || problem+=" not told from where;"
     cmp -s got expected || problem+=" other digests: $(wc -l <got) steps;"
     result "$1" "$problem"
 }
@@ -117,5 +117,5 @@ timeout 10 tail --pid=$job -f /dev/null || kill -KILL $job
 wait $job
 status=$?
 result "SIGTERM in an evaluation ends it" "$([ $status = 75 ] && [ "$(ls -d halted/step-*)" = halted/step-00000001 ] &&
-    [ "$(lines 'the evaluation behind step 1 was stopped')" = 1 ] || { echo "exit status $status"; cat out err; })"
+    [ "$(lines 'the evaluation after step 1 was stopped')" = 1 ] || { echo "exit status $status"; cat out err; })"
 finish
