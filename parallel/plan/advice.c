@@ -251,8 +251,7 @@ static void find_single(advising *s, wf_plan_price price)
     }
 }
 
-/* Returns the last setting of a tunable, which saves most, beside what is in c already; or
-   NONE. */
+/* Returns the last setting of a tunable, which saves most, beside what is in c; or NONE. */
 static int strongest(const advising *s, const combination *c, int k)
 {
     combination other = *c;
@@ -269,7 +268,7 @@ static int strongest(const advising *s, const combination *c, int k)
     return last;
 }
 
-/* Takes back what is not needed, the dearest first, or make it milder. */
+/* Takes back what is not needed, the dearest first, or makes it milder. */
 static void relax(advising *s, combination *c, wf_plan_advice_line *line)
 {
     for (int k = WF_PLAN_TUNABLES - 1; k >= 0; k--) {
@@ -302,8 +301,7 @@ static bool turn(advising *s, int k, combination *c, double *peak)
 }
 
 /* Sets tunables of this price and of none until all together fit, then relaxes them. What does
-   not help at first may help where something else no longer makes the peak, so it is
-   retried. */
+   not help may help once another tensor no longer makes the peak, so it is retried. */
 static bool add_up(advising *s, wf_plan_price price, combination *c, double *peak)
 {
     bool less = true;

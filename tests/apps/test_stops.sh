@@ -24,7 +24,7 @@ gone()
     rm -rf gone moved
 }
 gone "a directory that is moved" "mv gone moved" "warning: gone was moved to /.*/moved while the run saves there" moved
-result "is not made again" "$([ ! -e gone ] || ls gone)"
+result "is not recreated" "$([ ! -e gone ] || ls gone)"
 gone "and replaced" "mv gone moved; mkdir gone" "warning: gone was moved to /.*/moved while" moved
 gone "a directory that is removed" "rm -r gone" "warning: gone was removed while the run saves there: it is recreated" gone
 
@@ -60,7 +60,7 @@ END
 }
 unevaluated "stopped in an evaluation" --eval-iters 1000000
 unevaluated "of stages and replicas" --eval-iters 1000000 --pp 2 --n-layer 2 --dp 2
-unevaluated "behind the last step" --eval-iters 1000000 --steps 1
+unevaluated "after the last step" --eval-iters 1000000 --steps 1
 for ((i = 0; i < 20000; i++)); do
     echo "{\"doc_id\": $i, \"label\": 0, \"request\": {\"context\": \"On day\", \"continuation\": \" five\"}}"
 done >questions.jsonl

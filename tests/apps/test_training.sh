@@ -30,7 +30,7 @@ for mesh in "--tp 2 --dp 2" "--dp 4 --strategy zero1" "--dp 2 --strategy no_shar
 done
 whole=("${average[@]}" --dp 2 --strategy no_shard --param-dtype bf16)
 run "with copies in bf16" "${whole[@]}" --log-jsonl copies.jsonl
-run "that averages take the place of" "${whole[@]}" --eval-ema --log-jsonl copied.jsonl
+run "that averages replace" "${whole[@]}" --eval-ema --log-jsonl copied.jsonl
 result "and give back" "$([ "$(value digest copies.jsonl)" = "$(value digest copied.jsonl)" ] || echo differs)"
 plan_is_run "with an average of whole weights" "${average[@]}" --eval-ema --dp 2 --strategy no_shard --rank 0
 run "without a stop" "${average[@]}" --eval-ema --steps 4 --warmup-steps 1 --log-jsonl straight.jsonl --lr-schedule constant

@@ -24,7 +24,7 @@ start()
 elastic=(--redundancy buddy --elastic on --recovery-dir "$dir/held" --nnodes 2 --log-jsonl log)
 "$build/tests/hosts/digits_faulty" --data "$data" --steps 24 >out 2>err
 whole=$(grep '^digest' out)
-result "a run that loses nobody" "$([ -n "$whole" ] || cat err)"
+result "a run that loses no rank" "$([ -n "$whole" ] || cat err)"
 start 2 '' --redundancy buddy --elastic on
 result "processes without memory that outlives them" "$([ $? = 2 ] && grep -q 'give --recovery-dir DIR' err || cat out err)"
 start 2 'kill 1 6' "${elastic[@]}"

@@ -1,5 +1,5 @@
 /* tests/parallel/test_schedules_text.c - pipeline schedules as text: read, printed and read
-   again; tables of PyTorch; what is said of mistakes, and where. */
+   back; tables of PyTorch; what is said of mistakes, and where. */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"
 #include "tests/harness.h"
