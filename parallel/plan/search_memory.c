@@ -9,8 +9,8 @@
 
 enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
 
-/* Returns the candidate with those fields alone that change the memory of a block. Its
-   parameters and gradients are in so many shards that they do not show. */
+/* Returns the candidate with those fields alone that change the memory of a block. It has
+   enough shards that parameters and gradients do not show. */
 static wf_search_candidate key_of(const wf_search_candidate *c)
 {
     return (wf_search_candidate){.pp = 1,
@@ -27,13 +27,13 @@ static wf_search_candidate key_of(const wf_search_candidate *c)
                                  .sequence_parallel = c->sequence_parallel};
 }
 
-/* Sums that are open when so many terms of a tree have come in order. */
+/* Returns the number of sums that are open after a number of terms of a tree, in order. */
 static double open_sums(int64_t terms)
 {
     return __builtin_popcountll((unsigned long long)terms);
 }
 
-/* Bytes of a parameter's gradient when so many micro-batches have made theirs. */
+/* Returns the bytes of a parameter's gradient after `done` micro-batches. */
 static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *l, int64_t done)
 {
     double split = l->sharded ? c->shard : 1;
@@ -140,7 +140,7 @@ static void replay(holding *h, const wf_pipe_action *a, double blocks)
         h->activations += whole - h->border;
     else if (a->kind == WF_PIPE_B || a->kind == WF_PIPE_W)
         h->done[a->stage] += (int64_t)count;
-    else if (a->kind == WF_PIPE_REDUCE) /* it goes on behind each action that computes */
+    else if (a->kind == WF_PIPE_REDUCE) /* it progresses after each action that computes */
         h->reduced[a->stage] = true;
     if (a->kind == WF_PIPE_B || a->kind == WF_PIPE_W)
         h->activations -= count * whole;

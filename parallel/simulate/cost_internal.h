@@ -17,7 +17,7 @@ typedef struct wf_sim_costing {
     double tokens, rate;
 } wf_sim_costing;
 
-/* Adds the cost of data parallelism to a stage of so many blocks, and other parameters beside
+/* Adds the cost of data parallelism to a stage of `blocks` blocks, and other parameters beside
    them, of which `gathered` are gathered with them: gathers and reductions of units in its
    actions (units.c). */
 void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double blocks,
