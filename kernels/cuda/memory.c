@@ -289,7 +289,7 @@ static cudaError_t sum_digest(wf_cuda *cuda, const wf_tensor *t, uint64_t path_h
                                : code;
 }
 
-/* Computes a digest on the device; only the sum comes to the host. */
+/* Computes a digest on the device; only the sum is copied to the host. */
 static wf_status digest(const wf_tensor *t, uint64_t path_hash, uint32_t kind, uint64_t *sum)
 {
     const wf_cuda_host *host = wf_cuda_host_table;

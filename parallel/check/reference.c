@@ -1,7 +1,6 @@
 /*
  * parallel/check/reference.c - losses and gradients of a batch, a sequence at a time: each is a
- * step of a trainer, so that sequences can count as somebody else's trainer may have counted
- * them.
+ * step of a trainer, so that sequences can count as another trainer may have counted them.
  */
 #include "core/files/output.h"
 #include "core/host_data.h"
@@ -196,7 +195,7 @@ void wf_check_reference_free(wf_check_reference *r)
     *r = (wf_check_reference){.tensor = NULL};
 }
 
-/* The losses, behind the gradients in the file. */
+/* Describes the losses, which follow the gradients in the file. */
 static void describe_losses(wf_safetensors_entry *e, const wf_check_batch *batch)
 {
     static char loss[] = "loss", tokens[] = "token_losses";

@@ -1,6 +1,6 @@
 /*
- * parallel/formats/json_internal.h - JSON from strangers: bounded before it is parsed, and
- * looked at through calls that name the file and the key of what is wrong. Not installed.
+ * parallel/formats/json_internal.h - JSON from untrusted sources: bounded before it is parsed,
+ * and looked at through calls that name the file and the key of what is wrong. Not installed.
  *
  * A text is refused where it is larger, nests deeper or is denser than its kind may be; so what
  * jansson allocates for it, and the time that it takes, is bounded too: some 30 times the text,
@@ -13,9 +13,9 @@
 #include <jansson.h>
 
 /*
- * An object that nests at most `depth` deep, itself counted. Refused as WF_EDATA, with `name`
- * of the file in front: no UTF-8, a key twice, text behind the object, numbers beyond 64 bits,
- * more than one value in 3 bytes, or 2^21 of them. Owner: caller, json_decref.
+ * Parses an object that nests at most `depth` deep, itself counted. Refused as WF_EDATA, with
+ * `name` of the file in front: no UTF-8, a key twice, text after the object, numbers beyond 64
+ * bits, more than one value in 3 bytes, or 2^21 of them. Owner: caller, json_decref.
  */
 wf_status wf_json_parse(json_t **object, const char *name, const char *text, size_t bytes,
                         int depth, wf_error *error);

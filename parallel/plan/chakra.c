@@ -43,7 +43,7 @@ static wf_status check_folder(const traces *t, wf_error *error)
     return error->code;
 }
 
-/* The first file tells what all of them will take. */
+/* Checks that the folder has room for all files, by the size of the first. */
 static wf_status check_room(const traces *t, int rank, int files, wf_error *error)
 {
     char *name, needed[32], there[32], each[32];

@@ -36,7 +36,7 @@ static bool fits(const wf_plan_request *o, size_t limit)
 static size_t limit_of(const wf_plan_request *o)
 {
     const char *file = o->planned ? o->machine : o->paced;
-    wf_error unread = {WF_OK, ""}; /* who needs the file tells */
+    wf_error unread = {WF_OK, ""}; /* reported by the code that needs the file */
     wf_sim_machine machine;
 
     if (o->device_memory || !file || wf_sim_machine_read(file, &machine, &unread) != WF_OK)
@@ -44,7 +44,8 @@ static size_t limit_of(const wf_plan_request *o)
     return (size_t)machine.memory;
 }
 
-/* The ways of summing for so many micro-steps, the one that moves least first. */
+/* Lists the modes of accumulation for a number of micro-steps, the one that moves least
+   first. */
 static int ways(int64_t micros, char way[WAYS][WF_WORD])
 {
     int n = 0;

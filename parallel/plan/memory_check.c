@@ -7,14 +7,14 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { MOST_PLANS = 64 }; /* ranks are planned one by one up to so many */
+enum { MOST_PLANS = 64 }; /* most ranks that are planned one by one */
 
 /* Bytes of a rank beside its tensors, as measured on worlds of 512 to 2048 ranks: the recorder
    and state of collectives, a part of which grows with the number of members. */
 enum { OF_RANK = 640 << 10, OF_MEMBER = 1 << 10 };
 
-/* Returns the bytes of a process with so many ranks beside tensors. Stacks reserve addresses,
-   and use hardly any memory. */
+/* Returns the bytes of a process with a number of ranks beside tensors. Stacks reserve
+   addresses, and use hardly any memory. */
 static double beside(const wf_plan_request *o, int ranks, bool reserved)
 {
     double members = (double)wf_plan_ranks(o), all = ranks * (OF_RANK + OF_MEMBER * members);

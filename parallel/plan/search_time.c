@@ -5,7 +5,7 @@
 #include "parallel/plan/search_internal.h"
 #include <string.h>
 
-/* The place of a word in a list; -1: it is not there. */
+/* Returns the index of a word in a list; -1: it is not there. */
 static int place_of(const char *word, const char *const *list)
 {
     int i = 0;

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The first and the last module of a stage; its head is step number `end` of a chain of so
-   many. */
+/* The first and the last module of a stage; its head is step number `end` of a chain of `end`
+   steps. */
 typedef struct span {
     const wf_nn_module *first, *last;
     int64_t parameters;

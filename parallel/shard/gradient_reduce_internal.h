@@ -36,8 +36,8 @@
  * (Rounded gradients of local accumulation are taken unit by unit too, for their memory.)
  *
  * Under exact off there is no tree: a parameter has one slot, to which every use of every
- * micro-step is added in turn, also under local accumulation unit by unit. So one buffer of
- * gradients is all.
+ * micro-step is added one after the other, also under local accumulation unit by unit. So one
+ * buffer of gradients is all.
  *
  * After the last micro-step each slot holds one node; what is still partial is summed in
  * buckets, and the slots of a parameter are added in the order of use.

@@ -27,8 +27,8 @@ MODEL = ["--n-layer", "2", "--n-head", "8", "--n-embd", "64", "--seq-len", "32",
          "--micro-batch-size", "1", "--lr", "3e-3", "--dropout", "0.1", "--eval-interval", "4", "--eval-iters", "1",
          "--threads-per-rank", "1", "--steps", str(STEPS), "--digest"]
 STRATEGIES = ["no_shard", "hybrid_shard", "full_shard --redundancy buddy", "shard_grad_op --redundancy buddy"]
-LOST = re.compile(r"(?:goes on after step (\d+) with what \d+ ranks hold|begins again), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
-GROWN = re.compile(r"ranks are there again: going on after step (\d+), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+LOST = re.compile(r"(?:continues after step (\d+) with what \d+ ranks hold|restarts), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+GROWN = re.compile(r"ranks are back: continuing after step (\d+), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
 
 
 def numbers_of(rows):

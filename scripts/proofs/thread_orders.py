@@ -29,7 +29,7 @@ from training_runs import Failure, ROOT, write_text
 
 STOPPED = 75  # the status of a run that was asked to end, and has saved
 ONCE_FAILED = ROOT / "tests/scheduler/once_failed.txt"
-NOTHING_LEFT = re.compile(r"no rank that is left has the .*there is no checkpoint to go on from")
+NOTHING_LEFT = re.compile(r"no rank that is left has the .*there is no checkpoint to continue from")
 LIMIT = 120  # seconds of this machine's time, for a run of half a second
 STEPS = 4
 MODEL = ["--n-layer", "2", "--n-head", "4", "--n-embd", "16", "--seq-len", "16", "--global-batch-size", "8",

@@ -63,7 +63,7 @@ static const struct {
      "--optimizer 'adam' is unknown; use one of: adamw, adamw8bit, sgd"},
     {"--data a --exact maybe", "--exact 'maybe' is neither on nor off"},
     {"--data a --strategy zero9", "use one of: full_shard, shard_grad_op, "},
-    {"--data a --wrap-type mlp --wrap-min-params 9", "are two ways to choose units"},
+    {"--data a --wrap-type mlp --wrap-min-params 9", "both choose units"},
     {"--data a --reshard-after-forward maybe", "use one of: default, always, never"},
     {"--data a --accumulate all", "use one of: auto, local, reduced"},
     {"--data a --prefetch -1", "--prefetch -1 is not in"},

@@ -1,6 +1,6 @@
 /*
  * tests/core/test_backward.c - what backward may not share, forget or walk: gradients that
- * their leaves own, tensors that were changed after a tape had saved them, what lies behind the
+ * their leaves own, tensors that were changed after a tape had saved them, what lies after the
  * root.
  */
 #include "core/host_data.h"

@@ -19,8 +19,8 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
                each folder of the library has a README of its own that names each of its C files, in
                at most 120 lines, and its decisions are beside it in DECISIONS.md
     outputs    files are written by core/files/output.h alone; writers.py has who does not, and why
-    columns    a comment has at most 96 columns and tears no member apart
-    riddles    no comment begins with What, Whether, Of, Where or How
+    columns, riddles   a comment has at most 96 columns, tears no member, and does not begin with What, Whether, Of, Where or How
+    prose      comments of the library and of programs speak plainly (the table PROSE of prose.py)
     greps      words that people look for find their file (the table GREPS of comments.py)
     pages      a page of docs begins with what it is for and a table of what to do
     scripts    a test that is a script and counts its cases (tests/cases.sh) ends by `finish`, or it could not fail
@@ -37,6 +37,7 @@ import tempfile
 from rooms import FOLDERS, ONLY, ROOMS, SHARED
 from samples import SAMPLES
 import comments
+import prose
 from vocabulary import ANY_BANNED, BANNED
 from writers import blank, outputs
 
@@ -58,7 +59,7 @@ SOURCES = C_SUFFIXES + (".py", ".sh")
 UNEXPORTED = re.compile(r"(?!WF_|static\b|typedef\b|extern\b|return\b)[A-Za-z_][^;=]*\bwf_\w+\(")
 GRADIENT = re.compile(r"_(dx|dw|grad)$")
 # Where the words that nobody says have to be said.
-SPEAKS_OF_WORDS = ("tests/lint/vocabulary.py", "tests/lint/samples.py")
+SPEAKS_OF_WORDS = ("tests/lint/vocabulary.py", "tests/lint/prose.py", "tests/lint/samples.py")
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
 MOST_PAGE_LINES = 120
@@ -357,14 +358,14 @@ RULES = {"includes": includes, "circles": circles, "words": words, "length": len
          "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts, "tables": tables, "flags": flags,
          "columns": lambda root: comments.columns(root, LIBRARY + USERS + ("docs",)),
          "riddles": lambda root: comments.riddles(root, LIBRARY + USERS + ("docs",)),
-         "greps": comments.greps, "pages": comments.pages,
+         "prose": lambda root: prose.prose(root, LIBRARY + ("apps",)), "greps": comments.greps, "pages": comments.pages,
          "outputs": lambda root: outputs(root, c_files(root, LIBRARY + ("apps",)))}
 
 
 def selftest():
     """Runs every rule over its samples; gives the number of those that it got wrong."""
     wrong = 0
-    for rule, samples in {**SAMPLES, **comments.SAMPLES}.items():
+    for rule, samples in {**SAMPLES, **comments.SAMPLES, **prose.SAMPLES}.items():
         for *files, expected in samples:
             files = [files] if isinstance(files[0], str) else files
             with tempfile.TemporaryDirectory() as folder:
