@@ -15,12 +15,22 @@ static void again_in_one(wf_nn_gpt *model)
     model->block[ODD]->recompute = true;
 }
 
+/* Blocks 3 and 9, of other ranks than the first and the last, have a parameter in common. */
+static void shared(wf_nn_gpt *model)
+{
+    wf_nn_block *from = (wf_nn_block *)model->block[ODD],
+                *to = (wf_nn_block *)model->block[MANY];
+
+    wf_nn_parameter_free(to->norm1->gain);
+    to->norm1->gain = wf_nn_tie(from->norm1->gain);
+}
+
 /* One line per configuration: what differs from a gpt2 of 16 blocks over 8 ranks. */
 typedef struct row {
     const char *schedule, *split, *strategy, *recompute, *frozen;
     int64_t planned; /* plans of ranks, at most */
     int pp, per_rank, tp, dp, micros, steps, resident;
-    bool llama, sequence_parallel, bf16, reduced, muon, stage_again, odd;
+    bool llama, sequence_parallel, bf16, reduced, muon, stage_again, odd, shared;
     float dropout;
 } row;
 
@@ -35,13 +45,15 @@ static const row rows[] = {
     {"1f1b", .planned = 4, .dp = 2, .strategy = "no_shard", .reduced = true, .muon = true},
     {"1f1b", .planned = 4, .stage_again = true},
     {"zb-h1", .planned = 5, .llama = true},
-    {"interleaved", "3,2,2,2,2,2,2,3", .planned = 3, .pp = 4, .dp = 2, .strategy = "full_shard",
+    {"interleaved", "3,2,2,2,2,2,2,3", .planned = 4, .pp = 4, .dp = 2, .strategy = "full_shard",
      .resident = 1},
-    {"zb-v", "3,2,2,2,2,2,2,3", .planned = 3, .pp = 4},
+    {"zb-v", "3,2,2,2,2,2,2,3", .planned = 4, .pp = 4},
     {"gpipe", "3,2,2,2,2,2,2,2,1,0", .planned = 5, .pp = 10},
     {"gpipe", .planned = 5, .frozen = "block.3"},
     {"gpipe", .planned = 4, .frozen = "block.*.mlp"},
     {"gpipe", .planned = 5, .odd = true},
+    {"gpipe", .planned = 5, .shared = true},
+    {"looped-bfs", "3,2,2,2,2,2,2,3", .planned = 3, .pp = 4, .dp = 2, .strategy = "no_shard"},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -62,7 +74,7 @@ static training training_of(const row *r)
     t.layout.accumulate = r->reduced ? WF_PAR_REDUCED : WF_PAR_LOCAL;
     t.recompute = r->recompute;
     t.frozen = r->frozen;
-    t.change = r->odd ? again_in_one : NULL;
+    t.change = r->odd ? again_in_one : r->shared ? shared : NULL;
     t.options.micro_batch = 1;
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
