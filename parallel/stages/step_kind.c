@@ -95,7 +95,6 @@ static void add_module(void *arg, wf_nn_module *m)
     wf_par_step_watch *w = arg;
 
     add_text(&w->kind, m->type->name);
-    add(&w->kind, m->recompute);
 }
 
 /* The units whose modules lie at or below one, or are around it. */
