@@ -99,7 +99,9 @@ static wf_status enter(wf_par_saver *s, wf_error *error)
 
     if (wf_saver_folder(s, false, &why) == WF_OK)
         wf_ckpt_enter(&place, &s->folder, s->step, s->mark, &why);
-    if (why.code != WF_OK)
+    if (why.code != WF_OK && !s->folder.missing && !place.partial.missing)
+        *error = why;
+    else if (why.code != WF_OK)
         wf_error_set(error, WF_EIO,
                      "%.1000s is not seen here as rank 0 sees it: the directory of checkpoints "
                      "has to be the same on all hosts (%.500s)",

@@ -192,7 +192,7 @@ wf_status wf_plan_print(const wf_plan_request *options, FILE *out, wf_error *err
         if (error->code == WF_OK && o.memory_timeline)
             wf_plan_request_draw(&o, error);
     }
-    wf_stage_plans_close(&p->stages);
+    wf_plan_ranks_close(&p->stages);
     free(p);
     return error->code;
 }

@@ -23,7 +23,7 @@ typedef struct wf_plan_report {
     /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
     wf_plan run;
     /* one rank's for each coordinate on axis pp, where there is a pipeline */
-    wf_stage_plans stages;
+    wf_plan_ranks_of stages;
     int n_strategies; /* all others; none where there is no data parallelism */
     wf_plan_strategy strategy[WF_PLAN_STRATEGIES];
     wf_search_found time; /* the step on --machine; 0 s: not asked for */

@@ -8,32 +8,17 @@
 #include <string.h>
 #include <jansson.h>
 
-wf_status wf_stage_plans_make(const wf_plan_request *o, wf_stage_plans *plans, wf_error *error)
+wf_status wf_stage_plans_make(const wf_plan_request *o, wf_plan_ranks_of *plans,
+                              wf_error *error)
 {
     int64_t each = wf_plan_ranks(o) / o->pp;
-    wf_plan_request one = *o;
+    wf_plan_job made;
 
-    *plans = (wf_stage_plans){.count = 0};
+    *plans = (wf_plan_ranks_of){.count = 0};
     if (o->pp == 1)
         return WF_OK;
-    plans->run = calloc((size_t)o->pp, sizeof *plans->run);
-    if (!plans->run)
-        return wf_error_set(error, WF_ENOMEM, "no memory for %" PRId64 " plans", o->pp);
-    for (int pp = 0; pp < (int)o->pp; pp++) {
-        one.rank = pp * each + o->rank % each;
-        if (wf_plan_request_step(&one, &plans->run[pp], error) != WF_OK)
-            return error->code;
-        if (plans->run[pp].report.memory.peak > plans->run[plans->fullest].report.memory.peak)
-            plans->fullest = pp;
-        plans->count++;
-    }
-    return WF_OK;
-}
-
-void wf_stage_plans_close(wf_stage_plans *plans)
-{
-    free(plans->run);
-    *plans = (wf_stage_plans){.count = 0};
+    return wf_plan_ranks_make(wf_plan_request_job(o, &made), o->rank % each, 0, !o->rank_given,
+                              plans, error);
 }
 
 /* The kinds of memory with a column of their own; all others share one. */
@@ -42,7 +27,8 @@ static const wf_memory_kind columns[] = {WF_MEMORY_PARAMETER, WF_MEMORY_FROZEN,
                                          WF_MEMORY_OPTIMIZER, WF_MEMORY_ACTIVATION};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static void print_plan(FILE *out, const wf_plan_request *o, const wf_stage_plans *plans, int pp)
+static void print_plan(FILE *out, const wf_plan_request *o, const wf_plan_ranks_of *plans,
+                       int pp)
 {
     const wf_memory_report *m = &plans->run[pp].report.memory;
     char text[32], moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8];
@@ -61,7 +47,7 @@ static void print_plan(FILE *out, const wf_plan_request *o, const wf_stage_plans
                                                   : ": does not fit");
 }
 
-void wf_stage_plans_print(FILE *out, const wf_plan_request *o, const wf_stage_plans *plans)
+void wf_stage_plans_print(FILE *out, const wf_plan_request *o, const wf_plan_ranks_of *plans)
 {
     if (!plans->count)
         return;
@@ -78,7 +64,7 @@ void wf_stage_plans_print(FILE *out, const wf_plan_request *o, const wf_stage_pl
     fputc('\n', out);
 }
 
-json_t *wf_stage_plans_json(const wf_stage_plans *plans)
+json_t *wf_stage_plans_json(const wf_plan_ranks_of *plans)
 {
     json_t *list = json_array();
 

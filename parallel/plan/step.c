@@ -116,23 +116,23 @@ static wf_status dry_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-wf_status wf_planned_rank(wf_planned *p, int rank, wf_error *error)
-{
-    *p->plan = (wf_plan){.inexact = ""};
-    return wf_launch(&(wf_launch_options){.ranks = (int)wf_par_ranks(&p->job->mesh),
-                                          .transport = "fake",
-                                          .rank = rank},
-                     dry_rank, p, error);
-}
-
-/* Takes away the number of the rank that was planned: what is refused is refused of every
-   rank. */
-static void drop_rank(wf_error *error)
+void wf_planned_drop_rank(wf_error *error)
 {
     int rank, n = 0;
 
     if (error->code != WF_OK && sscanf(error->text, "rank %d: %n", &rank, &n) == 1 && n)
         memmove(error->text, error->text + n, strlen(error->text + n) + 1);
+}
+
+wf_status wf_planned_rank(wf_planned *p, int rank, wf_error *error)
+{
+    *p->plan = (wf_plan){.inexact = ""};
+    wf_launch(&(wf_launch_options){.ranks = (int)wf_par_ranks(&p->job->mesh),
+                                   .transport = "fake",
+                                   .rank = rank},
+              dry_rank, p, error);
+    wf_planned_drop_rank(error);
+    return error->code;
 }
 
 int64_t wf_planned_steps(const wf_par_job *job)
@@ -153,7 +153,7 @@ wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *o
                                : 0;
     if (wf_par_job_pipeline(job, &p.pipeline, error) == WF_OK)
         wf_planned_rank(&p, rank, error);
-    drop_rank(error);
+    wf_planned_drop_rank(error);
     wf_par_pipeline_free(p.pipeline);
     return error->code;
 }

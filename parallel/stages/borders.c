@@ -6,6 +6,7 @@
 #include "core/op.h"
 #include "mesh/array/mesh.h"
 #include "nn/pass.h"
+#include "parallel/stages/step_kind_internal.h"
 #include "parallel/train/train_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,18 +65,21 @@ typedef struct pass {
     int64_t base; /* the number of the first use */
     double
         *passed; /* [steps + 1]: the work that was done when backward passed a step's border */
+    wf_par_step_watch watch;
 } pass;
 
 static void row_begins(pass *p, wf_par_chain_step *row)
 {
     row->first_use = wf_nn_next_use(p->ctx) - p->base;
     row->forward = -wf_context_flops(p->ctx);
+    wf_par_step_watch_begin(&p->watch, p->trainer->par);
 }
 
 static void row_ends(pass *p, wf_par_chain_step *row)
 {
     row->uses = wf_nn_next_use(p->ctx) - p->base - row->first_use;
     row->forward += wf_context_flops(p->ctx);
+    row->kind = wf_par_step_kind(&p->watch, p->trainer->model, row - p->borders->step);
 }
 
 int wf_par_inputs(const wf_par_batch *batch, const char *input, wf_tensor **x)

@@ -57,6 +57,8 @@ typedef struct wf_par_chain_step {
     int64_t first_use;        /* the number in the pass of its first use of a parameter .. */
     int64_t uses;             /* number of uses; a stage begins with that of its first step */
     double forward, backward; /* this rank's work (wf_context_flops), with what is recomputed */
+    /* the same for steps of one pass that do the same to the same, and have the same */
+    uint64_t kind;
 } wf_par_chain_step;
 
 /** wf_par_chain_use - one use of a parameter that is trained. */

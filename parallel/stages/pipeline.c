@@ -17,23 +17,24 @@ typedef struct planning {
     int ranks;
 } planning;
 
-/* Modules with the steps that they begin, for cuts by path. */
-static wf_status list_modules(wf_nn_module *model, wf_pipe_chain *chain, wf_pipe_module **list)
+/* Modules with the steps that run them. */
+static wf_status list_modules(wf_par_pipeline *p, wf_nn_module *model)
 {
     wf_nn_module *m;
     int64_t n = 0;
 
-    for (int64_t i = 0; i < chain->steps; i++)
+    for (int64_t i = 0; i < p->borders.steps; i++)
         for (int k = 0; wf_nn_chain_module(model, i, k); k++)
             n++;
-    *list = calloc((size_t)n + 1, sizeof **list);
-    if (!*list)
+    p->module = calloc((size_t)n + 1, sizeof *p->module);
+    if (!p->module)
         return wf_fail(model->ctx, WF_ENOMEM, "no memory for the modules of %" PRId64 " steps",
-                       chain->steps);
-    for (int64_t i = 0; i < chain->steps; i++)
-        for (int k = 0; (m = wf_nn_chain_module(model, i, k)); k++)
-            (*list)[chain->modules++] = (wf_pipe_module){m->path, i};
-    chain->module = *list;
+                       p->borders.steps);
+    for (int64_t i = 0; i < p->borders.steps; i++)
+        for (int k = 0; (m = wf_nn_chain_module(model, i, k)); k++) {
+            memcpy(p->module[p->modules].path, m->path, sizeof m->path);
+            p->module[p->modules++].step = i;
+        }
     return WF_OK;
 }
 
@@ -48,7 +49,9 @@ static wf_status cut(planning *plan, wf_nn_module *model, wf_error *error)
     wf_status status = WF_ENOMEM;
 
     p->first = calloc((size_t)p->stages + 1, sizeof *p->first);
-    if (!cost || !p->first || list_modules(model, &chain, &list) != WF_OK) {
+    if (list_modules(p, model) == WF_OK)
+        list = calloc((size_t)p->modules + 1, sizeof *list);
+    if (!cost || !p->first || !list) {
         wf_error_set(error, WF_ENOMEM, "no memory to cut a model into %d stages", p->stages);
     } else if (strcmp(split, "auto") == 0 && p->stages > chain.steps) {
         status = wf_error_set(error, WF_EINVAL,
@@ -59,6 +62,10 @@ static wf_status cut(planning *plan, wf_nn_module *model, wf_error *error)
     } else {
         for (int64_t i = 0; i < chain.steps; i++)
             cost[i] = row[i].forward + row[i].backward;
+        for (int64_t i = 0; i < p->modules; i++)
+            list[i] = (wf_pipe_module){p->module[i].path, p->module[i].step};
+        chain.modules = p->modules;
+        chain.module = list;
         chain.cost = cost;
         chain.end = row[chain.steps].forward + row[chain.steps].backward;
         status = wf_pipe_split(&chain, split, p->stages, p->first, error);
@@ -102,15 +109,30 @@ static wf_nn_parameter **parameters_of(wf_nn_module *model, int64_t *count)
     return parameter;
 }
 
+/* Stages that share a parameter. */
+static void find_shared(wf_par_pipeline *p, const bool *places)
+{
+    int first = wf_par_pipeline_next_place(p, places, -1);
+
+    for (int s = first; s >= 0; s = wf_par_pipeline_next_place(p, places, s))
+        if (s != first)
+            p->shares[first] = p->shares[s] = true;
+}
+
 static wf_status find_ties(wf_par_pipeline *p, wf_nn_module *model)
 {
     int64_t count = 0;
     wf_nn_parameter **parameter = parameters_of(model, &count);
     bool *places = parameter ? wf_par_pipeline_places(p, model, count, parameter) : NULL;
 
-    for (int64_t i = 0; places && i < count; i++)
+    p->shares = calloc((size_t)p->stages + 1, sizeof *p->shares);
+    if (!p->shares)
+        wf_fail(model->ctx, WF_ENOMEM, "no memory for %d stages", p->stages);
+    for (int64_t i = 0; places && p->shares && i < count; i++) {
         p->tied |= !parameter[i]->frozen && p->stages > 1 && places[i * p->stages] &&
                    places[i * p->stages + p->stages - 1];
+        find_shared(p, places + i * p->stages);
+    }
     free(places);
     free(parameter);
     return wf_context_status(model->ctx);
@@ -226,6 +248,8 @@ void wf_par_pipeline_free(wf_par_pipeline *p)
     wf_pipe_table_free(p->table);
     wf_pipe_table_free(p->given);
     free(p->first);
+    free(p->shares);
+    free(p->module);
     free(p);
 }
 

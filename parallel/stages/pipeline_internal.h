@@ -7,6 +7,12 @@
 #include "parallel/stages/pipeline.h"
 #include "parallel/train/engine_internal.h"
 
+/* A module that a step runs itself. */
+typedef struct wf_par_step_module {
+    char path[WF_NN_PATH];
+    int64_t step;
+} wf_par_step_module;
+
 struct wf_par_pipeline {
     wf_par_pipeline_head head; /* the first member: what trainers see */
     /* its texts are the caller's, and not read after it was made */
@@ -14,6 +20,9 @@ struct wf_par_pipeline {
     char input[64];
     int stages;
     int64_t *first; /* [stages + 1] steps */
+    bool *shares;   /* [stages] a parameter of it lies in another stage too */
+    int64_t modules;
+    wf_par_step_module *module; /* [modules] that steps run themselves, in their order */
     wf_par_borders borders;
     wf_pipe_table *table; /* lowered and proved */
     wf_pipe_table *given; /* the table of a file, until then */
@@ -50,5 +59,16 @@ bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int6
 /* Returns the next stage after s that a parameter lies in; -1 after the last. `places` is the
    parameter's row. */
 int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int s);
+
+/* Returns true where two pipeline ranks do the same in actions that are alike: they have as many
+   stages, each with steps of the same kinds as the other's, in the order of their numbers. No
+   stage of theirs is the first or the last, or shares parameters with another one, unless they
+   are one rank. Writes into like[s] which stage of `other` stage s of `rank` is like. */
+bool wf_par_ranks_alike(const wf_par_pipeline *p, int rank, int other, int *like);
+
+/* Puts the module of `rank` into a place, the path of a module or of one below it, that was
+   found on a rank that is alike; `like` as wf_par_ranks_alike has it. */
+void wf_par_alike_place(const wf_par_pipeline *p, int rank, const int *like,
+                        char place[WF_MEMORY_MODULE]);
 
 #endif

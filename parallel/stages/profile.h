@@ -5,7 +5,7 @@
  *
  *     profile = wf_par_profile_new();
  *     train.profile = profile;   // beside train.pipeline, in a plan
- *     .. two steps ..
+ *     .. two steps, or one ..
  *     wf_par_profile_replay(profile, table, rank, NULL, &memory, &error);
  *
  * Two actions are alike where the same is done to the same: kind and stage, how many
@@ -16,6 +16,7 @@
 #ifndef WF_PARALLEL_STAGES_PROFILE_H
 #define WF_PARALLEL_STAGES_PROFILE_H
 
+#include "core/memory/memory.h"
 #include "parallel/pipeline/schedule.h"
 
 WF_BEGIN_DECLS
@@ -35,10 +36,17 @@ WF_API int64_t wf_par_profile_entries(const wf_par_profile *profile);
 
 /** wf_par_profile_memory - the result of replaying a row. */
 typedef struct wf_par_profile_memory {
-    size_t peak;    /* bytes, as a plan of two steps says them */
+    size_t peak;    /* bytes, as a plan of as many steps says them, two at most */
     int64_t action; /* index in the row; -1: before or after all of them */
-    /* actions of which the profile has none alike: 0 where the peak is exact */
-    int64_t unknown;
+    /* actions of which the profile has none alike, and such whose like took now this and now
+       that: both 0 where the peak is exact */
+    int64_t unknown, varied;
+    size_t at_peak[WF_MEMORY_KINDS]; /* by kind */
+    /* then; the module is the profile's (wf_memory_report) */
+    char phase[WF_MEMORY_PHASE], place[WF_MEMORY_MODULE];
+    /* operations of the row's actions beyond those of the profile's last row, in its last
+       step */
+    double flops, model_flops;
 } wf_par_profile_memory;
 
 /**

@@ -5,7 +5,7 @@
 #ifndef WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
 #define WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
 
-#include "core/memory/memory.h"
+#include "core/context.h"
 #include "parallel/stages/profile.h"
 
 /* The way gradients of micro-batches are added, which decides how many of them are in
@@ -49,10 +49,59 @@ static inline uint64_t wf_par_profile_rest_key(int stage)
     return (uint64_t)stage << 44 | 1;
 }
 
+/* Bytes in use beyond those at a begin, of each kind. */
+typedef struct wf_par_profile_bytes {
+    int64_t total, kind[WF_MEMORY_KINDS];
+} wf_par_profile_bytes;
+
+/* What an action adds, and takes at most, and where; key 0: none. */
+typedef struct wf_par_profile_entry {
+    uint64_t key;
+    wf_par_profile_bytes delta, peak;
+    double flops, model_flops;
+    char phase[WF_MEMORY_PHASE], place[WF_MEMORY_MODULE]; /* at the peak */
+    bool varies; /* another action with this key took other bytes: the larger stand here */
+} wf_par_profile_entry;
+
+/* Steps of which a profile keeps entries: the first one, which finds things as they were made,
+   and all later ones. */
+enum { WF_PAR_PROFILE_STEPS = 2 };
+
+/* The entries of a step: a hash table, never more than half full. */
+typedef struct wf_par_profile_table {
+    wf_par_profile_entry *at;
+    size_t room, n;
+} wf_par_profile_table;
+
+/* A rank's memory before each step; `stage` is its first stage. */
+typedef struct wf_par_profile_base {
+    int stage;
+    wf_memory_report before[WF_PAR_PROFILE_STEPS];
+} wf_par_profile_base;
+
+struct wf_par_profile {
+    wf_par_profile_sums sums;
+    wf_par_profile_table of[WF_PAR_PROFILE_STEPS];
+    wf_par_profile_base *base; /* [ranks] */
+    int ranks;
+    int steps;                 /* of the last rank, counted */
+    double flops, model_flops; /* of its actions in the last of them */
+    wf_status failed;
+    /* while it is written */
+    wf_par_profile_row row;
+    wf_context *ctx;
+    wf_par_profile_entry now; /* what is in use since the begin of an action, and was at most */
+    double before[2];         /* flops and model_flops at that begin */
+    bool resting;
+};
+
+/* Returns the entry of a key, or the place for it; there is room. */
+wf_par_profile_entry *wf_par_profile_place(const wf_par_profile_table *e, uint64_t key);
+
 /* ---- recording: of stages.c and open.c. A NULL profile is nothing ---- */
 
 void wf_par_profile_begin(wf_par_profile *p, const wf_pipe_table *table, int rank,
-                          wf_par_profile_sums sums, wf_pool *pool);
+                          wf_par_profile_sums sums, wf_context *ctx);
 void wf_par_profile_before(wf_par_profile *p);
 void wf_par_profile_after(wf_par_profile *p, const wf_pipe_action *action);
 void wf_par_profile_bucket(wf_par_profile *p, int k);

@@ -175,7 +175,7 @@ static void profile_begins(const wf_par_stages *s)
                          (wf_par_profile_sums){.exact = wf_context_exact(par->ctx),
                                                .reduced = par->reduced != 0,
                                                .group = par->group},
-                         wf_context_pool(par->ctx));
+                         par->ctx);
 }
 
 /* NORM begins with what comes before it in no row: the loss goes to all ranks. */

@@ -278,6 +278,47 @@ static void calls_fail(wf_par_checkpoint_kind kind, bool async)
     }
 }
 
+static int no_descriptors(void *self, int in, const char *name, int flags)
+{
+    (void)self;
+    (void)in;
+    (void)name;
+    (void)flags;
+    errno = EMFILE;
+    return -1;
+}
+
+/* A rank that cannot open the directory of checkpoints says why, and not that it is another one
+   than rank 0's. */
+static wf_status out_of_descriptors(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    const wf_par_save_options options = {.dir = t->dir};
+    wf_file_calls calls = wf_system_files;
+    wf_par_saver *saver = wf_par_saver_open(trainer, &options);
+    wf_error error = {WF_OK, ""};
+
+    NEED(saver);
+    if (rank->index == 2) {
+        calls.open = no_descriptors;
+        saver->calls = &calls;
+    }
+    NEED(wf_par_saver_check(saver, &error) == WF_EIO);
+    NEED(strstr(error.text, "cannot open directory") && strstr(error.text, strerror(EMFILE)));
+    NEED(!strstr(error.text, "as rank 0 sees it"));
+    wf_par_saver_close(saver);
+    return barrier(rank);
+}
+
+static void why_a_check_fails(void)
+{
+    char dir[64];
+    trial t = {.dir = dir};
+
+    wf_test_new_folder(dir);
+    run_trial(&t, out_of_descriptors);
+    wf_test_remove(dir);
+}
+
 /* A step that is there already is replaced, or stays where it is. */
 static void replacing_fails(void)
 {
@@ -346,6 +387,7 @@ int main(void)
         {"the k-th file call fails: full, and local", other_calls_fail},
         {"the k-th file call fails where a step is replaced", replacing_fails},
         {"a parameter that is not finite", spoiled_parameters},
+        {"no more descriptors on one rank", why_a_check_fails},
         {NULL, NULL},
     };
 
