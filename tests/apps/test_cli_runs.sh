@@ -40,7 +40,7 @@ run "repeated on another mesh" "${saved[@]}" --dp 4 --replay held --replay-to 2
 shows "it is the same" "^replay: steps 1 to 2 repeated: what 4 of 4 ranks held is the same, part by part$"
 run "and with the run's config" --config held.json --tp 1 --dp 1 --resume none --replay held
 result "which saves nothing" "$(grep "^saved" out; ls held_saved | grep -v "^latest$\|^lock$\|^step-00000003$")"
-shows "to the end" "^replay: steps 1 to 3 made again"
+shows "to the end" "^replay: steps 1 to 3 repeated"
 refuse "a replay that is to save" 2 "--replay repeats steps and writes nothing: drop --log-jsonl" \
     "${saved[@]}" --replay held --log-jsonl held.jsonl
 refuse "a last step without a replay" 2 "--replay-to belongs to --replay DIR" "${saved[@]}" --replay-to 2
