@@ -333,7 +333,7 @@ static void rows_of_two_batches_meet(void)
             CU_ASSERT_EQUAL(wf_backward(y, make(ctx, 0, 2, ones), false), WF_ESHAPE);
             CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE,
                                    "with rows of 1 and of 2 sequences, f64 [2,2]: give each "
-                                   "place of use a wf_leaf of its own"));
+                                   "use a wf_leaf of its own"));
         }
         wf_tape_close(tape);
         wf_context_close(ctx);
