@@ -36,7 +36,7 @@ static void walk_again(wf_gradient *g, const run *r)
     wf_context *ctx = m->ctx;
     wf_nn_uses *uses = wf_nn_uses_of(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
-    const char *phase = wf_context_phase(ctx, "forward again");
+    const char *phase = wf_context_phase(ctx, "recomputed forward");
     wf_tensor *x = r->source ? wf_detach(g->in[INPUT]) : wf_source_of(g, INPUT), *y;
     bool later = wf_context_recorded_later(ctx, false);
     double share;

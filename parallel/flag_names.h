@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include <stddef.h>
+#include <stdio.h>
 
 WF_BEGIN_DECLS
 
@@ -35,6 +36,11 @@ WF_API void wf_flags_report(wf_flag_of *flag_of, const void *arg);
 /** wf_flags_reported - returns a text as wf_par_report_line prints it: itself, or `to`, of
  * `size` bytes, with flags in it */
 WF_API const char *wf_flags_reported(const char *text, char *to, size_t size);
+
+/** wf_flags_print - prints to a stream as fprintf does, with flags as in wf_flags_reported;
+ * texts of more than 4095 bytes are cut */
+WF_API void wf_flags_print(FILE *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 WF_END_DECLS
 

@@ -1,6 +1,7 @@
 /* parallel/plan/choose.c - see the header. */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/choose_internal.h"
+#include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/plan/request.h"
 #include "parallel/simulate/machine.h"
@@ -109,7 +110,7 @@ static bool choose_exact(wf_plan_request *o, char line[WF_PLAN_CHOICE])
     if (!wf_plan_choose_single(o, is_planned))
         return false;
     n = snprintf(line, WF_PLAN_CHOICE,
-                 "batches: --micro-batch-size 1 --accumulate %s, with which %" PRId64
+                 "batches: .micro_batch_size 1 .accumulate %s, with which %" PRId64
                  " data-parallel ranks",
                  o->accumulate, wf_plan_data_ranks(o));
     if (idle)
@@ -119,7 +120,7 @@ static bool choose_exact(wf_plan_request *o, char line[WF_PLAN_CHOICE])
                  o->global_batch_size, wf_plan_micro_steps(o), idle, idle == 1 ? "is" : "are");
     else
         snprintf(line + n, (size_t)(WF_PLAN_CHOICE - n),
-                 " have the numbers of one; --exact off does without");
+                 " have the numbers of one; .exact off does without");
     return true;
 }
 
@@ -144,7 +145,7 @@ void wf_plan_choose_accumulate(wf_plan_request *o, char line[WF_PLAN_CHOICE])
             continue;
         memcpy(o->accumulate, way[i], sizeof o->accumulate);
         snprintf(line, WF_PLAN_CHOICE,
-                 "gradients: --accumulate %s, which moves least of what fits in %s%s%s", way[i],
+                 "gradients: .accumulate %s, which moves least of what fits in %s%s%s", way[i],
                  wf_size_text(room, (double)limit), i ? "; too large is " : "",
                  i ? way[i - 1] : "");
         return;
@@ -156,8 +157,8 @@ void wf_plan_choose_sums(wf_plan_request *o, FILE *out)
     char line[WF_PLAN_CHOICE];
 
     if (choose_exact(o, line) && out)
-        fprintf(out, "%s\n", line);
+        wf_flags_print(out, "%s\n", line);
     wf_plan_choose_accumulate(o, line);
     if (*line && out)
-        fprintf(out, "%s\n", line);
+        wf_flags_print(out, "%s\n", line);
 }

@@ -106,7 +106,7 @@ static wf_status no_room_for_ranks(const wf_plan_request *o, const wf_memory_lim
         error, WF_ENOMEM,
         "this run does not fit: %d rank%s of %lld thread%s take %s in this process without "
         "their tensors, and %s (%s) leaves %s%s; start fewer ranks in a process, or fewer "
-        "--threads-per-rank, or allow more; --memory-check off starts it all the same",
+        ".threads_per_rank, or allow more; .memory_check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", (long long)o->threads_per_rank,
         o->threads_per_rank == 1 ? "" : "s",
         wf_size_text(of_ranks, beside(o, ranks, least->reserved)), least->name,
@@ -130,7 +130,7 @@ static wf_status no_room(const wf_plan_request *o, const wf_memory_limit *least,
         error, WF_ENOMEM,
         "this run does not fit: the tensors of the %d rank%s of this process take %s, most for "
         "%s, and %s (%s) leaves %s%s, beside %s for the ranks themselves; %s; "
-        "or allow more; --memory-check off starts it all the same",
+        "or allow more; .memory_check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", wf_size_text(bytes, needed),
         wf_memory_kind_name(wf_plan_largest_kind(&last->report.memory)), least->name,
         wf_size_text(most, least->most), wf_size_text(left, room),

@@ -1,5 +1,6 @@
 /* parallel/plan/print_report.c - a plan as text and as JSON. */
 #include "parallel/plan/print_internal.h"
+#include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/formats/json_number.h"
 #include "core/dtype.h"
@@ -234,17 +235,17 @@ static void print_strategies(FILE *out, const wf_plan_report *p)
         const wf_plan_strategy *s = &p->strategy[i];
 
         if (s->refused.code != WF_OK) {
-            fprintf(out, "  --strategy %-20s refused: %s\n", s->name, s->refused.text);
+            wf_flags_print(out, "  .strategy %-20s refused: %s\n", s->name, s->refused.text);
             continue;
         }
         *each = 0;
         if (s->run.report.share)
             snprintf(each, sizeof each, ", %.2f bytes per parameter", state_of(&s->run.report));
-        fprintf(out, "  --strategy %-20s %14s peak%s%s\n", s->name,
-                wf_size_text(peak, (double)s->run.report.memory.peak), each,
-                !p->options->device_memory          ? ""
-                : wf_plan_fits(p->options, &s->run) ? ": fits"
-                                                    : ": does not fit");
+        wf_flags_print(out, "  .strategy %-20s %14s peak%s%s\n", s->name,
+                       wf_size_text(peak, (double)s->run.report.memory.peak), each,
+                       !p->options->device_memory          ? ""
+                       : wf_plan_fits(p->options, &s->run) ? ": fits"
+                                                           : ": does not fit");
     }
 }
 

@@ -115,7 +115,7 @@ def one_rank_of_output(step):
             step.dump[name][:, 16:] = 0
 
 
-@fault("rows columns", "scaled apart|fused")
+@fault("rows columns", "scale of its own|fused")
 def one_part_doubled(step):
     step.backward()
     for name in step.pick(r"down_proj\.weight|mlp\.c_proj\.weight"):

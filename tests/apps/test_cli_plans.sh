@@ -100,7 +100,7 @@ long=longrope:16:1,1.5:2,9
 refuse "factors of other heads" 2 "longrope has 2 short and long factors, and 8 pairs of features" --arch llama \
     --n-embd 64 --n-head 4 --rope-scaling $long --plan
 refuse "lists that are none" 2 "--rope-scaling longrope:16:1,2:1 is none of none" --arch llama --rope-scaling longrope:16:1,2:1 --plan
-refuse "a part that makes no pairs" 2 "--rotary-percent 0.2 has 3 of a head's 16 features turn.*use --rotary-percent 0.125" \
+refuse "a part that makes no pairs" 2 "--rotary-percent 0.2 rotates 3 of a head's 16 features.*use --rotary-percent 0.125" \
     --arch llama --n-embd 64 --n-head 4 --rotary-percent 0.2 --plan
 refuse "a part of what is learnt" 2 "--rotary-percent is for RoPE" --rotary-percent 0.5 --plan
 refuse "blocks without a window" 2 "--window-blocks 1 says which blocks have a window, and there is none" --arch llama \

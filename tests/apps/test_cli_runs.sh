@@ -34,13 +34,13 @@ run "gone on with without the model's flags" --data text.txt --global-batch-size
 shows "it is the same" "^model: gpt2, layers 1, heads 4, width 16, " "a step is 4 sequences of 16 bytes" \
     "^step 4/4 "
 result "and a line for what is saved" "$(grep "^saved" out | grep -vx "saved saved/step-00000004")"
-# What ranks held, as digests, and steps made again beside it.
+# What ranks held, as digests, and steps repeated beside it.
 run "ranks say what they hold" "${saved[@]}" --tp 2 --dp 2 --log-digests held --save held_saved --save-config held.json
 run "repeated on another mesh" "${saved[@]}" --dp 4 --replay held --replay-to 2
 shows "it is the same" "^replay: steps 1 to 2 repeated: what 4 of 4 ranks held is the same, part by part$"
 run "and with the run's config" --config held.json --tp 1 --dp 1 --resume none --replay held
 result "which saves nothing" "$(grep "^saved" out; ls held_saved | grep -v "^latest$\|^lock$\|^step-00000003$")"
-shows "to the end" "^replay: steps 1 to 3 made again"
+shows "to the end" "^replay: steps 1 to 3 repeated"
 refuse "a replay that is to save" 2 "--replay repeats steps and writes nothing: drop --log-jsonl" \
     "${saved[@]}" --replay held --log-jsonl held.jsonl
 refuse "a last step without a replay" 2 "--replay-to belongs to --replay DIR" "${saved[@]}" --replay-to 2

@@ -83,7 +83,7 @@ static const struct {
     {"--data a --steps 10 --warmup-steps 11", "--warmup-steps 11 is more than --steps 10"},
     {"--data a --lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001"},
     {"--data a --val-fraction 0 --eval-interval 5", "needs validation data"},
-    {"--data a --val-data b --val-fraction 0.2", "--val-data and --val-fraction 0.2 are two"},
+    {"--data a --val-data b --val-fraction 0.2", "--val-data and --val-fraction 0.2 both give"},
     {"--data a --val-data b --eval-interval 0", "--val-data is for evaluations, and"},
     {"--data a --epochs -1", "--epochs -1 is not in [0, 1000000]"},
     {"--data a=x:b --log-jsonl l", "--data a=x:b: the weight of a source is a positive number"},
