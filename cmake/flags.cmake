@@ -64,3 +64,8 @@ function(weft_wrap target)
         target_link_options(${target} PRIVATE LINKER:--wrap=${function})
     endforeach()
 endfunction()
+
+# weft_wrap_allocations(TARGET): the functions of tests/allocations.c stand in front of the C library's.
+function(weft_wrap_allocations target)
+    weft_wrap(${target} malloc calloc realloc strdup strndup aligned_alloc posix_memalign mmap free)
+endfunction()

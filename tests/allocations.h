@@ -1,7 +1,8 @@
 /*
  * tests/allocations.h - memory that can be made to end, and requests of it that are counted. A
- * test that links weft_allocations has these between the library and the system's malloc,
- * calloc, realloc, strdup, strndup, aligned_alloc, posix_memalign, mmap and free.
+ * test that links weft_allocations, and bench, have these between the library and the system's
+ * malloc, calloc, realloc, strdup, strndup, aligned_alloc, posix_memalign, mmap and free; calls
+ * inside of shared libraries are not seen.
  */
 #ifndef WF_TESTS_ALLOCATIONS_H
 #define WF_TESTS_ALLOCATIONS_H
@@ -38,8 +39,9 @@ void each_allocation_fails(wf_status (*work)(wf_error *error), int64_t least);
    others. They do at first. */
 void allocations_matter(bool so);
 
-/* Sets how many allocations succeed from here on; INT64_MAX: all. */
-void allocations_left(int64_t n);
+/* Sets how many allocations succeed from here on; INT64_MAX: all. Returns how many of those
+   that were set before were left: fewer than none where one has failed. */
+int64_t allocations_left(int64_t n);
 
 /* Take and give back memory past any watch. */
 int __real_posix_memalign(void **block, size_t alignment, size_t bytes);

@@ -180,6 +180,7 @@ wf_status app_job_process(app_job *job, wf_process *p, wf_error *error)
     p->identity = identity;
     p->compare = compare;
     p->opened = opened;
+    p->reads_numerics = o->replay != NULL;
     return find_peak(o, &p->peak, error) == WF_OK ? find_pace(o, &job->paced, error)
                                                   : error->code;
 }

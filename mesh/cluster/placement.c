@@ -153,11 +153,11 @@ static wf_status pack_on_few(best *b, int *host, wf_seat *seat, wf_error *error)
 {
     wf_placement *p = b->p;
     wf_status status = WF_OK;
-    int few = 1, room;
+    int few = 0, room = 0;
 
     sort_hosts(p, host);
-    for (room = p->host[host[0]]->n_devices; room < p->ranks; few++)
-        room += p->host[host[few]]->n_devices;
+    while (few < p->n_hosts && room < p->ranks)
+        room += p->host[host[few++]]->n_devices;
     if (few == p->n_hosts)
         return WF_OK;
     if (few > 1)
@@ -173,7 +173,7 @@ static wf_status find_good(wf_placement *p, const wf_seat *seat, int seats, wf_e
 {
     size_t bytes = (size_t)p->ranks * sizeof *p->seat;
     best b = {.p = p, .seat = malloc(bytes), .cost = -1};
-    int *host = malloc((size_t)p->n_hosts * sizeof *host);
+    int *host = calloc((size_t)p->n_hosts, sizeof *host);
     wf_seat *some = malloc((size_t)seats * sizeof *some);
     wf_status status = WF_OK;
 

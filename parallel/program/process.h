@@ -69,12 +69,13 @@ typedef struct wf_process {
     char *(*identity)(void *arg, wf_error *error);
     /* Adds what the processes of the run must have alike. */
     void (*compare)(void *arg, const struct wf_process *process, wf_job *alike);
+    bool reads_numerics; /* the next hook reads `numerics` */
     /* Called when checkpoints are open and numerics are known, before ranks are launched. */
     wf_status (*opened)(void *arg, struct wf_process *process, wf_error *error);
 
     /* Its own. */
     wf_axis axes[WF_MAX_AXES + 1]; /* those of the job, where it has its own */
-    char numerics[17];             /* the run's identity; "" where nothing is computed */
+    char numerics[17];             /* the run's identity; "" where none is needed */
     wf_resume checkpoints;
     wf_saving_result saved;
     wf_elastic elastic;

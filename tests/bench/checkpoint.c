@@ -4,13 +4,13 @@
  * a memory copy.
  */
 #include "tests/bench/bench.h"
+#include "tests/clock.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ROUNDS = 7, CHUNK = 1 << 20 };
@@ -25,14 +25,6 @@ typedef struct bench {
     size_t bytes;
     double seconds[FIGURES][ROUNDS];
 } bench;
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* The bytes into a new file, on the disk when it returns. */
 static wf_status plain_write(bench *b, wf_error *error)
@@ -85,23 +77,23 @@ static wf_status one_round(bench *b, int round, wf_par_trainer *trainer, wf_par_
     double t[FIGURES + 1];
     char path[512];
 
-    t[SAVE] = now();
+    t[SAVE] = wf_test_clock(CLOCK_MONOTONIC);
     wf_par_saver_save(sync, 2 * round + 1, error);
-    t[WRITE] = now();
+    t[WRITE] = wf_test_clock(CLOCK_MONOTONIC);
     plain_write(b, error);
-    t[LOAD] = now();
+    t[LOAD] = wf_test_clock(CLOCK_MONOTONIC);
     load(trainer, wf_par_saver_path(sync, 2 * round + 1, path, sizeof path), error);
-    t[READ] = now();
+    t[READ] = wf_test_clock(CLOCK_MONOTONIC);
     plain_read(b, error);
-    t[STALL] = now();
+    t[STALL] = wf_test_clock(CLOCK_MONOTONIC);
     wf_par_saver_save(async, 2 * round + 2, error);
-    t[COPY] = now();
+    t[COPY] = wf_test_clock(CLOCK_MONOTONIC);
     for (int k = SAVE; k < COPY; k++)
         b->seconds[k][round] = t[k + 1] - t[k];
     wf_par_saver_finish(async, error);
-    t[COPY] = now();
+    t[COPY] = wf_test_clock(CLOCK_MONOTONIC);
     memcpy(b->to, b->from, b->bytes);
-    b->seconds[COPY][round] = now() - t[COPY];
+    b->seconds[COPY][round] = wf_test_clock(CLOCK_MONOTONIC) - t[COPY];
     return error->code;
 }
 

@@ -4,11 +4,11 @@
  * pipeline has ranks.
  */
 #include "tests/bench/models.h"
+#include "tests/clock.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RUNS = 16, LOSSES = 256, MICRO_BATCHES = 8 };
 
@@ -73,25 +73,18 @@ static wf_status close_rank(wf_rank *rank, void **own, void *arg)
     return WF_OK;
 }
 
-static double now(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double take_turn(void *arg, int64_t repeat)
 {
     run *r = arg;
-    double start = now(CLOCK_MONOTONIC), processor = now(CLOCK_PROCESS_CPUTIME_ID);
+    double start = wf_test_clock(CLOCK_MONOTONIC),
+           processor = wf_test_clock(CLOCK_PROCESS_CPUTIME_ID);
 
     r->asked = repeat;
     if (bench_world_run(r->world, step_rank, r, r->error) != WF_OK)
         return NAN;
-    r->processor += now(CLOCK_PROCESS_CPUTIME_ID) - processor;
+    r->processor += wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - processor;
     r->timed += repeat;
-    return now(CLOCK_MONOTONIC) - start;
+    return wf_test_clock(CLOCK_MONOTONIC) - start;
 }
 
 /* "zb-h1", "1f1b@8x2x2b" */

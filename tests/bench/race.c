@@ -1,8 +1,8 @@
 /* tests/bench/race.c - alternates entrants, so that a busy machine slows all of them alike. */
 #include "tests/bench/bench.h"
+#include "tests/clock.h"
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { MAX_ROUNDS = 201 };
 
@@ -10,10 +10,7 @@ static const double standard_seconds = 2, sample_seconds = 2e-3;
 
 double bench_now(int threads)
 {
-    struct timespec t;
-
-    clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return wf_test_clock(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
 static int compare(const void *x, const void *y)

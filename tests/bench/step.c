@@ -6,11 +6,11 @@
  */
 #include "tests/bench/blas.h"
 #include "tests/bench/models.h"
+#include "tests/clock.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LAYOUTS = 16, LOSSES = 256 };
 
@@ -93,24 +93,16 @@ static wf_status close_rank(wf_rank *rank, void **own, void *arg)
     return WF_OK;
 }
 
-static double processor_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double run(void *arg, int64_t repeat)
 {
     layout *l = arg;
-    double start = processor_now();
+    double start = wf_test_clock(CLOCK_PROCESS_CPUTIME_ID);
 
     l->asked = repeat;
     if (bench_world_run(l->world, step_rank, l, l->error) != WF_OK)
         return NAN;
     if (l->turns++ > 0) {
-        l->processor += processor_now() - start;
+        l->processor += wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - start;
         l->timed += repeat;
     }
     return l->seconds;

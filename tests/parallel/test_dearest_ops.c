@@ -1,12 +1,12 @@
 /* tests/parallel/test_dearest_ops.c - a profile: rows by op and module, times outside of what
    they contain, sums over ranks, and nothing of a step that is not counted. */
 #include "parallel/report/profile_internal.h"
+#include "tests/clock.h"
 #include "tests/harness.h"
 #include "tests/parallel/parallel_harness.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static void put(wf_trace *trace, wf_trace_kind kind, const char *name, const char *place,
                 int64_t ns, double flops)
@@ -252,14 +252,6 @@ static void nothing_is_left(void)
 
 enum { PAIRS = 30 };
 
-static int64_t cpu_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -277,8 +269,8 @@ static wf_status compare_steps(part *p, wf_par_trainer *trainer)
     double ratio[PAIRS];
 
     for (int k = 0; k < 2 * PAIRS && profile; k++) {
-        int64_t begun = cpu_now(), took;
-        static int64_t before;
+        double begun = wf_test_clock(CLOCK_THREAD_CPUTIME_ID), took;
+        static double before;
         wf_par_step result;
 
         if (k % 2)
@@ -289,9 +281,9 @@ static wf_status compare_steps(part *p, wf_par_trainer *trainer)
             wf_profile_add(profile, trace, 0, 1, &p->rank->error);
             wf_trace_clear(trace);
         }
-        took = cpu_now() - begun;
+        took = wf_test_clock(CLOCK_THREAD_CPUTIME_ID) - begun;
         if (k % 2)
-            ratio[k / 2] = (double)took / (double)before - 1;
+            ratio[k / 2] = took / before - 1;
         before = took;
     }
     qsort(ratio, PAIRS, sizeof *ratio, by_size);

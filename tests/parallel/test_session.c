@@ -8,7 +8,9 @@
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/program/session.h"
 #include "tests/harness.h"
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TOKENS = 8, BATCH = 4, STEPS = 3 };
 
@@ -187,12 +189,54 @@ static void test_refused(void)
     CU_ASSERT_EQUAL(wf_session_close(NULL, &(wf_error){WF_OK, ""}), WF_OK);
 }
 
+/* A wf_process.opened: copies the numerics identity. */
+static wf_status copy_numerics(void *arg, wf_process *process, wf_error *error)
+{
+    (void)error;
+    memcpy(arg, process->numerics, sizeof process->numerics);
+    return WF_OK;
+}
+
+/* The numerics identity is measured for what tells it, and for nothing else: to train for it is
+   longer than a run of a few steps. */
+static void measured_where_it_is_told(void)
+{
+    enum { NOBODY, LOG, HOOK, EMBEDDED, KINDS };
+    char found[KINDS][sizeof((wf_process *)NULL)->numerics] = {""};
+    char folder[WF_TEST_FOLDER], log[WF_TEST_FOLDER + 8];
+
+    wf_test_new_folder(folder);
+    snprintf(log, sizeof log, "%s/log", folder);
+    for (int kind = 0; kind < KINDS; kind++) {
+        FILE *out = fopen("/dev/null", "w");
+        wf_process p = WF_PROCESS("test");
+        wf_error error = {WF_OK, ""};
+        wf_launch_end end;
+        int from = 3;
+
+        describe(&p, 1, 1, out);
+        p.job.data = (wf_par_data){.read = read_data, .self = &from};
+        p.log_jsonl = kind == LOG ? log : NULL;
+        p.reads_numerics = kind == HOOK;
+        p.is_embedded = kind == EMBEDDED;
+        p.opened = copy_numerics;
+        p.arg = found[kind];
+        CU_ASSERT_EQUAL(wf_process_run(&p, &end, &error), WF_OK);
+        fclose(out);
+    }
+    CU_ASSERT_STRING_EQUAL(found[NOBODY], "");
+    CU_ASSERT_EQUAL(strlen(found[LOG]), 16);
+    CU_ASSERT_STRING_EQUAL(found[HOOK], found[LOG]);
+    CU_ASSERT_STRING_EQUAL(found[EMBEDDED], found[LOG]);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"meshes", test_meshes},
                                     {"failures", test_failures},
                                     {"no batch", test_no_batch},
                                     {"refused", test_refused},
+                                    {"numerics where they are told", measured_where_it_is_told},
                                     {NULL, NULL}};
 
     return wf_test_main("session", tests);
