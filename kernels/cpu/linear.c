@@ -287,9 +287,9 @@ static wf_status dx(const wf_call *call, void *workspace)
     return wf_cpu_linear_runs(call, workspace, dx_product);
 }
 
-/* Returns the chunks of dW[n, k] in each pass, of which the call has a pair of operands: those of
-   each index of a batch dim (one for a short sequence, whose rows are its chain), one chunk of
-   all rows for any other leading dim. The parts live at the start of the workspace. */
+/* Returns the chunks of dW[n, k] in each pass, of which the call has a pair of operands: those
+   of each index of a batch dim (one for a short sequence, whose rows are its chain), one chunk
+   of all rows for any other leading dim. The parts live at the start of the workspace. */
 static wf_token_cuts dw_cuts(const wf_call *call)
 {
     const wf_tensor *dy = call->in[0];

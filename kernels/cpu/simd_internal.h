@@ -62,7 +62,7 @@ typedef struct wf_gemm {
     bool c_bf16;   /* C is bf16, each result rounded once; never with `add` */
     const wf_gemm_part *parts;
     int64_t n_parts;
-    int64_t each; /* chunks of a sequence (core/numerics/tree.h); 0 stands for 1 */
+    int64_t each; /* chunks of a sequence (core/numerics/tree.h); 0 means 1 */
 } wf_gemm;
 
 /* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in

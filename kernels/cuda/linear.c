@@ -233,8 +233,8 @@ static wf_status dx(const wf_call *call, void *workspace)
     return status;
 }
 
-/* Returns the chunks of each pass, of which the call has a pair of operands: those of sequences;
-   of any other leading dim all rows are one. */
+/* Returns the chunks of each pass, of which the call has a pair of operands: those of
+   sequences; of any other leading dim all rows are one. */
 static wf_token_cuts dw_cuts(const wf_call *call)
 {
     const wf_tensor *dy = call->in[0];

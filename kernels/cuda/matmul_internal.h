@@ -47,7 +47,7 @@ typedef struct wf_cuda_product {
     int64_t m, n;
     void *c; /* rows are n apart */
     bool add;
-    int64_t chunks, each; /* each: of a sequence (core/numerics/tree.h); 0 stands for 1 */
+    int64_t chunks, each; /* each: of a sequence (core/numerics/tree.h); 0 means 1 */
     int members;          /* products that a chunk is the chain of */
     /* NULL, or [n], added to the result when that is rounded; of a free choice of c's type */
     const wf_tensor *bias;

@@ -30,7 +30,7 @@ static void close_layers(layers *l)
     *l = (layers){NULL, 0};
 }
 
-/* Returns the layer of a path, which is new with so many experts; NULL: no memory. */
+/* Returns the layer of a path, made with `experts` experts if it is new; NULL: no memory. */
 static layer *layer_of(layers *l, const char *path, int64_t experts)
 {
     layer *more, *one;

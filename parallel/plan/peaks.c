@@ -1,5 +1,5 @@
-/* parallel/plan/peaks.c - one rank for each coordinate of a pipeline, by plans of as few of them
-   as determine the others. */
+/* parallel/plan/peaks.c - plans a rank for each coordinate of a pipeline: as few of them as
+   determine the others. */
 #include "parallel/plan/plan_internal.h"
 #include "parallel/stages/pipeline_internal.h"
 #include <stdlib.h>
@@ -14,13 +14,13 @@ typedef struct ranks {
     wf_plan_ranks_of *of;
 } ranks;
 
-/* A profile tells steps of a plan apart where there are two at most. */
+/* Returns true where a profile can distinguish the steps of a plan: there are two at most. */
 static bool may_replay(const ranks *p)
 {
     return p->j.steps <= WF_PAR_PROFILE_STEPS;
 }
 
-/* What the profile of a rank that is alike says of this one. False: nothing, or not all. */
+/* Fills this rank's plan from the profile of one that is alike. False: that lacks something. */
 static bool replay(ranks *p, int rank, int other, wf_plan *run)
 {
     const wf_pipe_table *table = wf_par_pipeline_table(p->j.pipeline);

@@ -32,17 +32,17 @@ typedef struct wf_plan_ranks_of {
     int member;       /* which of a coordinate's ranks they are */
     int64_t planned;  /* plans that were made */
     bool *is_planned; /* [count]; false: the plan of a rank that is alike gave this one .. */
-    /* [count] .. of which only this is told: parameters, share, operations, and of memory the
-       peak by kind and where it is */
+    /* [count] .. of which only this is reported: parameters, share, operations, and of memory
+       the peak by kind and where it is */
     wf_plan *run;
 } wf_plan_ranks_of;
 
-/* Plans one rank for each coordinate of a job's pipeline, by plans of as few of them as tell
-   the others to the byte.
+/* Plans one rank for each coordinate of a job's pipeline, by plans of as few of them as
+   determine the others to the byte.
 
    member  of a coordinate's ranks; -1: its last
    limit   of bytes; 0: none
-   whole   the fullest is planned in any case: all of it is told
+   whole   the fullest is planned in any case: all of it is reported
 
    Owner:  wf_plan_ranks_close, after errors too
    Errors: those of wf_plan_step; WF_ENOMEM: a rank takes more than `limit` bytes */

@@ -39,7 +39,7 @@ static void leave_out(wf_search *s, wf_search_reason reason)
     s->left_out[reason]++;
 }
 
-/* Returns whether so many ranks cut the experts at halves, and halves of these, of which the
+/* Returns whether `ranks` ranks cut the experts at halves, and halves of these, of which the
    sum over a token's experts is made. */
 static bool cuts_halves(int64_t experts, int64_t ranks)
 {

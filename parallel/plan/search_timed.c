@@ -120,7 +120,7 @@ static wf_sim_term term_of(const timer *t, const wf_oplog_move *what)
     return WF_SIM_REDUCE;
 }
 
-/* Returns the number of a group's axis; behind them, the world's. */
+/* Returns the number of a group's axis; after them comes the world's. */
 static int axis_of(const timer *t, const char *group)
 {
     int axis = 0;

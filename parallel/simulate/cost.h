@@ -84,8 +84,8 @@ WF_API double wf_sim_head_weights(const wf_sim_model *model);
 WF_API void wf_sim_imbalance(wf_sim_model *model, double factor);
 
 /** wf_sim_loads - adds the tokens of each expert of a mixture, which is `share` of all: to a
- * `fullest` that begins with zeros; wf_sim_fullest - returns what it says of so many ranks, at
- * least 1 */
+ * `fullest` that begins with zeros; wf_sim_fullest - returns the factor for a number of ranks,
+ * at least 1 */
 WF_API void wf_sim_loads(wf_sim_model *model, const double *load, int64_t experts,
                          double share);
 WF_API double wf_sim_fullest(const wf_sim_model *model, int64_t ranks);

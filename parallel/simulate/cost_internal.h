@@ -29,7 +29,7 @@ static inline int64_t wf_sim_inner(const wf_sim_layout *l)
     return l->tp * wf_sim_ep(l) * l->shard * l->replicate;
 }
 
-/* Adds the router, the experts and the ways of tokens to them to a block (mixture.c). */
+/* Adds the router, the experts and the moves of tokens to them to a block (mixture.c). */
 void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *block);
 
 /* Adds the cost of data parallelism to a stage of `blocks` blocks, and other parameters beside

@@ -1,8 +1,8 @@
 /*
  * parallel/simulate/mixture.c - what the experts of a mixture cost: products of those that
- * tokens choose, and the ways of tokens to them.
+ * tokens choose, and the moves of tokens to them.
  *
- * Backward makes gate and up again, so it has 8 products of an expert's matrix where forward
+ * Backward recomputes gate and up, so it has 8 products of an expert's matrix where forward
  * has 3, all of them with the gradients of inputs. Ranks of an axis ep gather the tokens of all
  * of them, and scatter the sums; with tensor parallelism sums over tp come first, of the tokens
  * of all.
@@ -12,7 +12,7 @@
 
 enum {
     MATRICES = 3, /* gate, up and down */
-    BACKWARD = 8, /* products of a matrix's size, two of which are made again */
+    BACKWARD = 8, /* products of a matrix's size, two of which are recomputed */
     CHOICE = 8    /* bytes of a choice: its expert and its weight */
 };
 
@@ -85,7 +85,7 @@ static double move(const wf_sim_costing *c, wf_sim_move move, double bytes, bool
                    : wf_sim_collective(c->machine, move, bytes, l->tp, 1);
 }
 
-/* The ways of tokens of a block whose MLP is a mixture; `share` of blocks are. */
+/* Adds the moves of tokens of a block whose MLP is a mixture; `share` of blocks are. */
 static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
 {
     const wf_sim_layout *l = c->layout;

@@ -9,8 +9,8 @@
  *                no block, and all are waited for; what is waited for is summed over the other
  *                replicas at once, where groups of micro-batches are summed
  *
- * Where ranks of ep split experts, a gather goes on over ep once it is waited for, and a
- * reduction begins over ep, in each micro-batch, and goes on over the others.
+ * Where ranks of ep split experts, a gather continues over ep once it is waited for, and a
+ * reduction begins over ep, in each micro-batch, and continues over the others.
  *
  * They follow each other on one lane. The parameters that are in no block (the root) are
  * gathered in front.
@@ -128,7 +128,7 @@ static double beyond(const wf_sim_costing *c, const passing *p)
     return t - p->units * p->compute;
 }
 
-/* Sums of units in each micro-batch, and those behind them: over ep and then over the ranks
+/* Sums of units in each micro-batch, and those after them: over ep and then over the ranks
    that shard, or over these and then over replicas. */
 typedef struct sums {
     double reduce, across, root_reduce, root_across;

@@ -35,7 +35,7 @@ bool wf_par_ranks_alike(const wf_par_pipeline *p, int rank, int other, int *like
     return a == p->stages && b == p->stages;
 }
 
-/* Returns the length of a module's path where a place is at it or below it; else 0. */
+/* Returns the length of a module's path where `place` is at it or below it; else 0. */
 static size_t covered(const char *path, const char *place)
 {
     size_t n = strlen(path);
@@ -52,7 +52,7 @@ static const wf_par_step_module *module_of(const wf_par_pipeline *p, int64_t ste
     return NULL;
 }
 
-/* Puts a path in the place of the first n bytes. */
+/* Replaces the first n bytes by a path. */
 static bool replace(char place[WF_MEMORY_MODULE], size_t n, const char *path)
 {
     size_t length = strlen(path), below = strlen(place + n) + 1;
@@ -64,7 +64,7 @@ static bool replace(char place[WF_MEMORY_MODULE], size_t n, const char *path)
     return true;
 }
 
-/* Puts a module of `stage` in the place of the one like it, in stage `from`. */
+/* Puts a module of `stage` instead of the one like it, in stage `from`. */
 static bool put_place(const wf_par_pipeline *p, int stage, int from,
                       char place[WF_MEMORY_MODULE])
 {

@@ -54,7 +54,7 @@ typedef struct wf_par_profile_bytes {
     int64_t total, kind[WF_MEMORY_KINDS];
 } wf_par_profile_bytes;
 
-/* What an action adds, and takes at most, and where; key 0: none. */
+/* An action's memory: the bytes it adds, its peak, and where; key 0: none. */
 typedef struct wf_par_profile_entry {
     uint64_t key;
     wf_par_profile_bytes delta, peak;
@@ -84,18 +84,18 @@ struct wf_par_profile {
     wf_par_profile_table of[WF_PAR_PROFILE_STEPS];
     wf_par_profile_base *base; /* [ranks] */
     int ranks;
-    int steps;                 /* of the last rank, counted */
-    double flops, model_flops; /* of its actions in the last of them */
+    int steps;                 /* counted on the last rank */
+    double flops, model_flops; /* actions in its last step */
     wf_status failed;
     /* while it is written */
     wf_par_profile_row row;
     wf_context *ctx;
-    wf_par_profile_entry now; /* what is in use since the begin of an action, and was at most */
+    wf_par_profile_entry now; /* bytes in use since an action began, and their peak */
     double before[2];         /* flops and model_flops at that begin */
     bool resting;
 };
 
-/* Returns the entry of a key, or the place for it; there is room. */
+/* Returns the entry of a key, or the slot for it; there is room. */
 wf_par_profile_entry *wf_par_profile_place(const wf_par_profile_table *e, uint64_t key);
 
 /* ---- recording: of stages.c and open.c. A NULL profile is nothing ---- */

@@ -123,7 +123,7 @@ static int like_of(const wf_par_profile_row *row, int k)
     return row->like ? row->like[row->stage[k]] : row->stage[k];
 }
 
-/* What comes behind all actions is no action: its operations are not those of the row. */
+/* Adds the remainder after all actions: its operations are not those of the row. */
 static void add_rest(replaying *r, const wf_par_profile_row *row)
 {
     entry rest = {.key = 0};
@@ -152,7 +152,7 @@ static void replay_step(replaying *r, wf_par_profile_row *row)
         for (int k = 0; a[i].kind <= WF_PIPE_R && k < row->stages; k++) {
             uint64_t key = wf_par_profile_row_bucket(row, k);
 
-            if (key && find(r->of, key)) /* behind the last bucket nothing comes */
+            if (key && find(r->of, key)) /* nothing follows the last bucket */
                 add(r, key, i);
         }
     }

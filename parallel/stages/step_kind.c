@@ -17,7 +17,7 @@ static void add_text(uint64_t *hash, const char *text)
         *hash = (*hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
 }
 
-/* Layouts of one context are the same where they are at the same place (wf_layout_intern). */
+/* Layouts of one context are the same where they are at the same address (wf_layout_intern). */
 static void add_tensor(uint64_t *hash, const wf_tensor *t)
 {
     add(hash, (uint64_t)t->dtype | (uint64_t)t->ndim << 8 | (uint64_t)t->requires_grad << 16);
