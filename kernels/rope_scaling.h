@@ -80,6 +80,7 @@ typedef struct wf_rope_options {
     int64_t features; /* the first ones of each head, which rotate, an even number; 0: all */
     /* WF_ROPE_LONG: these, which have to stay as long as a gradient may be taken; or NULL */
     const wf_rope_factors *factors;
+    bool neighbours; /* pairs are the features 2i and 2i + 1, not i and i + half of them */
 } wf_rope_options;
 
 WF_END_DECLS
