@@ -24,7 +24,7 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
                        features);
     if (features > x->dim[3].size || o->features < 0)
         return wf_fail(x->ctx, WF_ESHAPE,
-                       "rope: turns %" PRId64 " features of heads that have %" PRId64,
+                       "rope: turns %" PRId32 " features of heads that have %" PRId64,
                        o->features, x->dim[3].size);
     if (!(o->base > 0))
         return wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",

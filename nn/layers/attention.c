@@ -146,7 +146,7 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     m->rope_factors = o.rope_factors;
     m->rope = (wf_rope_options){.base = o.rope_base,
                                 .scaling = o.rope_scaling,
-                                .features = o.rope_features,
+                                .features = (int32_t)o.rope_features,
                                 .factors = &m->rope_factors,
                                 .neighbours = o.rope_neighbours};
     m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
