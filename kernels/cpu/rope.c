@@ -105,8 +105,7 @@ static void rotate_neighbours(const job *j, const float *x, const float *cosine,
             y[2 * i + k] = halves[k % 2 * n + k / 2];
     }
     if (y != x)
-        memcpy(y + 2 * j->half, x + 2 * j->half,
-               (size_t)(j->dim - 2 * j->half) * sizeof *y);
+        memcpy(y + 2 * j->half, x + 2 * j->half, (size_t)(j->dim - 2 * j->half) * sizeof *y);
 }
 
 static void rotate_rows(void *arg, int64_t begin, int64_t end, int worker)

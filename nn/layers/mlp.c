@@ -13,7 +13,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
         x = wf_nn_call(m->up, x); /* it ends in gelu, but for that by erf */
         return wf_nn_call(m->down, m->erf ? wf_gelu_erf(x) : x);
     }
-    wf_nn_call_group(m->gate_up, x, y);                   /* one op: they share an input */
+    wf_nn_call_group(m->gate_up, x, y); /* one op: they share an input */
     x = m->gelu_gate ? wf_mul(wf_gelu(y[GATE]), y[UP]) : wf_swiglu(y[GATE], y[UP]);
     return wf_nn_call(m->down, x);
 }

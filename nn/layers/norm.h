@@ -12,7 +12,7 @@ typedef struct wf_nn_norm {
     wf_nn_parameter *bias; /* [width], from 0; NULL: none */
     float eps;
     bool unbiased; /* a LayerNorm all the same */
-    bool offset; /* the gain is 1 + what the parameter has, which is from 0 */
+    bool offset;   /* the gain is 1 + what the parameter has, which is from 0 */
 } wf_nn_norm;
 
 /** wf_nn_layernorm_new, wf_nn_rmsnorm_new - make a norm: see wf_layernorm and wf_rmsnorm.

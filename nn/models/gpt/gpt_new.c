@@ -8,14 +8,11 @@ static const float deviation = 0.02f;
 /* Numbers as they were given, before zeros stand for others. */
 static bool has_good_numbers(const wf_nn_gpt_config *c)
 {
-    const double number[] = {(double)c->eps,
-                             c->rope_base,
-                             c->window_rope_base,
-                             c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
-                             c->residual_scale,
-                             c->attention_scale,
-                             c->logit_divisor,
-                             c->router_factor};
+    const double number[] = {
+        (double)c->eps,      c->rope_base,
+        c->window_rope_base, c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
+        c->residual_scale,   c->attention_scale,
+        c->logit_divisor,    c->router_factor};
 
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
         if (!isfinite((float)number[i]) || number[i] < 0)
@@ -46,11 +43,12 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
     if (!has_good_numbers(c))
         return wf_fail(
             ctx, WF_EINVAL,
-            "a model with eps %g, RoPE base %g and %g of windows, factors %g of embeddings, %g of "
+            "a model with eps %g, RoPE base %g and %g of windows, factors %g of embeddings, %g "
+            "of "
             "residuals, %g of scores and %g of experts, logits divided by %g: each is "
             "finite and not negative, and 0 stands for what is usual",
-            (double)c->eps, c->rope_base, c->window_rope_base, c->embedding_scale, c->residual_scale,
-            c->attention_scale, c->router_factor, c->logit_divisor);
+            (double)c->eps, c->rope_base, c->window_rope_base, c->embedding_scale,
+            c->residual_scale, c->attention_scale, c->router_factor, c->logit_divisor);
     if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
         return wf_fail(ctx, WF_EINVAL,
                        "a model with RoPE of %g of each head's features, no positions in every "
@@ -113,10 +111,11 @@ static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
 {
     wf_dim width = wf_dim_width(c->width);
 
-    return c->norm == WF_NN_LAYERNORM            ? wf_nn_layernorm_new(ctx, width, c->eps)
-           : c->norm == WF_NN_LAYERNORM_UNBIASED ? wf_nn_layernorm_unbiased_new(ctx, width, c->eps)
-           : c->gain_offset                      ? wf_nn_rmsnorm_offset_new(ctx, width, c->eps)
-                                                 : wf_nn_rmsnorm_new(ctx, width, c->eps);
+    return c->norm == WF_NN_LAYERNORM ? wf_nn_layernorm_new(ctx, width, c->eps)
+           : c->norm == WF_NN_LAYERNORM_UNBIASED
+               ? wf_nn_layernorm_unbiased_new(ctx, width, c->eps)
+           : c->gain_offset ? wf_nn_rmsnorm_offset_new(ctx, width, c->eps)
+                            : wf_nn_rmsnorm_new(ctx, width, c->eps);
 }
 
 /* Those that write to the residual stream start smaller the more of them there are. */
@@ -132,31 +131,30 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
     bool local = c->window_rope_base > 0 && wf_nn_gpt_window(c, number);
 
     return wf_nn_attention_new(
-        ctx,
-        &(wf_nn_attention_options){.width = c->width,
-                                   .heads = c->heads,
-                                   .kv_heads = c->kv_heads,
-                                   .causal = true,
-                                   .window = wf_nn_gpt_window(c, number),
-                                   .head_dim = c->head_dim,
-                                   .qkv_bias = c->qkv_bias,
-                                   .out_bias = c->out_bias,
-                                   .rope_base = !turns  ? 0
-                                                : local ? c->window_rope_base
-                                                        : c->rope_base,
-                                   .rope_scaling = local ? (wf_rope_scaling){WF_ROPE_UNSCALED}
-                                                         : c->rope_scaling,
-                                   .rope_neighbours = c->rope_neighbours,
-                                   .rope_factors = c->rope_factors,
-                                   .rope_features = c->rotary < 1 ? wf_nn_gpt_rotary(c) : 0,
-                                   .qk_norm = c->qk_norm ? c->eps : 0,
-                                   .qk_norm_wide = c->qk_norm_wide,
-                                   .qk_norm_offset = c->gain_offset,
-                                   .scale = c->attention_scale,
-                                   .dropout = c->dropout,
-                                   .site = site,
-                                   .deviation = deviation,
-                                   .out_deviation = residual_deviation(c)});
+        ctx, &(wf_nn_attention_options){
+                 .width = c->width,
+                 .heads = c->heads,
+                 .kv_heads = c->kv_heads,
+                 .causal = true,
+                 .window = wf_nn_gpt_window(c, number),
+                 .head_dim = c->head_dim,
+                 .qkv_bias = c->qkv_bias,
+                 .out_bias = c->out_bias,
+                 .rope_base = !turns  ? 0
+                              : local ? c->window_rope_base
+                                      : c->rope_base,
+                 .rope_scaling = local ? (wf_rope_scaling){WF_ROPE_UNSCALED} : c->rope_scaling,
+                 .rope_neighbours = c->rope_neighbours,
+                 .rope_factors = c->rope_factors,
+                 .rope_features = c->rotary < 1 ? wf_nn_gpt_rotary(c) : 0,
+                 .qk_norm = c->qk_norm ? c->eps : 0,
+                 .qk_norm_wide = c->qk_norm_wide,
+                 .qk_norm_offset = c->gain_offset,
+                 .scale = c->attention_scale,
+                 .dropout = c->dropout,
+                 .site = site,
+                 .deviation = deviation,
+                 .out_deviation = residual_deviation(c)});
 }
 
 static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)

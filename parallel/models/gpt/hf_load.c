@@ -69,7 +69,8 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
 /* A part, row by row, to where its elements lie side by side. */
 static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *part, float *to)
 {
-    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step, n;
+    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step,
+            n;
     float *plain;
     wf_status status = WF_OK;
 

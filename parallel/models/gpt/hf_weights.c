@@ -110,8 +110,8 @@ static wf_status find_own_head(wf_hf_weights *w, bool *own, wf_error *error)
 {
     int64_t file[2];
     char head[WF_HF_NAME];
-    const wf_safetensors_entry *const e[2] = {wf_hf_find(&w->files, head_name(w, head), &file[0]),
-                                              find_table(w, &file[1])};
+    const wf_safetensors_entry *const e[2] = {
+        wf_hf_find(&w->files, head_name(w, head), &file[0]), find_table(w, &file[1])};
     bool same = true;
 
     if (e[0] && e[1] && compare(w, e, file, &same, error) != WF_OK)

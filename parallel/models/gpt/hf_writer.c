@@ -40,7 +40,8 @@ static wf_status write_slab(wf_hf_writer *w, int64_t i, const float *from, const
 
 wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, const float *from)
 {
-    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step, n;
+    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step,
+            n;
     wf_status status = WF_OK;
     float *plain;
     char *raw;
