@@ -1,10 +1,10 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
- * every head, or (x[2i], x[2i + 1]) where neighbours are paired, turns by the angle position * base^(-2i/dim), or a frequency that is scaled
- * (wf_rope_scaling), position being the global index of the token, or for rope_at an operand.
- * Where a part of a head turns, dim is that part's, and the rest stays. The gradient turns back
- * (YaRN also multiplies with a factor, there and back). The CPU's kernel is in
- * kernels/cpu/rope.c.
+ * every head, or (x[2i], x[2i + 1]) where neighbours are paired, turns by the angle position *
+ * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being the global
+ * index of the token, or for rope_at an operand. Where a part of a head turns, dim is that
+ * part's, and the rest stays. The gradient turns back (YaRN also multiplies with a factor,
+ * there and back). The CPU's kernel is in kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_cached.h"

@@ -14,7 +14,7 @@ typedef struct wf_nn_mlp_options {
     /* the standard deviation of the initial normal distributions of weights: 0 means 0.02; of
        the output, 0 means the same */
     float deviation, out_deviation;
-    bool erf; /* of a gelu MLP: gelu by erf (wf_gelu_erf) */
+    bool erf; /* gelu of a gelu MLP is that by erf (wf_gelu_erf) */
 } wf_nn_mlp_options;
 
 typedef struct wf_nn_mlp {

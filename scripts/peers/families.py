@@ -251,7 +251,7 @@ def check_layouts(build, folder):
 
 def musts(family):
     """(key, its places, the words that will do) of the rows that are the family's."""
-    text = re.sub(r"/\*.*?\*/", "", ROWS.read_text(), flags=re.S)
+    text = re.sub(r"/\*.*?\*/", "", ROWS.read_text() + ROWS.with_name("hf_config_all.def").read_text(), flags=re.S)
     parent = dict(re.findall(r'^FAMILY\((\w+), "\w+", "(\w*)"', KNOWN.read_text(), re.M))
     chain = []
     while family:
@@ -285,12 +285,16 @@ def check_refusals(build, family, folder):
         for place in places:
             config = json.loads((folder / "config.json").read_text())
             for here in places:
-                above, _, name = here.rpartition(".")
-                (config.get(above) or {} if above else config).pop(name, None)
-            above, _, name = place.rpartition(".")
-            inside = config.setdefault(above, {}) if above else config
-            if inside is None:
-                inside = config[above] = {}
+                *above, name = here.split(".")
+                inside = config
+                for key in above:
+                    inside = inside.get(key) or {}
+                inside.pop(name, None)
+            *above, name = place.split(".")
+            inside = config
+            for key in above:
+                inside[key] = inside.get(key) or {}
+                inside = inside[key]
             inside[name] = other_value(words, kind)
             (changed / "config.json").write_text(json.dumps(config))
             text = run(build / "apps" / "gpt_export", changed, folder.parent / "refused", status=2)

@@ -124,6 +124,14 @@ static wf_status take_layers(const place *p, const wf_hf_key *row, void *model)
                  : WF_OK;
 }
 
+double wf_hf_derived(const wf_hf_key *row, double value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.9g", row->kind == WF_HF_ROOT ? 1 / sqrt(value) : 1 / value);
+    return strtod(text, NULL);
+}
+
 static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
 {
     double standard = row->standard ? strtod(row->standard, NULL) : 0, value = 0;
@@ -134,7 +142,7 @@ static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
         return wf_error_set(p->at.error, WF_EDATA, "%s: \"%s\" is %g, and no whole number",
                             p->at.name, p->key, value);
     if (row->kind == WF_HF_ROOT || row->kind == WF_HF_INVERSE)
-        value = row->kind == WF_HF_ROOT ? 1 / sqrt(value) : 1 / value;
+        value = wf_hf_derived(row, value);
     if (row->size == sizeof(float))
         *(float *)field = (float)value;
     else

@@ -52,10 +52,16 @@ static double number_of(const wf_hf_key *row, const void *field)
 static double inverse_of(const wf_hf_key *row, double x)
 {
     const double value = row->kind == WF_HF_ROOT ? 1 / (x * x) : 1 / x;
+    double found = value;
     char text[32];
 
-    snprintf(text, sizeof text, "%.12g", value); /* as it was written, where that is near */
-    return strtod(text, NULL);
+    for (int digits = 1; digits <= 12; digits++) { /* the shortest, as it was written */
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        found = strtod(text, NULL);
+        if (found > 0 && wf_hf_derived(row, found) == x)
+            break;
+    }
+    return found;
 }
 
 static unsigned word_number(const wf_hf_key *row, const void *field)
