@@ -199,6 +199,17 @@ static wf_status check_tie(const char *folder, bool theirs, bool tied, const cha
                         folder, why);
 }
 
+static void refuse_own_head(const wf_hf_weights *w, const char *folder, bool own,
+                            wf_error *error)
+{
+    char head[WF_HF_NAME], why[WF_HF_NAME + 96];
+
+    snprintf(why, sizeof why,
+             " (\"%s\" differs from the embedding, whatever \"tie_word_embeddings\" says)",
+             head_name(w, head));
+    check_tie(folder, !own, true, why, error);
+}
+
 wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
                              const wf_nn_gpt_config *model, wf_error *error)
 {
@@ -214,10 +225,7 @@ wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const
         wf_hf_files_open(&w->files, calls, folder, error) != WF_OK)
         return error->code;
     if (model->tied && find_own_head(w, &own, error) == WF_OK)
-        check_tie(folder, !own, true,
-                  " (the tensor of the head differs from the embedding, whatever "
-                  "\"tie_word_embeddings\" says)",
-                  error);
+        refuse_own_head(w, folder, own, error);
     return error->code;
 }
 
