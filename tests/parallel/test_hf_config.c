@@ -105,25 +105,10 @@ static const struct {
      "Weft knows full_attention and sliding_attention"},
     {"{" QWEN2 ",\"layer_types\":[\"sliding_attention\",\"full_attention\"]}",
      "nothing says over how many tokens"},
+    {"{" LLAMA ",\"rope_scaling.factor\":2}", "\"rope_scaling.factor\""},
+    {"{" LLAMA ",\"rope_parameters\":{\"f\":{\"factor\":2}}}", "rope_parameters.f"},
     {"{" LLAMA ",\"x\":[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]}", "deeper"},
 };
-
-/* Keys with dots in them are none of the objects that rows look into. */
-static void keys_with_dots_are_refused(void)
-{
-    const char text[] = "{" LLAMA ",\"rope_scaling.factor\":2}";
-    const char inside[] = "{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"factor\":2}}}";
-    wf_error error = {WF_OK, ""};
-    wf_hf_config c;
-
-    CU_ASSERT_EQUAL(wf_hf_config_parse(&c, "c", text, sizeof text - 1, &error),
-                    WF_EUNSUPPORTED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "\"rope_scaling.factor\""));
-    error = (wf_error){WF_OK, ""};
-    CU_ASSERT_EQUAL(wf_hf_config_parse(&c, "c", inside, sizeof inside - 1, &error),
-                    WF_EUNSUPPORTED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "rope_parameters.full_attention"));
-}
 
 /* Keys that no row knows are refused by name, those of an object that rows look into too; null
    says nothing. */
@@ -170,9 +155,8 @@ static const char *first_alike(const wf_nn_gpt_config *model)
     return "";
 }
 
-/* A family's rows say all that it has: what is written is read as the same, and by its own
-   name, or that of the first family that has the same: an OLMo 3 without windows is an
-   OLMo 2. */
+/* A family's rows say all that it has: what is written is read as the same, by the name of the
+   first family that has it: an OLMo 3 without windows is an OLMo 2. */
 static void families_are_written_as_themselves(void)
 {
     const wf_hf_family *family;
@@ -402,7 +386,6 @@ static void hostile_configs_are_refused(void)
 
 static const wf_test tests[] = {
     {"hostile configs are refused", hostile_configs_are_refused},
-    {"keys with dots are refused", keys_with_dots_are_refused},
     {"unknown keys are refused", unknown_keys_are_refused},
     {"families are written as themselves", families_are_written_as_themselves},
     {"windows of layers", windows_of_layers},
