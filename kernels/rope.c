@@ -1,10 +1,10 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
- * every head is rotated by the angle position * base^(-2i/dim), or a frequency that is scaled
- * (wf_rope_scaling), position being the global index of the token, or for rope_at an operand.
- * Where a part of a head is rotated, dim is that part's, and the remainder stays. The gradient
- * rotates back (YaRN also multiplies with a factor, there and back). The CPU's kernel is in
- * kernels/cpu/rope.c.
+ * every head, or (x[2i], x[2i + 1]) where neighbours are paired, is rotated by the angle
+ * position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being
+ * the global index of the token, or for rope_at an operand. Where a part of a head is rotated,
+ * dim is that part's, and the remainder stays. The gradient rotates back (YaRN also multiplies
+ * with a factor, there and back). The CPU's kernel is in kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_cached.h"
@@ -24,7 +24,7 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
                        features);
     if (features > x->dim[3].size || o->features < 0)
         return wf_fail(x->ctx, WF_ESHAPE,
-                       "rope: rotates %" PRId64 " features of heads that have %" PRId64,
+                       "rope: rotates %" PRId32 " features of heads that have %" PRId64,
                        o->features, x->dim[3].size);
     if (!(o->base > 0))
         return wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",
@@ -45,7 +45,18 @@ static wf_tensor *turned(wf_tensor *x, wf_tensor *positions, const wf_rope_optio
     wf_rope_attr a;
 
     memset(&a, 0, sizeof a); /* attributes are compared by their bytes */
-    a.options = *options;
+    a.options.base = options->base;
+    a.options.scaling.kind = options->scaling.kind;
+    a.options.scaling.factor = options->scaling.factor;
+    a.options.scaling.low_freq_factor = options->scaling.low_freq_factor;
+    a.options.scaling.high_freq_factor = options->scaling.high_freq_factor;
+    a.options.scaling.original_positions = options->scaling.original_positions;
+    a.options.scaling.beta_fast = options->scaling.beta_fast;
+    a.options.scaling.beta_slow = options->scaling.beta_slow;
+    a.options.scaling.attention_factor = options->scaling.attention_factor;
+    a.options.features = options->features;
+    a.options.factors = options->factors;
+    a.options.neighbours = options->neighbours;
     a.inverse = inverse;
     if (x && x->ndim == 4) {
         if (check(x, options) != WF_OK)
@@ -103,7 +114,9 @@ static wf_status reference(const wf_call *call, void *workspace)
             s *= a->inverse ? -range.attention : range.attention;
             c *= range.attention;
             for (int64_t h = 0; h < heads; h++) {
-                int64_t p = (row * heads + h) * dim + i, q = p + half;
+                int64_t first = (row * heads + h) * dim;
+                int64_t p = first + (a->options.neighbours ? 2 * i : i);
+                int64_t q = a->options.neighbours ? p + 1 : p + half;
 
                 y[p] = x[p] * c - x[q] * s;
                 y[q] = x[q] * c + x[p] * s;

@@ -77,7 +77,8 @@ WF_API char *wf_rope_scaling_print(const wf_rope_scaling *scaling,
 typedef struct wf_rope_options {
     double base;
     wf_rope_scaling scaling; /* zeros: none */
-    int64_t features; /* the first ones of each head, which rotate, an even number; 0: all */
+    int32_t features; /* the first ones of each head, which rotate, an even number; 0: all */
+    bool neighbours;  /* pairs are the features 2i and 2i + 1, not i and i + half of them */
     /* WF_ROPE_LONG: these, which have to stay as long as a gradient may be taken; or NULL */
     const wf_rope_factors *factors;
 } wf_rope_options;

@@ -35,6 +35,10 @@ static const char *const deciding[] = {
     "window_skip",
     "rotary_percent",
     "window_blocks",
+    "window_rope_base",
+    "head_bias",
+    "parallel_blocks",
+    "gelu_erf",
     "n_expert",
     "moe_top_k",
     "moe_ffn",
@@ -89,7 +93,7 @@ static const char *const deciding[] = {
     "z_loss",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 40 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 44 };
 
 /* Names entries that are no flags: bytes of the files of --data and of --val-data. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

@@ -241,6 +241,9 @@ static wf_status take_reals(app_options *o, const wf_nn_gpt_config *c, wf_error 
     if (status == WF_OK)
         status = take_real(o, APP_OPTION_rotary_percent, &o->rotary_percent,
                            c->rotary > 0 ? c->rotary : 1, error);
+    if (status == WF_OK)
+        status = take_real(o, APP_OPTION_window_rope_base, &o->window_rope_base,
+                           c->window_rope_base, error);
     for (int i = 0; i < app_scale_count && status == WF_OK; i++) {
         double value = *(const double *)((const char *)c + app_scales[i].offset);
         size_t at = app_option_rows[app_scales[i].id].offset;

@@ -53,6 +53,9 @@ const app_property app_properties[] = {
     {APP_OPTION_mlp_bias, offsetof(wf_nn_gpt_config, mlp_bias)},
     {APP_OPTION_qk_norm, offsetof(wf_nn_gpt_config, qk_norm)},
     {APP_OPTION_tie_embeddings, offsetof(wf_nn_gpt_config, tied)},
+    {APP_OPTION_head_bias, offsetof(wf_nn_gpt_config, head_bias)},
+    {APP_OPTION_parallel_blocks, offsetof(wf_nn_gpt_config, parallel)},
+    {APP_OPTION_gelu_erf, offsetof(wf_nn_gpt_config, gelu_erf)},
 };
 
 const int app_property_count = sizeof app_properties / sizeof *app_properties;
@@ -171,6 +174,7 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     c.dropout = (float)o->dropout;
     c.eps = (float)o->norm_eps;
     c.rope_base = o->rope_base;
+    c.window_rope_base = o->window_rope_base;
     c.rope_skip = o->rope_skip ? o->rope_skip : c.rope_skip;
     c.window = o->sliding_window;
     c.window_first = o->window_first;

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/rope_table_internal.h"
 #include "kernels/cpu/task_size_internal.h"
+#include <string.h>
 
 enum { SINE_COST = 16 }; /* rotated elements that cost as much as a sine and a cosine */
 
@@ -88,6 +89,27 @@ static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
+/* Turns a head whose pairs are neighbours: some pairs at a time, as two halves. */
+static void rotate_neighbours(const job *j, const float *x, const float *cosine,
+                              const float *sine, bool inverse, float *y)
+{
+    enum { PAIRS = 64 };
+    const wf_simd *simd = wf_cpu_of(j->call)->simd;
+    float halves[2 * PAIRS];
+
+    for (int64_t i = 0; i < j->half; i += PAIRS) {
+        const int64_t n = wf_least(j->half - i, PAIRS);
+
+        for (int64_t k = 0; k < 2 * n; k++)
+            halves[k % 2 * n + k / 2] = x[2 * i + k];
+        simd->rope(halves, cosine + i, sine + i, inverse, halves, 1, 2 * n, 2 * n);
+        for (int64_t k = 0; k < 2 * n; k++)
+            y[2 * i + k] = halves[k % 2 * n + k / 2];
+    }
+    if (y != x)
+        memcpy(y + 2 * j->half, x + 2 * j->half, (size_t)(j->dim - 2 * j->half) * sizeof *y);
+}
+
 static void rotate_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
@@ -101,6 +123,11 @@ static void rotate_rows(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t r = begin; r < end; r++) {
         int64_t table = r % j->tokens * j->half;
 
+        for (int64_t h = 0; a->options.neighbours && h < j->heads; h++)
+            rotate_neighbours(j, x + r * row + h * j->dim, j->cosine + table, j->sine + table,
+                              a->inverse, y + r * row + h * j->dim);
+        if (a->options.neighbours)
+            continue;
         simd->rope(x + r * row, j->cosine + table, j->sine + table, a->inverse, y + r * row,
                    j->heads, j->dim, 2 * j->half);
     }

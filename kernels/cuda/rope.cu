@@ -13,7 +13,7 @@ struct rotation {
     float *cosine, *sine; /* [tokens][half], sines negated where it rotates back */
     int64_t rows, tokens, heads, dim,
         half; /* tokens: rows of the tables; half: pairs that are rotated */
-    bool wide;
+    bool wide, neighbours;
 };
 
 /* The divisors of each pair in texts up to the original length, and in longer ones. */
@@ -65,6 +65,20 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(rot
 
             wf_unpack(wf_read((const T *)a.x + from, rest - j, a.wide), copied);
             wf_store((T *)a.y + from, rest - j, a.wide, copied);
+            continue;
+        }
+        if (a.neighbours) { /* pack by pack of pairs, which lie one after the other */
+            const int64_t pair = head * a.dim + 2 * i;
+            const int64_t n = left < PACK ? left : PACK;
+
+            for (int64_t e = 0; e < n; e++) {
+                float one[2], c = a.cosine[t + e], s = a.sine[t + e];
+
+                for (int k = 0; k < 2; k++)
+                    one[k] = wf_get(((const T *)a.x)[pair + 2 * e + k]);
+                wf_put((T *)a.y + pair + 2 * e, fmaf(-one[1], s, one[0] * c));
+                wf_put((T *)a.y + pair + 2 * e + 1, fmaf(one[0], s, one[1] * c));
+            }
             continue;
         }
         wf_pack<T> first = wf_read((const T *)a.x + at, left, a.wide);
@@ -124,6 +138,7 @@ wf_status rope(const wf_call *call, void *workspace)
     a.heads = x->local[2];
     a.dim = x->local[3];
     a.half = wf_rope_features(&attr->options, a.dim) / 2;
+    a.neighbours = attr->options.neighbours;
     for (int64_t i = 0; i < a.half && attr->options.scaling.kind == WF_ROPE_LONG; i++)
         for (int is_long = 0; is_long < 2; is_long++)
             by.of[is_long][i] = (float)wf_rope_factor(&attr->options, i, is_long);

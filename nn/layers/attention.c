@@ -134,14 +134,20 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     if (o.qk_norm > 0) {
         wf_dim one = wf_dim_width(o.head_dim);
 
-        m->q_norm = wf_nn_rmsnorm_new(ctx, o.qk_norm_wide ? q : one, o.qk_norm);
-        m->k_norm = wf_nn_rmsnorm_new(ctx, o.qk_norm_wide ? kv : one, o.qk_norm);
+        m->q_norm = (o.qk_norm_offset ? wf_nn_rmsnorm_offset_new : wf_nn_rmsnorm_new)(
+            ctx, o.qk_norm_wide ? q : one, o.qk_norm);
+        m->k_norm = (o.qk_norm_offset ? wf_nn_rmsnorm_offset_new : wf_nn_rmsnorm_new)(
+            ctx, o.qk_norm_wide ? kv : one, o.qk_norm);
         m->wide = o.qk_norm_wide;
     }
     m->out = wf_nn_linear_new(ctx, &out);
     m->head_dim = o.head_dim;
     m->rope_factors = o.rope_factors;
-    m->rope = (wf_rope_options){o.rope_base, o.rope_scaling, o.rope_features, &m->rope_factors};
+    m->rope = (wf_rope_options){.base = o.rope_base,
+                                .scaling = o.rope_scaling,
+                                .features = (int32_t)o.rope_features,
+                                .factors = &m->rope_factors,
+                                .neighbours = o.rope_neighbours};
     m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
     m->causal = o.causal;
     m->window = o.window;

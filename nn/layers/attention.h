@@ -35,6 +35,8 @@ typedef struct wf_nn_attention_options {
     /* the standard deviation of the initial normal distributions of weights: of queries, keys
        and values, 0 means 0.02; of the output, 0 means the same */
     float deviation, out_deviation;
+    bool rope_neighbours; /* pairs are features 2i and 2i + 1, not i and i + half */
+    bool qk_norm_offset;  /* gains of qk_norm are 1 + the parameter */
 } wf_nn_attention_options;
 
 typedef struct wf_nn_attention {

@@ -1,5 +1,6 @@
 /* nn/layers/mlp.c - two linear layers with gelu in between, or three with a gate. */
 #include "nn/layers/mlp.h"
+#include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
@@ -8,9 +9,11 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_mlp *m = (wf_nn_mlp *)self;
     wf_tensor *y[2];
 
-    if (m->up)
-        return wf_nn_call(m->down, wf_nn_call(m->up, x)); /* up ends in gelu */
-    wf_nn_call_group(m->gate_up, x, y);                   /* one op: they share an input */
+    if (m->up) {
+        x = wf_nn_call(m->up, x); /* it ends in gelu, but for that by erf */
+        return wf_nn_call(m->down, m->erf ? wf_gelu_erf(x) : x);
+    }
+    wf_nn_call_group(m->gate_up, x, y); /* one op: they share an input */
     x = m->gelu_gate ? wf_mul(wf_gelu(y[GATE]), y[UP]) : wf_swiglu(y[GATE], y[UP]);
     return wf_nn_call(m->down, x);
 }
@@ -51,7 +54,8 @@ wf_nn_mlp *wf_nn_gelu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options)
 
     if (!m)
         return NULL;
-    up.gelu = true;
+    up.gelu = !options->erf;
+    m->erf = options->erf;
     m->up = wf_nn_linear_new(ctx, &up);
     m->down = wf_nn_linear_new(ctx, &down);
     return m;

@@ -14,6 +14,7 @@ typedef struct wf_nn_mlp_options {
     /* the standard deviation of the initial normal distributions of weights: 0 means 0.02; of
        the output, 0 means the same */
     float deviation, out_deviation;
+    bool erf; /* gelu of a gelu MLP is that by erf (wf_gelu_erf) */
 } wf_nn_mlp_options;
 
 typedef struct wf_nn_mlp {
@@ -21,6 +22,7 @@ typedef struct wf_nn_mlp {
     wf_nn_linear *up;            /* a gelu MLP's; NULL in a SwiGLU MLP */
     wf_nn_linear_group *gate_up; /* silu(gate(x)) * up(x); NULL in a gelu MLP */
     bool gelu_gate;              /* gelu instead of silu */
+    bool erf;                    /* gelu is an op of its own after up */
     wf_nn_linear *down;
 } wf_nn_mlp;
 

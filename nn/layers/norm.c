@@ -9,12 +9,25 @@ static wf_tensor *gain(wf_nn_norm *m)
     return m->offset ? wf_add_constant(w, 1) : w;
 }
 
+/* Returns the bias of a LayerNorm, zeros where it has none. */
+static wf_tensor *bias(wf_nn_norm *m, wf_tensor *gains)
+{
+    wf_tensor *zeros;
+
+    if (m->bias || !gains)
+        return wf_nn_use(m, m->bias);
+    zeros = wf_tensor_like(gains, WF_MEMORY_ACTIVATION);
+    return zeros && wf_init_fill(zeros, 0) == WF_OK ? zeros : NULL;
+}
+
 /* Returns the norm of what has passed "in". */
 static wf_tensor *normed(wf_nn_norm *m, wf_tensor *x)
 {
+    wf_tensor *w = gain(m);
+
     return wf_nn_at(m, "out",
-                    m->bias ? wf_layernorm(x, gain(m), wf_nn_use(m, m->bias), m->eps)
-                            : wf_rmsnorm(x, gain(m), m->eps));
+                    m->bias || m->unbiased ? wf_layernorm(x, w, bias(m, w), m->eps)
+                                           : wf_rmsnorm(x, w, m->eps));
 }
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
@@ -26,15 +39,16 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
    "in". */
 static wf_tensor *add_and_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site)
 {
-    wf_tensor *sum = NULL, *result;
+    wf_tensor *sum = NULL, *result, *w;
 
     if (wf_nn_acts(m, "in")) {
         *x = wf_dropout_add(*x, y, p, site);
         return normed(m, wf_nn_at(m, "in", *x));
     }
-    result =
-        m->bias ? wf_add_layernorm(*x, y, gain(m), wf_nn_use(m, m->bias), m->eps, p, site, &sum)
-                : wf_add_rmsnorm(*x, y, gain(m), m->eps, p, site, &sum);
+    w = gain(m);
+    result = m->bias || m->unbiased
+                 ? wf_add_layernorm(*x, y, w, bias(m, w), m->eps, p, site, &sum)
+                 : wf_add_rmsnorm(*x, y, w, m->eps, p, site, &sum);
     *x = sum;
     wf_nn_at(m, "in", sum); /* for hooks that only look */
     return wf_nn_at(m, "out", result);
@@ -83,6 +97,15 @@ wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps)
 
     if (m)
         m->bias = wf_nn_parameter_new(ctx, 1, &width, false);
+    return m;
+}
+
+wf_nn_norm *wf_nn_layernorm_unbiased_new(wf_context *ctx, wf_dim width, float eps)
+{
+    wf_nn_norm *m = norm(ctx, &layernorm_type, width, eps);
+
+    if (m)
+        m->unbiased = true;
     return m;
 }
 

@@ -106,12 +106,15 @@ void wf_check_scatter(const wf_hf_place *place, const wf_tensor *t, const float 
 {
     const int64_t rows = t->dim[0].size, columns = wf_tensor_count(t) / (rows ? rows : 1);
     const int64_t wide = place->ndim == 2 ? place->shape[1] : 1;
+    const wf_part whole = {.ndim = 1, .start = {place->run ? 0 : place->offset}};
 
-    for (int64_t o = 0; o < rows; o++)
+    for (int64_t o = 0; o < rows; o++) {
+        int64_t together, at = wf_hf_row(place, &whole, o, &together);
+
         for (int64_t i = 0; i < columns; i++)
-            to[place->transposed ? i * wide + place->offset + o
-                                 : (place->offset + o) * columns + i] +=
+            to[place->transposed ? i * wide + at : at * columns + i] +=
                 (float)(weight * (double)from[o * columns + i]);
+    }
 }
 
 /* The tensor that a parameter lies in: that of its name, or of a tied head the table. */

@@ -13,7 +13,7 @@ typedef wf_par_profile_bytes bytes;
 typedef struct replaying {
     const entries *of;
     bytes now;
-    wf_par_profile_memory *memory; /* with what steps before this one took */
+    wf_par_profile_memory *memory; /* memory, that of steps before this one included */
 } replaying;
 
 static void add_bytes(bytes *to, int64_t times, const bytes *b)

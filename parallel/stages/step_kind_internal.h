@@ -18,7 +18,7 @@ typedef struct wf_par_step_watch {
 /* Watches what the rank does until wf_par_step_kind. */
 void wf_par_step_watch_begin(wf_par_step_watch *watch, wf_par *par);
 
-/* Ends the watch over step i, or over the head after the last step. Returns its kind: steps of
+/* Ends the record of step i, or of the head after the last step. Returns its kind: steps of
    one kind have run the same ops, collectives and messages on tensors of the same shapes, types
    and layouts, have kept as many bytes, and have the same parameters, frozen or not, which are
    stored and gathered alike. Numbers of other passes are not comparable. */

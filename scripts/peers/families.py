@@ -99,6 +99,30 @@ FAMILIES = {
                       "tie_word_embeddings": False},
     "phi3/short": {**COMMON, "hidden_size": 48, "original_max_position_embeddings": 32,
                    "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32}},
+    "ministral": {**COMMON, "head_dim": 6, "sliding_window": 5, "num_hidden_layers": 4, "tie_word_embeddings": False,
+                  "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "full", "sliding")]},
+    "olmo3": {**COMMON, "hidden_size": 48, "num_hidden_layers": 4, "sliding_window": 7, "tie_word_embeddings": False,
+              "rope_parameters": {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}},
+    "gemma3_text": {**COMMON, "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 10, "num_hidden_layers": 4, "sliding_window": 6,
+                    "query_pre_attn_scalar": 14, "layer_types": [f"{kind}_attention" for kind in (
+                        "sliding", "sliding", "full", "sliding")],
+                    "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 900.0},
+                                        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}},
+    "glm4": {**COMMON, "head_dim": 12, "tie_word_embeddings": False,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5}},
+    "stablelm": {**COMMON, "hidden_size": 48, "use_qkv_bias": True, "tie_word_embeddings": False,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.25}},
+    "stablelm/parallel": {**COMMON, "hidden_size": 48, "use_parallel_residual": True, "tie_word_embeddings": True},
+    "cohere": {**COMMON, "hidden_size": 48, "logit_scale": 0.3, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 700.0}},
+    "phi": {**COMMON, "hidden_size": 48, "tie_word_embeddings": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5}},
+    "gpt_neox": {**{k: v for k, v in COMMON.items() if k != "num_key_value_heads"}, "hidden_size": 48,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.25}},
+    "gpt_neox/serial": {**{k: v for k, v in COMMON.items() if k != "num_key_value_heads"}, "hidden_size": 60,
+                        "hidden_act": "gelu_new", "attention_bias": False, "use_parallel_residual": False,
+                        "tie_word_embeddings": True, "rope_parameters": {
+                            "rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.8}},
     "phi3/partial": {**COMMON, "hidden_size": 60, "original_max_position_embeddings": 16, "tie_word_embeddings": True,
                      "rope_parameters": {**LONGROPE, "partial_rotary_factor": 0.8}},
 }
@@ -127,6 +151,8 @@ def load(folder):
 
 def of_file(weights, name):
     """A parameter of transformers' class as the file has it: experts are a tensor each there."""
+    if name == "lm_head.weight" and "embed_out.weight" in weights:
+        name = "embed_out.weight"
     if name in weights:
         return weights[name]
     name = name.replace(".mlp.", ".block_sparse_moe.") if not any(".mlp." in k for k in weights) else name
@@ -225,7 +251,7 @@ def check_layouts(build, folder):
 
 def musts(family):
     """(key, its positions, the words that will do) of the rows that are the family's."""
-    text = re.sub(r"/\*.*?\*/", "", ROWS.read_text(), flags=re.S)
+    text = re.sub(r"/\*.*?\*/", "", ROWS.read_text() + ROWS.with_name("hf_config_all.def").read_text(), flags=re.S)
     parent = dict(re.findall(r'^FAMILY\((\w+), "\w+", "(\w*)"', KNOWN.read_text(), re.M))
     chain = []
     while family:
@@ -259,12 +285,16 @@ def check_refusals(build, family, folder):
         for place in places:
             config = json.loads((folder / "config.json").read_text())
             for here in places:
-                above, _, name = here.rpartition(".")
-                (config.get(above) or {} if above else config).pop(name, None)
-            above, _, name = place.rpartition(".")
-            inside = config.setdefault(above, {}) if above else config
-            if inside is None:
-                inside = config[above] = {}
+                *above, name = here.split(".")
+                inside = config
+                for key in above:
+                    inside = inside.get(key) or {}
+                inside.pop(name, None)
+            *above, name = place.split(".")
+            inside = config
+            for key in above:
+                inside[key] = inside.get(key) or {}
+                inside = inside[key]
             inside[name] = other_value(words, kind)
             (changed / "config.json").write_text(json.dumps(config))
             text = run(build / "apps" / "gpt_export", changed, folder.parent / "refused", status=2)

@@ -132,7 +132,7 @@ static void apply_rope_long(wf_tensor *const *in, wf_tensor **out)
     wf_rope_options o = {
         .base = 500,
         .scaling = {.kind = WF_ROPE_LONG, .factor = 4, .original_positions = 2},
-        .features = 2 * pairs,
+        .features = (int32_t)(2 * pairs),
         .factors = f};
 
     f->count = pairs;
@@ -151,6 +151,23 @@ static void rope_long(op_case *c, const op_shape *s)
     rope(c, s);
     c->n_out = 2;
     c->apply = apply_rope_long;
+}
+
+/* Neighbours are pairs: of all features, and of all but the last two, there and back. */
+static void apply_rope_neighbours(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_rope_options o = {.base = 500, .neighbours = true};
+
+    out[0] = wf_rope(in[0], &o, false);
+    o.features = in[0]->dim[3].size > 2 ? (int32_t)in[0]->dim[3].size - 2 : 0;
+    out[1] = wf_rope(in[0], &o, true);
+}
+
+static void rope_neighbours(op_case *c, const op_shape *s)
+{
+    rope(c, s);
+    c->n_out = 2;
+    c->apply = apply_rope_neighbours;
 }
 
 static void rope_inverse(op_case *c, const op_shape *s)
@@ -268,6 +285,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rope", rope},
                                    {"rope, inverse", rope_inverse},
                                    {"rope, scaled", rope_scaled},
+                                   {"rope of neighbours", rope_neighbours},
                                    {"rope of a part, in long texts and short ones", rope_long},
                                    {"logit_max", logit_max},
                                    {"logit_sum", logit_sum},

@@ -83,6 +83,7 @@ static void run_model(const char *family, bool adapted, bool documents, passed *
     config.heads = config.kv_heads = 2;
     config.width = 8;
     config.ffn = 8;
+    config.head_dim = 8; /* every family turns an even share */
     m = wf_nn_gpt_new(ctx, &config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(m);
     if (adapted)

@@ -29,7 +29,11 @@ static const source fixtures[] = {
     {WEFT_REFERENCE "/hf_qwen3", "f32"},       {WEFT_REFERENCE "/hf_smollm3", "bf16"},
     {WEFT_REFERENCE "/hf_granite", "bf16"},    {WEFT_REFERENCE "/hf_phi3", "bf16"},
     {WEFT_REFERENCE "/hf_gemma", "bf16"},      {WEFT_REFERENCE "/hf_olmo2", "bf16"},
-    {WEFT_REFERENCE "/hf_phi35", "bf16"},      {WEFT_REFERENCE "/hf_mistral_layers", "bf16"}};
+    {WEFT_REFERENCE "/hf_phi35", "bf16"},      {WEFT_REFERENCE "/hf_mistral_layers", "bf16"},
+    {WEFT_REFERENCE "/hf_ministral", "bf16"},  {WEFT_REFERENCE "/hf_olmo3", "bf16"},
+    {WEFT_REFERENCE "/hf_gemma3", "bf16"},     {WEFT_REFERENCE "/hf_glm4", "bf16"},
+    {WEFT_REFERENCE "/hf_stablelm", "bf16"},   {WEFT_REFERENCE "/hf_cohere", "bf16"},
+    {WEFT_REFERENCE "/hf_phi", "bf16"},        {WEFT_REFERENCE "/hf_gpt_neox", "bf16"}};
 static const source *models = fixtures;
 static int model_count = sizeof fixtures / sizeof *fixtures;
 

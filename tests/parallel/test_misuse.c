@@ -32,7 +32,7 @@ static wf_status wrong_configs(part *p)
     c[0].norm = (wf_nn_norm_kind)7;
     c[1].mlp = (wf_nn_mlp_kind)-1;
     c[2].position = (wf_nn_position_kind)2;
-    c[3].order = (wf_nn_norm_order)2;
+    c[3].order = (wf_nn_norm_order)3;
     c[4].eps = -1;
     c[5].rope_base = -1;
     c[6].logit_divisor = -8;

@@ -11,7 +11,9 @@ writes, beside this file,
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
     hf_llama31/, hf_mistral/, hf_qwen2/, hf_qwen3/, hf_smollm3/,
     hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/, hf_mistral_layers/,
-    hf_phi35/                                    what each has beside a Llama's
+    hf_phi35/, hf_ministral/, hf_olmo3/, hf_gemma3/,
+    hf_glm4/, hf_stablelm/, hf_cohere/, hf_phi/,
+    hf_gpt_neox/                                 what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
 in fp32 from the weights in the files.
@@ -137,6 +139,62 @@ def phi35():
             "original_max_position_embeddings": 8}))
 
 
+LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
+TURNS = {"rope_type": "default", "rope_theta": 500.0}
+PART = {**TURNS, "partial_rotary_factor": 0.5}
+SQUARE = {k: v for k, v in SMALL.items() if k != "num_key_value_heads"}
+
+
+def ministral():
+    """A window of 5 in the first and the last of three layers."""
+    return transformers.MinistralForCausalLM(transformers.MinistralConfig(
+        **{**SMALL, "num_hidden_layers": 3}, head_dim=6, sliding_window=5, layer_types=LAYERS))
+
+
+def olmo3():
+    """An Olmo 2 with windows, whose layers are not scaled as the others are."""
+    return transformers.Olmo3ForCausalLM(transformers.Olmo3Config(
+        **{**SMALL, "num_hidden_layers": 3}, sliding_window=5, layer_types=LAYERS, rope_parameters={
+            "full_attention": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 1.5,
+                               "beta_slow": 0.2, "original_max_position_embeddings": 8},
+            "sliding_attention": TURNS}))
+
+
+def gemma3():
+    """Norms before and behind each branch, of each head's queries and keys, and two bases of rotation."""
+    return transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
+        **{**SMALL, "num_hidden_layers": 3}, head_dim=10, sliding_window=5, layer_types=LAYERS,
+        query_pre_attn_scalar=14, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 900.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}))
+
+
+def glm4():
+    """Half of a head turns, neighbours in pairs."""
+    return transformers.Glm4ForCausalLM(transformers.Glm4Config(**SMALL, head_dim=8, rope_parameters=PART))
+
+
+def stablelm():
+    """LayerNorms around a gate; a quarter of a head turns."""
+    return transformers.StableLmForCausalLM(transformers.StableLmConfig(
+        **SMALL, use_qkv_bias=True, rope_parameters={**TURNS, "partial_rotary_factor": 0.25}))
+
+
+def cohere():
+    """One norm without a bias, whose result attention and MLP share."""
+    return transformers.CohereForCausalLM(transformers.CohereConfig(**SMALL, logit_scale=0.3, rope_parameters=TURNS))
+
+
+def phi():
+    """Biases everywhere, the head's among them."""
+    return transformers.PhiForCausalLM(transformers.PhiConfig(**SMALL, rope_parameters=PART))
+
+
+def gpt_neox():
+    """A head's queries, keys and values one behind the other in one tensor."""
+    return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**SQUARE, rope_parameters=PART))
+
+
 def initialise(model, generator):
     """Nothing at zero or one, so that every tensor counts."""
     with torch.no_grad():
@@ -207,7 +265,9 @@ if __name__ == "__main__":
               "hf_gemma": (gemma, torch.bfloat16, "5GB"),
               "hf_olmo2": (olmo2, torch.bfloat16, "5GB"),
               "hf_phi3": (phi3, torch.bfloat16, "5GB"),
-              "hf_phi35": (phi35, torch.bfloat16, "5GB")}
+              "hf_phi35": (phi35, torch.bfloat16, "5GB"),
+              **{f"hf_{made.__name__}": (made, torch.bfloat16, "5GB") for made in (
+                  ministral, olmo3, gemma3, glm4, stablelm, cohere, phi, gpt_neox)}}
     for chosen in sys.argv[1:] or models:
         build, kind, shard = models[chosen]
         make(chosen, build(), kind, shard)

@@ -24,6 +24,16 @@ static wf_tensor *post_norm_forward(wf_nn_block *m, wf_tensor *x)
     return wf_dropout_add(x, scaled(y, m->scale), m->dropout, m->site + 1);
 }
 
+/* Adds two branches to what both have taken. */
+static wf_tensor *parallel_forward(wf_nn_block *m, wf_tensor *x)
+{
+    wf_tensor *in = wf_nn_call(m->norm1, x), *y = wf_nn_call(m->attn, in);
+    wf_tensor *z = mlp_of(m, m->norm2 ? wf_nn_call(m->norm2, x) : in);
+
+    x = wf_dropout_add(x, scaled(y, m->scale), m->dropout, m->site);
+    return wf_dropout_add(x, scaled(z, m->scale), m->dropout, m->site + 1);
+}
+
 static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_block *m = (wf_nn_block *)self;
@@ -31,9 +41,13 @@ static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
 
     if (m->order == WF_NN_POST_NORM)
         return post_norm_forward(m, x);
-    y = scaled(wf_nn_call(m->attn, wf_nn_call(m->norm1, x)), m->scale);
+    if (m->parallel)
+        return parallel_forward(m, x);
+    y = wf_nn_call(m->attn, wf_nn_call(m->norm1, x));
+    y = scaled(m->post1 ? wf_nn_call(m->post1, y) : y, m->scale);
     y = wf_nn_add_norm(m->norm2, &x, y, m->dropout, m->site); /* x += y */
-    y = scaled(mlp_of(m, y), m->scale);
+    y = mlp_of(m, y);
+    y = scaled(m->post2 ? wf_nn_call(m->post2, y) : y, m->scale);
     return wf_dropout_add(x, y, m->dropout, m->site + 1);
 }
 
@@ -144,9 +158,11 @@ static wf_tensor *gpt_forward(wf_nn_module *self, wf_tensor *tokens)
 static const wf_nn_field block_fields[] = {
     {"norm1", WF_NN_CHILD, offsetof(wf_nn_block, norm1), 0},
     {"attn", WF_NN_CHILD, offsetof(wf_nn_block, attn), 0},
+    {"post1", WF_NN_CHILD, offsetof(wf_nn_block, post1), 0},
     {"norm2", WF_NN_CHILD, offsetof(wf_nn_block, norm2), 0},
     {"mlp", WF_NN_CHILD, offsetof(wf_nn_block, mlp), 0},
     {"moe", WF_NN_CHILD, offsetof(wf_nn_block, moe), 0},
+    {"post2", WF_NN_CHILD, offsetof(wf_nn_block, post2), 0},
     {NULL, 0, 0, 0}};
 
 static const wf_nn_field gpt_fields[] = {
@@ -170,6 +186,8 @@ wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 
 wf_tensor *wf_nn_gpt_head_loss(wf_nn_gpt *m, wf_tensor *x, wf_tensor *targets, float weight)
 {
+    if (m && x && m->head->bias) /* chunks of logits have none */
+        return wf_nn_cross_entropy(m->loss, wf_nn_call(m->head, x), targets);
     return m && x ? wf_nn_linear_cross_entropy(m->head, m->loss, x, targets, weight) : NULL;
 }
 

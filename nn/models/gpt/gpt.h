@@ -7,8 +7,9 @@
  * last norm.
  *
  * Paths: embed, position (learned ones), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm,
- * out}, norm2, mlp}, norm, head, loss; mlp is {up, down}, or with a gate {gate_up.{gate,up},
- * down}; a mixture has instead moe.{router, gate, up, down, shared, shared_gate}.
+ * out}, post1, norm2, mlp, post2}, norm, head, loss; mlp is {up, down}, or with a gate
+ * {gate_up.{gate,up}, down}; a mixture has instead moe.{router, gate, up, down, shared,
+ * shared_gate}; post1 and post2 are norms after branches that have one before them.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
@@ -24,8 +25,17 @@
 WF_BEGIN_DECLS
 
 /* Properties of a model, whatever its family is called; zeros are those of a Llama. */
-typedef enum wf_nn_norm_kind { WF_NN_RMSNORM, WF_NN_LAYERNORM } wf_nn_norm_kind;
-typedef enum wf_nn_norm_order { WF_NN_PRE_NORM, WF_NN_POST_NORM } wf_nn_norm_order;
+typedef enum wf_nn_norm_kind {
+    WF_NN_RMSNORM,
+    WF_NN_LAYERNORM,
+    WF_NN_LAYERNORM_UNBIASED
+} wf_nn_norm_kind;
+/* Norms of what a branch takes, of what it gives, or of both. */
+typedef enum wf_nn_norm_order {
+    WF_NN_PRE_NORM,
+    WF_NN_POST_NORM,
+    WF_NN_BOTH_NORMS
+} wf_nn_norm_order;
 typedef enum wf_nn_position_kind { WF_NN_ROPE, WF_NN_LEARNED_POSITIONS } wf_nn_position_kind;
 typedef enum wf_nn_mlp_kind { WF_NN_SWIGLU, WF_NN_GELU, WF_NN_GEGLU } wf_nn_mlp_kind;
 
@@ -89,6 +99,15 @@ typedef struct wf_nn_gpt_config {
     double embedding_scale, residual_scale;
     double attention_scale; /* factor of scores; 0: 1 / sqrt(head_dim) */
     double logit_divisor;   /* divisor of logits; 0: 1 */
+    /* WF_NN_ROPE: pairs are features 2i and 2i + 1 of a head, not i and i + half of those that
+       rotate; the base of blocks with a window, which are then not scaled, 0: as all others */
+    bool rope_neighbours;
+    double window_rope_base;
+    /* attention and MLP take the same and are both added to it, with one norm for both or one
+       for each */
+    bool parallel, shared_norm;
+    bool head_bias; /* the head has a bias */
+    bool gelu_erf;  /* gelu of WF_NN_GELU by erf, not its approximation by tanh */
 } wf_nn_gpt_config;
 
 /* GPT-2's properties, for an initializer: wf_nn_gpt_config config = {WF_NN_GPT2, .width = 768,
@@ -99,11 +118,13 @@ typedef struct wf_nn_gpt_config {
 
 typedef struct wf_nn_block {
     wf_nn_module base;
-    wf_nn_norm *norm1, *norm2;
+    wf_nn_norm *norm1, *norm2; /* the second is NULL where both branches share the first */
+    wf_nn_norm *post1, *post2; /* WF_NN_BOTH_NORMS, or NULL */
     wf_nn_attention *attn;
     wf_nn_mlp *mlp; /* NULL in a mixture of experts */
     wf_nn_moe *moe; /* or NULL */
     wf_nn_norm_order order;
+    bool parallel;
     float dropout, scale; /* scale: of branches that join the residual stream */
     int site;
 } wf_nn_block;

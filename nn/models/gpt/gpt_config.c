@@ -104,7 +104,8 @@ static void complete_windows(wf_nn_gpt_config *c)
 {
     if (has_list(c) && !shorten_list(c))
         c->window = 0;
-    if (c->window_first >= c->layers || c->window_skip == 1 || c->window >= c->positions)
+    if (c->window_first >= c->layers || c->window_skip == 1 ||
+        (c->window >= c->positions && !(c->window_rope_base > 0)))
         c->window = 0;
     if (!c->window) {
         c->window_first = c->window_skip = 0;
@@ -146,10 +147,16 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
     if (!(c.rotary > 0))
         c.rotary = 1;
     if (c.position != WF_NN_ROPE)
-        c.rope_base = 0, c.rope_skip = 0, c.rotary = 1;
+        c.rope_base = 0, c.rope_skip = 0, c.rotary = 1, c.rope_neighbours = false;
     if (c.rope_skip > c.layers)
         c.rope_skip = 0;
+    if (c.position != WF_NN_ROPE ||
+        (c.window_rope_base == c.rope_base && c.rope_scaling.kind == WF_ROPE_UNSCALED))
+        c.window_rope_base = 0;
     complete_windows(&c);
+    if (!c.window)
+        c.window_rope_base = 0;
+    c.shared_norm = c.parallel && c.shared_norm;
     if (c.embedding_scale == WF_NN_SQRT_WIDTH)
         c.embedding_scale = sqrt((double)c.width);
     if (!(c.embedding_scale > 0))
@@ -225,9 +232,12 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->position == b->position && a->mlp == b->mlp && a->qkv_bias == b->qkv_bias &&
            a->out_bias == b->out_bias && a->mlp_bias == b->mlp_bias &&
            a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
-           a->order == b->order && a->tied == b->tied && !a->experts == !b->experts &&
-           !a->shared_ffn == !b->shared_ffn && a->shared_gate == b->shared_gate &&
-           a->router == b->router && a->router_normalised == b->router_normalised;
+           a->order == b->order && a->tied == b->tied && a->parallel == b->parallel &&
+           a->shared_norm == b->shared_norm && a->head_bias == b->head_bias &&
+           a->gelu_erf == b->gelu_erf && a->rope_neighbours == b->rope_neighbours &&
+           !a->experts == !b->experts && !a->shared_ffn == !b->shared_ffn &&
+           a->shared_gate == b->shared_gate && a->router == b->router &&
+           a->router_normalised == b->router_normalised;
 }
 
 const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
@@ -242,7 +252,11 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"order of norms", a.order == b.order},
         {"gain offset of norms", a.gain_offset == b.gain_offset},
         {"kind of positions", a.position == b.position},
-        {"kind of MLP", a.mlp == b.mlp},
+        {"kind of MLP (.mlp, .gelu_erf)", a.mlp == b.mlp && a.gelu_erf == b.gelu_erf},
+        {"branches of a block (.parallel, .shared_norm)",
+         a.parallel == b.parallel && a.shared_norm == b.shared_norm},
+        {"bias of the head (.head_bias)", a.head_bias == b.head_bias},
+        {"pairs of RoPE (.rope_neighbours)", a.rope_neighbours == b.rope_neighbours},
         {"bias of q, k and v (.qkv_bias)", a.qkv_bias == b.qkv_bias},
         {"bias of attention's output (.out_bias)", a.out_bias == b.out_bias},
         {"bias of the MLP (.mlp_bias)", a.mlp_bias == b.mlp_bias},
@@ -268,7 +282,8 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"number of layers, of heads or width",
          a.layers == b.layers && a.heads == b.heads && a.width == b.width},
         {"epsilon of norms (.eps)", a.eps == b.eps},
-        {"base of RoPE (.rope_base)", a.rope_base == b.rope_base},
+        {"base of RoPE (.rope_base, .window_rope_base)",
+         a.rope_base == b.rope_base && a.window_rope_base == b.window_rope_base},
         {"blocks without RoPE (.rope_skip)", a.rope_skip == b.rope_skip},
         {"sliding window (.window)", a.window == b.window},
         {"blocks with a window (.window_first, .window_skip, .window_blocks)",

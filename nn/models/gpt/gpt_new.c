@@ -8,13 +8,11 @@ static const float deviation = 0.02f;
 /* Returns whether numbers are good as they were given, before zeros become defaults. */
 static bool has_good_numbers(const wf_nn_gpt_config *c)
 {
-    const double number[] = {(double)c->eps,
-                             c->rope_base,
-                             c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
-                             c->residual_scale,
-                             c->attention_scale,
-                             c->logit_divisor,
-                             c->router_factor};
+    const double number[] = {
+        (double)c->eps,      c->rope_base,
+        c->window_rope_base, c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
+        c->residual_scale,   c->attention_scale,
+        c->logit_divisor,    c->router_factor};
 
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
         if (!isfinite((float)number[i]) || number[i] < 0)
@@ -24,7 +22,8 @@ static bool has_good_numbers(const wf_nn_gpt_config *c)
 
 static bool has_known_kinds(const wf_nn_gpt_config *c)
 {
-    return (unsigned)c->norm <= WF_NN_LAYERNORM && (unsigned)c->order <= WF_NN_POST_NORM &&
+    return (unsigned)c->norm <= WF_NN_LAYERNORM_UNBIASED &&
+           (unsigned)c->order <= WF_NN_BOTH_NORMS &&
            (unsigned)c->position <= WF_NN_LEARNED_POSITIONS &&
            (unsigned)c->mlp <= WF_NN_GEGLU && (unsigned)c->router <= WF_NN_SIGMOID;
 }
@@ -44,11 +43,12 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
     if (!has_good_numbers(c))
         return wf_fail(
             ctx, WF_EINVAL,
-            "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
+            "a model with eps %g, RoPE base %g and %g of windows, factors %g of embeddings, %g "
+            "of "
             "residuals, %g of scores and %g of experts, logits divided by %g: each is "
             "finite and not negative, and 0 means the default",
-            (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
-            c->attention_scale, c->router_factor, c->logit_divisor);
+            (double)c->eps, c->rope_base, c->window_rope_base, c->embedding_scale,
+            c->residual_scale, c->attention_scale, c->router_factor, c->logit_divisor);
     if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
         return wf_fail(ctx, WF_EINVAL,
                        "a model with RoPE of %g of each head's features, no positions in every "
@@ -89,6 +89,14 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
             "a residual stream in fp32 needs norms before attention and MLP, which round "
             "what these multiply; this model has its norms after them: leave the "
             "residual stream as results are stored");
+    if (c->parallel && c->order != WF_NN_PRE_NORM)
+        return wf_fail(ctx, WF_EINVAL,
+                       "a block whose branches are parallel has norms before them alone: leave "
+                       ".order WF_NN_PRE_NORM");
+    if (c->gelu_erf && c->mlp != WF_NN_GELU)
+        return wf_fail(ctx, WF_EINVAL,
+                       "gelu by erf is an MLP's without a gate, as .mlp has to say "
+                       "(WF_NN_GELU)");
     if (!(c->rotary <= 1) || wf_nn_gpt_rope_wrong(c))
         return wf_fail(ctx, WF_EINVAL, "RoPE of %g of each head's %lld features: %s", c->rotary,
                        (long long)c->head_dim,
@@ -104,8 +112,10 @@ static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
     wf_dim width = wf_dim_width(c->width);
 
     return c->norm == WF_NN_LAYERNORM ? wf_nn_layernorm_new(ctx, width, c->eps)
-           : c->gain_offset           ? wf_nn_rmsnorm_offset_new(ctx, width, c->eps)
-                                      : wf_nn_rmsnorm_new(ctx, width, c->eps);
+           : c->norm == WF_NN_LAYERNORM_UNBIASED
+               ? wf_nn_layernorm_unbiased_new(ctx, width, c->eps)
+           : c->gain_offset ? wf_nn_rmsnorm_offset_new(ctx, width, c->eps)
+                            : wf_nn_rmsnorm_new(ctx, width, c->eps);
 }
 
 /* Returns the deviation of weights that write to the residual stream: the more of them, the
@@ -119,28 +129,33 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                                        int64_t number, int site)
 {
     bool turns = !c->rope_skip || (number + 1) % c->rope_skip;
+    bool local = c->window_rope_base > 0 && wf_nn_gpt_window(c, number);
 
     return wf_nn_attention_new(
-        ctx,
-        &(wf_nn_attention_options){.width = c->width,
-                                   .heads = c->heads,
-                                   .kv_heads = c->kv_heads,
-                                   .causal = true,
-                                   .window = wf_nn_gpt_window(c, number),
-                                   .head_dim = c->head_dim,
-                                   .qkv_bias = c->qkv_bias,
-                                   .out_bias = c->out_bias,
-                                   .rope_base = turns ? c->rope_base : 0,
-                                   .rope_scaling = c->rope_scaling,
-                                   .rope_factors = c->rope_factors,
-                                   .rope_features = c->rotary < 1 ? wf_nn_gpt_rotary(c) : 0,
-                                   .qk_norm = c->qk_norm ? c->eps : 0,
-                                   .qk_norm_wide = c->qk_norm_wide,
-                                   .scale = c->attention_scale,
-                                   .dropout = c->dropout,
-                                   .site = site,
-                                   .deviation = deviation,
-                                   .out_deviation = residual_deviation(c)});
+        ctx, &(wf_nn_attention_options){
+                 .width = c->width,
+                 .heads = c->heads,
+                 .kv_heads = c->kv_heads,
+                 .causal = true,
+                 .window = wf_nn_gpt_window(c, number),
+                 .head_dim = c->head_dim,
+                 .qkv_bias = c->qkv_bias,
+                 .out_bias = c->out_bias,
+                 .rope_base = !turns  ? 0
+                              : local ? c->window_rope_base
+                                      : c->rope_base,
+                 .rope_scaling = local ? (wf_rope_scaling){WF_ROPE_UNSCALED} : c->rope_scaling,
+                 .rope_neighbours = c->rope_neighbours,
+                 .rope_factors = c->rope_factors,
+                 .rope_features = c->rotary < 1 ? wf_nn_gpt_rotary(c) : 0,
+                 .qk_norm = c->qk_norm ? c->eps : 0,
+                 .qk_norm_wide = c->qk_norm_wide,
+                 .qk_norm_offset = c->gain_offset,
+                 .scale = c->attention_scale,
+                 .dropout = c->dropout,
+                 .site = site,
+                 .deviation = deviation,
+                 .out_deviation = residual_deviation(c)});
 }
 
 static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -148,6 +163,7 @@ static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
     wf_nn_mlp_options o = {.width = c->width,
                            .hidden = c->ffn,
                            .bias = c->mlp_bias,
+                           .erf = c->gelu_erf,
                            .deviation = deviation,
                            .out_deviation = residual_deviation(c)};
 
@@ -186,12 +202,18 @@ static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64
         return NULL;
     m->norm1 = make_norm(ctx, c);
     m->attn = make_attention(ctx, c, number, site + 2);
-    m->norm2 = make_norm(ctx, c);
+    if (!c->parallel || !c->shared_norm)
+        m->norm2 = make_norm(ctx, c);
+    if (c->order == WF_NN_BOTH_NORMS) {
+        m->post1 = make_norm(ctx, c);
+        m->post2 = make_norm(ctx, c);
+    }
     if (wf_nn_gpt_is_mixture(c, number))
         m->moe = make_moe(ctx, c);
     else
         m->mlp = make_mlp(ctx, c);
     m->order = c->order;
+    m->parallel = c->parallel;
     m->dropout = c->dropout;
     m->scale = (float)c->residual_scale;
     m->site = site;
@@ -212,6 +234,7 @@ static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
 {
     wf_nn_linear_options o = {.in = wf_dim_width(m->config.width),
                               .out = wf_dim_chunked(m->config.vocabulary),
+                              .bias = m->config.head_bias,
                               .deviation = deviation};
     wf_nn_linear *head = wf_nn_linear_new(ctx, &o);
 

@@ -119,7 +119,10 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
 
     return m->norm == c->norm && m->position == c->position && m->mlp == c->mlp &&
            m->order == c->order && m->gain_offset == c->gain_offset &&
-           m->qk_norm_wide == c->qk_norm_wide && !m->experts == !c->experts &&
+           m->qk_norm_wide == c->qk_norm_wide && m->parallel == c->parallel &&
+           m->shared_norm == c->shared_norm && m->rope_neighbours == c->rope_neighbours &&
+           m->head_bias == c->head_bias && m->gelu_erf == c->gelu_erf &&
+           m->window_rope_base == c->window_rope_base && !m->experts == !c->experts &&
            (!c->rope_skip || m->rope_skip == c->rope_skip) &&
            (m->tied || !(f->words & IS_TIED));
 }

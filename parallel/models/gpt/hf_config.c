@@ -2,6 +2,7 @@
    header. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_layers_internal.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,21 +25,20 @@ static bool is_null(const json_t *value)
 /* The value at a path, "a.b" in an object of the source; missing or null: its value is NULL. */
 static wf_status look(const wf_json_source *s, const char *path, place *p)
 {
-    const char *dot = strchr(path, '.');
+    char *key, *dot;
 
     *p = (place){.at = *s};
     snprintf(p->path, sizeof p->path, "%s", path);
-    p->key = p->path;
-    if (dot) {
-        p->path[dot - path] = 0;
-        p->at.object = json_object_get(s->object, p->path);
+    for (key = p->path; (dot = strchr(key, '.')); key = dot + 1) {
+        *dot = 0;
+        p->at.object = json_object_get(p->at.object, key);
+        p->key = dot + 1;
         if (is_null(p->at.object))
             return WF_OK;
         if (!json_is_object(p->at.object))
-            return wf_error_set(s->error, WF_EDATA, "%s: \"%s\" is no object", s->name,
-                                p->path);
-        p->key = p->path + (dot - path) + 1;
+            return wf_error_set(s->error, WF_EDATA, "%s: \"%s\" is no object", s->name, key);
     }
+    p->key = key;
     p->value = json_object_get(p->at.object, p->key);
     if (is_null(p->value))
         p->value = NULL;
@@ -124,6 +124,14 @@ static wf_status take_layers(const place *p, const wf_hf_key *row, void *model)
                  : WF_OK;
 }
 
+double wf_hf_derived(const wf_hf_key *row, double value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.9g", row->kind == WF_HF_ROOT ? 1 / sqrt(value) : 1 / value);
+    return strtod(text, NULL);
+}
+
 static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
 {
     double standard = row->standard ? strtod(row->standard, NULL) : 0, value = 0;
@@ -133,6 +141,8 @@ static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
     if (status == WF_OK && row->kind == WF_HF_WHOLE && value != (double)(int64_t)value)
         return wf_error_set(p->at.error, WF_EDATA, "%s: \"%s\" is %g, and no whole number",
                             p->at.name, p->key, value);
+    if (row->kind == WF_HF_ROOT || row->kind == WF_HF_INVERSE)
+        value = wf_hf_derived(row, value);
     if (row->size == sizeof(float))
         *(float *)field = (float)value;
     else
@@ -175,7 +185,10 @@ static wf_status take_word(const place *p, const wf_hf_key *row, void *field)
         return wf_error_set(p->at.error, WF_EUNSUPPORTED,
                             "%s: \"%s\" is %s, and Weft computes one of: %s", p->at.name,
                             p->key, word, row->words);
-    *(unsigned *)field = (unsigned)number; /* an enum */
+    if (row->size == sizeof(bool))
+        *(bool *)field = number != 0;
+    else
+        *(unsigned *)field = (unsigned)number; /* an enum */
     return status;
 }
 
@@ -258,6 +271,8 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
                                                  [WF_HF_SWITCH] = take_switch,
                                                  [WF_HF_REAL] = take_real,
                                                  [WF_HF_WHOLE] = take_real,
+                                                 [WF_HF_ROOT] = take_real,
+                                                 [WF_HF_INVERSE] = take_real,
                                                  [WF_HF_BOOL] = take_bool,
                                                  [WF_HF_WORD] = take_word,
                                                  [WF_HF_SKIP] = take_skip,

@@ -52,4 +52,7 @@ wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
                               const char *like, char **text, wf_error *error);
 
+/* The field of a row that is an inverse or an inverse root, in as many digits as flags have. */
+double wf_hf_derived(const wf_hf_key *row, double value);
+
 #endif

@@ -48,6 +48,27 @@ static double number_of(const wf_hf_key *row, const void *field)
     return row->size == sizeof(float) ? plain(*(const float *)field) : *(const double *)field;
 }
 
+/* Returns the number whose inverse, or inverse root, a field is. */
+static double inverse_of(const wf_hf_key *row, double x)
+{
+    const double value = row->kind == WF_HF_ROOT ? 1 / (x * x) : 1 / x;
+    double found = value;
+    char text[32];
+
+    for (int digits = 1; digits <= 12; digits++) { /* the shortest, as it was written */
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        found = strtod(text, NULL);
+        if (found > 0 && wf_hf_derived(row, found) == x)
+            break;
+    }
+    return found;
+}
+
+static unsigned word_number(const wf_hf_key *row, const void *field)
+{
+    return row->size == sizeof(bool) ? *(const bool *)field : *(const unsigned *)field;
+}
+
 /* A list of wf_rope_factors; NULL: there is no memory. */
 static json_t *factors(const float *list, int64_t count)
 {
@@ -75,12 +96,15 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
     case WF_HF_REAL:
     case WF_HF_TELL:
         return json_real(number_of(row, field));
+    case WF_HF_ROOT:
+    case WF_HF_INVERSE:
+        return json_real(inverse_of(row, number_of(row, field)));
     case WF_HF_WHOLE:
         return json_integer((json_int_t)number_of(row, field));
     case WF_HF_BOOL:
         return json_boolean(*(const bool *)field);
     case WF_HF_WORD:
-        return json_string(first_word(row->words, (int)*(const unsigned *)field, word));
+        return json_string(first_word(row->words, (int)word_number(row, field), word));
     case WF_HF_SKIP:
         return wf_hf_skip_write(m->layers, *(const int64_t *)field);
     case WF_HF_FACTORS:
@@ -122,27 +146,28 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
     if (row->kind == WF_HF_FACTORS)
         return m->rope_factors.count == 0;
     if (row->kind == WF_HF_LAYER_TYPES)
-        return have_one_window(m);
+        return have_one_window(m) && !wf_nn_gpt_family(row->family)->window_skip;
     if (row->kind == WF_HF_SPARSE_STEP || row->kind == WF_HF_DENSE_LAYERS)
         return false;
     if (!strchr(row->key, '.') && row->kind != WF_HF_WHOLE)
         return false;
-    return row->kind == WF_HF_WORD ? *(const unsigned *)field == 0 : number_of(row, field) == 0;
+    return row->kind == WF_HF_WORD ? word_number(row, field) == 0 : number_of(row, field) == 0;
 }
 
 static bool put(json_t *object, const char *path, json_t *value)
 {
-    const char *dot = strchr(path, '.');
     char above[WF_HF_PATH];
 
-    if (!dot)
-        return json_object_set_new(object, path, value) == 0;
-    snprintf(above, sizeof above, "%.*s", (int)(dot - path), path);
-    if (!json_object_get(object, above) && json_object_set_new(object, above, json_object())) {
-        json_decref(value);
-        return false;
+    for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
+        snprintf(above, sizeof above, "%.*s", (int)(dot - path), path);
+        if (!json_object_get(object, above) &&
+            json_object_set_new(object, above, json_object())) {
+            json_decref(value);
+            return false;
+        }
+        object = json_object_get(object, above);
     }
-    return json_object_set_new(json_object_get(object, above), dot + 1, value) == 0;
+    return json_object_set_new(object, path, value) == 0;
 }
 
 /* A model in the words of a family; NULL: no memory. */
@@ -154,6 +179,8 @@ static json_t *describe(const wf_hf_family *family, const wf_nn_gpt_config *mode
 
     if (!(m.attention_scale > 0) && m.head_dim > 0)
         m.attention_scale = 1 / sqrt((double)m.head_dim);
+    if (!(m.window_rope_base > 0)) /* families that have one write it always */
+        m.window_rope_base = m.rope_base;
     for (const wf_hf_key *row = NULL; good && (row = wf_hf_key_next(family, row));)
         if (!is_silent(row, &m))
             good = put(object, row->key, value_of(row, &m));

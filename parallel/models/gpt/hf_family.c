@@ -28,6 +28,10 @@ static const wf_hf_key keys[] = {
     {ROW(of, REAL, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
 #define WHOLE(of, key, others, field, high, normal) \
     {ROW(of, WHOLE, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
+#define ROOT(of, key, others, field, low, high, normal) \
+    {ROW(of, ROOT, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
+#define INVERSE(of, key, others, field, low, high, normal) \
+    {ROW(of, INVERSE, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
 #define BOOL(of, key, others, field, normal) {ROW(of, BOOL, key, others), FIELD(field), .standard = normal},
 #define WORD(of, key, others, field, list, normal) \
     {ROW(of, WORD, key, others), FIELD(field), .words = list, .standard = normal},

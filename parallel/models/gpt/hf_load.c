@@ -44,12 +44,12 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
 {
     wf_part slab = *part, whole = {.ndim = part->ndim};
     wf_safetensors_dtype dtype;
-    int64_t columns;
+    int64_t columns, together;
     wf_status status;
 
     memcpy(whole.local, place->shape, sizeof whole.local);
     if (slab.ndim) {
-        slab.start[0] += row;
+        slab.start[0] = wf_hf_row(place, part, row, &together);
         slab.local[0] = rows;
     }
     status = wf_part_runs(&slab, &whole, read_run, s);
@@ -69,7 +69,8 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
 /* A part, row by row, to where its elements lie side by side. */
 static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *part, float *to)
 {
-    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step;
+    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step,
+            n;
     float *plain;
     wf_status status = WF_OK;
 
@@ -82,9 +83,12 @@ static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *p
     plain = malloc((size_t)(place->transposed ? step * columns : 1) * sizeof(float));
     if (!s->raw || !plain || !to)
         status = wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", s->entry->name);
-    for (int64_t row = 0; row < rows && status == WF_OK; row += step)
-        status =
-            read_slab(s, place, part, row, rows - row < step ? rows - row : step, plain, to);
+    for (int64_t row = 0; row < rows && status == WF_OK; row += n) {
+        wf_hf_row(place, part, row, &n);
+        n = n < step ? n : step;
+        n = n < rows - row ? n : rows - row;
+        status = read_slab(s, place, part, row, n, plain, to);
+    }
     free(s->raw);
     free(plain);
     return status;

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The dims of a tensor of theirs: ours, transposed, or ours with experts in front. */
-typedef enum how { PLAIN, TRANSPOSED, STACKED } how;
+/* The dims of a tensor of theirs: ours, transposed, ours with experts in front, or ours head by
+   head. */
+typedef enum how { PLAIN, TRANSPOSED, STACKED, BY_HEAD } how;
 
 /* Parts of one tensor that lie one after the other. */
 typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
@@ -97,6 +98,8 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
     for (int d = 0; d < t->ndim; d++)
         place->shape[d] = t->dim[place->transposed ? t->ndim - 1 - d : d].size;
     place->divided = ours = row->how == STACKED;
+    if (row->how == BY_HEAD)
+        place->run = wf_nn_gpt_complete(model).head_dim;
     wide = place->transposed ? t->ndim - 1 : ours;
     if (row->part == EACH) {
         place->pieces = t->dim[0].size;
@@ -109,6 +112,10 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
 
             place->offset += p < row->part ? rows : 0;
             place->shape[wide] += rows;
+        }
+        if (place->run) { /* a head's parts one after the other */
+            place->offset = (row->part - first) * place->run;
+            place->apart = (last - first + 1) * place->run;
         }
     }
     return true;
@@ -146,10 +153,20 @@ wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter)
     for (int d = 0; d < part.ndim; d++) {
         int ours = place->transposed ? part.ndim - 1 - d : d;
 
-        part.start[d] = parameter->start[ours] + (ours == place->divided ? place->offset : 0);
+        part.start[d] = parameter->start[ours];
+        if (ours == place->divided && !place->run)
+            part.start[d] += place->offset;
         part.local[d] = parameter->local[ours];
     }
     return part;
+}
+
+int64_t wf_hf_row(const wf_hf_place *place, const wf_part *part, int64_t row, int64_t *together)
+{
+    const int64_t at = (part->ndim ? part->start[0] : 0) + row;
+
+    *together = place->run ? place->run - at % place->run : INT64_MAX;
+    return place->run ? place->offset + at / place->run * place->apart + at % place->run : at;
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -162,5 +179,6 @@ static bool ends_with(const char *text, const char *end)
 bool wf_hf_idle(const char *name)
 {
     return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+           ends_with(name, ".attention.bias") || ends_with(name, ".attention.masked_bias") ||
            ends_with(name, ".rotary_emb.inv_freq");
 }

@@ -22,6 +22,10 @@ typedef struct wf_hf_place {
     bool transposed;
     int64_t offset;
     int divided; /* the parameter's dim that the offset is of */
+    /* 0, or rows of the parameter that lie side by side, as a head's do, and the distance in
+       theirs from such a run to the next: row o is theirs[offset + o / run * apart + o %
+       run] */
+    int64_t run, apart;
     /* 0, or one tensor for each index of dim 0, whose number is E in the name: they lie one
        after the other where Weft writes them */
     int64_t pieces;
@@ -44,6 +48,11 @@ bool wf_hf_name_of(const wf_hf_family *family, const char *path, char name[WF_HF
 /* Returns the position of a rank's part of the parameter in the file's tensor: [start, start +
    local) of each dim. */
 wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter);
+
+/* Returns the row of theirs that row `row` of a rank's part is, and how many from it on lie
+   side by side. */
+int64_t wf_hf_row(const wf_hf_place *place, const wf_part *part, int64_t row,
+                  int64_t *together);
 
 /* Tensors of their files that are no parameters: masks and angles that older versions saved. */
 bool wf_hf_idle(const char *name);

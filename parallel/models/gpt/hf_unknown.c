@@ -22,7 +22,9 @@ static void list_unknown(const wf_hf_family *family, const char *above, const js
         if (!wf_json_printable(key) ||
             snprintf(path, sizeof path, "%s%s", above, key) >= (int)sizeof path)
             snprintf(path, sizeof path, "a key that cannot be printed");
-        if (json_is_object(value) && !*above && wf_hf_key_has_members(family, path)) {
+        if (strchr(key, '.')) { /* no key, where paths have dots */
+            snprintf(list + used, UNKNOWN - used, "%s\"%s\"", used ? ", " : "", key);
+        } else if (json_is_object(value) && wf_hf_key_has_members(family, path)) {
             strncat(path, ".", sizeof path - strlen(path) - 1);
             list_unknown(family, path, value, list);
         } else if (!json_is_null(value) && !wf_hf_key_known(family, path)) {

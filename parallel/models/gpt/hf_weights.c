@@ -11,8 +11,6 @@
 
 enum { SLAB = 1 << 20 }; /* numbers that are compared at a time */
 
-static const char head_name[] = "lm_head.weight";
-
 /* Finds a tensor under its name, or under the one that a model without its head gives. */
 static const wf_safetensors_entry *find(wf_hf_files *files, const char *base, const char *name,
                                         int64_t *file)
@@ -21,6 +19,14 @@ static const wf_safetensors_entry *find(wf_hf_files *files, const char *base, co
     const wf_safetensors_entry *e = wf_hf_find(files, name, file);
 
     return e || strncmp(name, base, n) != 0 ? e : wf_hf_find(files, name + n, file);
+}
+
+/* The tensor of the head in files of this family. */
+static const char *head_name(const wf_hf_weights *w, char name[WF_HF_NAME])
+{
+    if (!wf_hf_name_of(w->config.family, "head.weight", name))
+        *name = 0;
+    return name;
 }
 
 static const wf_safetensors_entry *find_table(wf_hf_weights *w, int64_t *file)
@@ -36,15 +42,15 @@ const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_pla
                                                int64_t *file)
 {
     const wf_safetensors_entry *e = find(&w->files, place->base, place->name, file);
-    char table[WF_HF_NAME];
+    char table[WF_HF_NAME], head[WF_HF_NAME];
 
     if (e || !w->config.model.tied)
         return e;
-    if (strcmp(place->name, head_name) == 0)
+    if (strcmp(place->name, head_name(w, head)) == 0)
         return find_table(w, file);
     return wf_hf_name_of(w->config.family, "embed.table", table) &&
                    strcmp(place->name, table) == 0
-               ? wf_hf_find(&w->files, head_name, file)
+               ? wf_hf_find(&w->files, head_name(w, head), file)
                : NULL;
 }
 
@@ -83,7 +89,8 @@ static wf_status compare(wf_hf_weights *w, const wf_safetensors_entry *const e[2
             memcmp(e[0]->shape, e[1]->shape, (size_t)e[0]->ndim * sizeof *e[0]->shape) == 0 &&
             wf_converts(e[0]->dtype) && wf_converts(e[1]->dtype);
     if (!numbers || !raw)
-        wf_error_set(error, WF_ENOMEM, "no memory to compare %s with the embedding", head_name);
+        wf_error_set(error, WF_ENOMEM, "no memory to compare %s with the embedding",
+                     e[0]->name);
     for (int64_t at = 0; *same && at < count && error->code == WF_OK; at += SLAB) {
         const int64_t n = count - at < SLAB ? count - at : SLAB;
 
@@ -102,8 +109,9 @@ static wf_status compare(wf_hf_weights *w, const wf_safetensors_entry *const e[2
 static wf_status find_own_head(wf_hf_weights *w, bool *own, wf_error *error)
 {
     int64_t file[2];
-    const wf_safetensors_entry *const e[2] = {wf_hf_find(&w->files, head_name, &file[0]),
-                                              find_table(w, &file[1])};
+    char head[WF_HF_NAME];
+    const wf_safetensors_entry *const e[2] = {
+        wf_hf_find(&w->files, head_name(w, head), &file[0]), find_table(w, &file[1])};
     bool same = true;
 
     if (e[0] && e[1] && compare(w, e, file, &same, error) != WF_OK)
@@ -191,6 +199,17 @@ static wf_status check_tie(const char *folder, bool theirs, bool tied, const cha
                         folder, why);
 }
 
+static void refuse_own_head(const wf_hf_weights *w, const char *folder, bool own,
+                            wf_error *error)
+{
+    char head[WF_HF_NAME], why[WF_HF_NAME + 96];
+
+    snprintf(why, sizeof why,
+             " (\"%s\" differs from the embedding, whatever \"tie_word_embeddings\" says)",
+             head_name(w, head));
+    check_tie(folder, !own, true, why, error);
+}
+
 wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
                              const wf_nn_gpt_config *model, wf_error *error)
 {
@@ -206,10 +225,7 @@ wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const
         wf_hf_files_open(&w->files, calls, folder, error) != WF_OK)
         return error->code;
     if (model->tied && find_own_head(w, &own, error) == WF_OK)
-        check_tie(folder, !own, true,
-                  " (\"lm_head.weight\" differs from the embedding, whatever "
-                  "\"tie_word_embeddings\" says)",
-                  error);
+        refuse_own_head(w, folder, own, error);
     return error->code;
 }
 

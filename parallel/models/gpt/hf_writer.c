@@ -23,11 +23,11 @@ static wf_status write_slab(wf_hf_writer *w, int64_t i, const float *from, const
 {
     const wf_hf_place *place = &w->place[i];
     wf_part slab = *part, whole = {.ndim = part->ndim};
-    int64_t columns = wf_part_count(part) / (part->ndim ? part->local[0] : 1);
+    int64_t columns = wf_part_count(part) / (part->ndim ? part->local[0] : 1), together;
 
     memcpy(whole.local, place->shape, sizeof whole.local);
     if (slab.ndim) {
-        slab.start[0] += row;
+        slab.start[0] = wf_hf_row(place, part, row, &together);
         slab.local[0] = rows;
     }
     if (place->transposed)
@@ -40,7 +40,8 @@ static wf_status write_slab(wf_hf_writer *w, int64_t i, const float *from, const
 
 wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, const float *from)
 {
-    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step;
+    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step,
+            n;
     wf_status status = WF_OK;
     float *plain;
     char *raw;
@@ -58,9 +59,12 @@ wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, co
     if (!raw || !plain || !from)
         status =
             wf_error_set(&w->error, WF_ENOMEM, "no memory to write %s", w->parameter[i]->path);
-    for (int64_t row = 0; row < rows && status == WF_OK; row += step)
-        status = write_slab(w, i, from, part, row, rows - row < step ? rows - row : step, plain,
-                            raw);
+    for (int64_t row = 0; row < rows && status == WF_OK; row += n) {
+        wf_hf_row(&w->place[i], part, row, &n);
+        n = n < step ? n : step;
+        n = n < rows - row ? n : rows - row;
+        status = write_slab(w, i, from, part, row, n, plain, raw);
+    }
     free(raw);
     free(plain);
     return status;
