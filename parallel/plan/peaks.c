@@ -1,5 +1,5 @@
-/* parallel/plan/peaks.c - one rank for each coordinate of a pipeline, by plans of as few of them
-   as tell the others. */
+/* parallel/plan/peaks.c - one rank for each coordinate of a pipeline, by plans of as few of
+   them as tell the others. */
 #include "parallel/plan/plan_internal.h"
 #include "parallel/stages/pipeline_internal.h"
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool may_replay(const ranks *p)
     return p->j.steps <= WF_PAR_PROFILE_STEPS;
 }
 
-/* What the profile of a rank that is alike says of this one. False: nothing, or not all. */
+/* Tells a rank by the profile of one that is alike. False: it does not know all of it. */
 static bool replay(ranks *p, int rank, int other, wf_plan *run)
 {
     const wf_pipe_table *table = wf_par_pipeline_table(p->j.pipeline);

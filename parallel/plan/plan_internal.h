@@ -29,7 +29,7 @@ wf_status wf_planned_rank(wf_planned *p, int rank, wf_error *error);
 typedef struct wf_plan_ranks_of {
     int count;
     int fullest;      /* the first of those that take most */
-    int member;       /* which of a coordinate's ranks they are */
+    int member;       /* the place of each among its coordinate's ranks */
     int64_t planned;  /* plans that were made */
     bool *is_planned; /* [count]; false: the plan of a rank that is alike gave this one .. */
     /* [count] .. of which only this is told: parameters, share, operations, and of memory the

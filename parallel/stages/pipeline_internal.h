@@ -60,10 +60,10 @@ bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int6
    parameter's row. */
 int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int s);
 
-/* Returns true where two pipeline ranks do the same in actions that are alike: they have as many
-   stages, each with steps of the same kinds as the other's, in the order of their numbers. No
-   stage of theirs is the first or the last, or shares parameters with another one, unless they
-   are one rank. Writes into like[s] which stage of `other` stage s of `rank` is like. */
+/* Returns true where two pipeline ranks do the same in actions that are alike: they have as
+   many stages, each with steps of the same kinds as the other's, in the order of their numbers.
+   No stage of theirs is the first or the last, or shares parameters with another one, unless
+   they are one rank. Writes into like[s] which stage of `other` stage s of `rank` is like. */
 bool wf_par_ranks_alike(const wf_par_pipeline *p, int rank, int other, int *like);
 
 /* Puts the module of `rank` into a place, the path of a module or of one below it, that was

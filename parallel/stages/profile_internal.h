@@ -53,7 +53,7 @@ typedef struct wf_par_profile_bytes {
     int64_t total, kind[WF_MEMORY_KINDS];
 } wf_par_profile_bytes;
 
-/* What an action adds, and takes at most, and where; key 0: none. */
+/* The bytes that an action adds, and takes at most, and where; key 0: none. */
 typedef struct wf_par_profile_entry {
     uint64_t key;
     wf_par_profile_bytes delta, peak;
@@ -83,13 +83,13 @@ struct wf_par_profile {
     wf_par_profile_table of[WF_PAR_PROFILE_STEPS];
     wf_par_profile_base *base; /* [ranks] */
     int ranks;
-    int steps;                 /* of the last rank, counted */
-    double flops, model_flops; /* of its actions in the last of them */
+    int steps;                 /* counted, the last rank's */
+    double flops, model_flops; /* the work of its actions in the last one */
     wf_status failed;
     /* while it is written */
     wf_par_profile_row row;
     wf_context *ctx;
-    wf_par_profile_entry now; /* what is in use since the begin of an action, and was at most */
+    wf_par_profile_entry now; /* bytes since the begin of an action, and the most */
     double before[2];         /* flops and model_flops at that begin */
     bool resting;
 };

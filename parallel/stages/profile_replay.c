@@ -13,7 +13,7 @@ typedef wf_par_profile_bytes bytes;
 typedef struct replaying {
     const entries *of;
     bytes now;
-    wf_par_profile_memory *memory; /* with what steps before this one took */
+    wf_par_profile_memory *memory; /* the result; it has the earlier steps */
 } replaying;
 
 static void add_bytes(bytes *to, int64_t times, const bytes *b)
@@ -123,7 +123,7 @@ static int like_of(const wf_par_profile_row *row, int k)
     return row->like ? row->like[row->stage[k]] : row->stage[k];
 }
 
-/* What comes behind all actions is no action: its operations are not those of the row. */
+/* Adds the bytes behind all actions; operations there are not those of the row. */
 static void add_rest(replaying *r, const wf_par_profile_row *row)
 {
     entry rest = {.key = 0};

@@ -170,7 +170,7 @@ static void planned_once(void)
         check(&rows[i]);
 }
 
-/* What is refused is told without the number of a rank, and a limit ends it. */
+/* Refusals have no number of a rank, and a limit ends the plans. */
 static void refused(void)
 {
     training t = training_of(&rows[0]);
