@@ -43,7 +43,7 @@ static double open_sums(int64_t terms)
    splits experts computes with. */
 typedef struct weights {
     double whole, held;
-    double copied; /* of these, what is there once more where gathered parameters stay */
+    double copied; /* the part that is there once more where gathered parameters stay */
 } weights;
 
 static weights weights_of(const wf_search *s, const wf_search_candidate *c)
