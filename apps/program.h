@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A program was started without stdin, stdout or stderr: files that it opens must not get their
-   numbers, or what is printed would go into them. To read or write those three stays an error.
-   And a file that may not become larger (ulimit -f) is an error to tell, EFBIG, and no end by a
-   signal that leaves half a file. */
+/* Begins a program that may have been started without stdin, stdout or stderr: files that it
+   opens must not get their numbers, or what is printed would go into them. To read or write
+   those three stays an error. And a file that may not become larger (ulimit -f) is an error,
+   EFBIG, to report, and no end by a signal that leaves half a file. */
 void app_program_begin(void);
 
 /* Prints the version and returns true where the first argument is --version. */

@@ -1,7 +1,7 @@
 /*
- * parallel/agree_internal.h - what all ranks come to know together, by messages up a binary
- * tree of ranks and a broadcast of what came together at its root: what a rank sends, receives
- * and holds does not grow with the number of ranks.
+ * parallel/agree_internal.h - agreement of all ranks: messages up a binary tree of ranks
+ * combine their values, and the root broadcasts the result; what a rank sends, receives and
+ * holds does not grow with the number of ranks.
  */
 #ifndef WF_PARALLEL_AGREE_INTERNAL_H
 #define WF_PARALLEL_AGREE_INTERNAL_H

@@ -88,8 +88,8 @@ static char *text_of_zero(wf_par *par, const wf_job *job, size_t *bytes, wf_par_
     return NULL;
 }
 
-/* Compare this rank's entries with those of rank 0, and the same on all ranks: tell what the
-   first one found. */
+/* Compares this rank's entries with those of rank 0; all ranks return what the first rank with
+   a difference found. */
 static wf_status name_differences(wf_par *par, const wf_job *job)
 {
     int rank = wf_context_rank(par->ctx);

@@ -60,7 +60,7 @@ static wf_status moved(const wf_op_run *from, int64_t element, double by, double
     return status;
 }
 
-/* Put central differences of operand i in place of its gradient. */
+/* Puts central differences of operand i where its gradient was. */
 static wf_status difference(wf_context *ctx, const wf_op_check *c, int i, wf_op_results *r)
 {
     const double step = 0x1p-17;

@@ -13,7 +13,7 @@ enum { WF_CHECK_RESULTS = WF_MAX_OUTPUTS + WF_MAX_INPUTS };
 typedef struct wf_op_results {
     double *x[WF_CHECK_RESULTS];
     int64_t n[WF_CHECK_RESULTS];
-    int n_outputs; /* so many were made, before gradients were asked for */
+    int n_outputs; /* number of outputs made before gradients were computed */
 } wf_op_results;
 
 /* The way a run is made. */

@@ -142,7 +142,7 @@ static void list(layouts *l, const wf_op_run *run, bool gradient, const char *wh
 {
     char layout[256], line[640];
     size_t used = strlen(l->found.refusals), n;
-    const char *said = strstr(why, ": "); /* behind rank and module */
+    const char *said = strstr(why, ": "); /* after rank and module */
 
     print_layouts(l, run, layout, sizeof layout);
     n = (size_t)snprintf(line, sizeof line, "%s%s: %s\n", layout,

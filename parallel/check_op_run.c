@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Uniform in [0, 1), exact in f32, and another one for every place. */
+/* Returns a number uniform in [0, 1), exact in f32, that depends on tensor and index alone. */
 static double uniform(int64_t tensor, int64_t index)
 {
     return (double)(wf_mix64((uint64_t)(tensor + 1) << 40 ^ (uint64_t)index) >> 40) * 0x1p-24;

@@ -1,5 +1,6 @@
 /* parallel/flag_names.c - fields of options in errors as flags. */
 #include "parallel/flag_names.h"
+#include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -39,4 +40,15 @@ void wf_flags_report(wf_flag_of *flag_of, const void *arg)
 const char *wf_flags_reported(const char *text, char *to, size_t size)
 {
     return reported_by ? wf_flags_format(text, reported_by, reported_arg, to, size) : text;
+}
+
+void wf_flags_print(FILE *out, const char *format, ...)
+{
+    char text[4096], spelled[4608];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fputs(wf_flags_reported(text, spelled, sizeof spelled), out);
 }

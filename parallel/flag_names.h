@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include <stddef.h>
+#include <stdio.h>
 
 WF_BEGIN_DECLS
 
@@ -20,7 +21,7 @@ typedef size_t wf_flag_of(const void *arg, const char *field, size_t length, cha
                           size_t size);
 
 /**
- * wf_flags_format - copies an error text, with flags in place of the names of fields
+ * wf_flags_format - copies an error text, with flags instead of the names of fields
  *
  * @param size  of `to`, 1 at least; what is longer is cut
  * Returns:     to
@@ -28,13 +29,18 @@ typedef size_t wf_flag_of(const void *arg, const char *field, size_t length, cha
 WF_API char *wf_flags_format(const char *text, wf_flag_of *flag_of, const void *arg, char *to,
                              size_t size);
 
-/** wf_flags_report - makes wf_par_report_line print flags from now on; flag_of NULL: names of
- * fields again. For the process; arg stays alive as long. */
+/** wf_flags_report - prints flags instead of the names of fields in wf_par_report_line from now
+ * on, in the whole process; flag_of NULL: the names. arg stays alive as long. */
 WF_API void wf_flags_report(wf_flag_of *flag_of, const void *arg);
 
 /** wf_flags_reported - returns a text as wf_par_report_line prints it: itself, or `to`, of
  * `size` bytes, with flags in it */
 WF_API const char *wf_flags_reported(const char *text, char *to, size_t size);
+
+/** wf_flags_print - prints to a stream as fprintf does, with flags as in wf_flags_reported;
+ * texts of more than 4095 bytes are cut */
+WF_API void wf_flags_print(FILE *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 WF_END_DECLS
 

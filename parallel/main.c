@@ -1,4 +1,4 @@
-/* parallel/main.c - a program's main: the one place of the library that prints and exits. */
+/* parallel/main.c - a program's main: the only code of the library that prints and exits. */
 #include "parallel/main_internal.h"
 #include "mesh/health/flight_recorder.h"
 #include "mesh/transport/launcher.h"
@@ -200,7 +200,7 @@ const char *wf_par_program_name(int argc, char **argv)
 }
 
 /* Adds the mesh to the job, which the processes must have alike before their ranks meet.
-   Trainers compare the rest. */
+   Trainers compare what else has to agree. */
 static void add_mesh(const job *j, wf_job *made)
 {
     const wf_par_options *o = &j->options;

@@ -156,7 +156,7 @@ const wf_layout *wf_par_cut_further(const wf_par *par, const wf_layout *use, int
 /* `layout`, but whole over all of these axes. */
 const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, unsigned axes);
 
-/* Tell the context where the parts of a tensor axis do not nest in the tree of sums. */
+/* Tells the context where the parts of a tensor axis do not nest in the tree of sums. */
 void wf_par_tell_axis(wf_par *par, int axis);
 
 /* Fill in the layouts that follow from `use` and the policy. */

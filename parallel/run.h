@@ -60,12 +60,13 @@ typedef struct wf_par_options {
     /* without axes: ranks that split experts (Megatron's expert parallelism), tp times a part
        of dp, which is a part of a group of ranks too; 0: tp alone */
     int ep;
-    const char *strategy;    /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
-    int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
-    int shard_group_size;    /* .. or ranks of a group; one of the two */
-    const char *wrap_type;   /* FSDP units are the modules of this type; NULL: "block" */
-    int64_t wrap_min_params; /* above 0: modules of so many parameters are units instead */
-    int prefetch;            /* units gathered ahead of the one that runs */
+    const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
+    int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
+    int shard_group_size;  /* .. or ranks of a group; one of the two */
+    const char *wrap_type; /* FSDP units are the modules of this type; NULL: "block" */
+    /* above 0: modules of at least this many parameters are units instead */
+    int64_t wrap_min_params;
+    int prefetch; /* units gathered ahead of the one that runs */
     wf_par_reshard reshard;
     wf_par_accumulate accumulate;
     /* WF_PAR_GROUP: a power of two; a step has 1, 2, 4, .. times as many micro-steps */
@@ -141,8 +142,8 @@ enum { WF_PAR_MOST_STRATEGIES = 32 };
  *                                           .split_optimizer = true, .reduce_each = true};
  *     wf_par_strategy_register(&zero2, &error);
  *
- * In each process before the first plan or run; the same row may be registered again. Any
- * thread may call it.
+ * Call it in each process before the first plan or run; to register the same row twice is no
+ * error. Any thread may call it.
  *
  * @param row  kept, not copied: static
  * Errors:     WF_EINVAL: a name that is none or another row's, columns that no strategy can

@@ -74,7 +74,7 @@ static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
     if (par->n_dp > 0 && axis <= par->dp_axis[par->n_dp - 1])
         return wf_error_set(
             error, WF_EINVAL,
-            "dp_axes names %s behind an axis that is not outside of it: name them "
+            "dp_axes names %s after an axis that is not outside of it: name them "
             "in the order of the mesh, each once",
             name);
     par->dp_axis[par->n_dp++] = axis;
@@ -92,7 +92,7 @@ static wf_status find_ep_axis(wf_par *par, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "axis ep splits experts and the batch, and axis %s splits the batch "
-            "inside of it: list ep behind the other axes of dp_axes",
+            "inside of it: list ep after the other axes of dp_axes",
             wf_mesh_axis_name(par->mesh, par->dp_axis[par->n_dp - 1]));
     return WF_OK;
 }

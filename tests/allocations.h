@@ -29,9 +29,9 @@ typedef struct allocation_watch {
    allocations_left. */
 void allocations_watch(const allocation_watch *watch);
 
-/* Repeats the work until no allocation fails: each one of the heap fails once, with what comes
-   after it, is reported as WF_ENOMEM in words, and leaves nothing behind that a sanitizer
-   finds. There are to be `least` at least. */
+/* Repeats the work until no allocation fails: each one of the heap fails once, with those after
+   it, is reported as WF_ENOMEM in words, and leaves no memory that a sanitizer finds. There are
+   to be `least` at least. */
 void each_allocation_fails(wf_status (*work)(wf_error *error), int64_t least);
 
 /* Sets whether allocations count from here on, and may fail: for work that begins or ends with

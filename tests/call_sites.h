@@ -30,7 +30,7 @@ static void record_call(int64_t k)
         site_of[k] = hash;
 }
 
-/* Chooses among so many calls; returns how many are chosen. */
+/* Chooses among a number of calls; returns how many are chosen. */
 static int64_t choose_calls(int64_t calls)
 {
     bool every = getenv("WEFT_EVERY_CALL") != NULL;

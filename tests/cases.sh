@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # for those who source it
+# shellcheck shell=bash disable=SC2034 # for files that source it
 # tests/cases.sh - sourced by tests that are scripts: a folder to work in, which goes with the test, a
 # line per case with its time, and the sum. The last program run has left its output in out and err.
 cases=0 failures=0
@@ -24,7 +24,7 @@ choose_python()
     skip "no python3 has $* (Debian: $(printf 'python3-%s ' "$@"))"
 }
 
-# result NAME PROBLEM: no problem is a pass; told with the time since the last one.
+# result NAME PROBLEM: no problem is a pass; printed with the time since the last one.
 last=$(date +%s%N)
 result()
 {

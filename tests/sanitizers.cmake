@@ -1,5 +1,5 @@
 # tests/sanitizers.cmake - which build runs a test. A sanitized one runs those in which there is something for it to see
-# that no other of its tests shows. The plain build runs all; where sanitized builds run beside it (WEFT_REST), the rest alone.
+# that no other of its tests shows. The plain build runs all; where sanitized builds run beside it (WEFT_REST), the other tests alone.
 #
 # A test says itself which builds run it ("ctest: builds" in its header comment: headers.cmake): address is AddressSanitizer with
 # UndefinedBehaviorSanitizer; thread is ThreadSanitizer, for ranks that meet, the transport's and the savers' own threads, thread

@@ -10,8 +10,8 @@
 
 enum {
     BLOCK = 1 << 20,
-    TAIL = 1 << 16, /* A place to cut a block is looked for among so many of its last bytes. */
-    LINES = 1 << 16 /* Lines are counted in so many bytes at a time. */
+    TAIL = 1 << 16, /* A block is cut somewhere among this many of its last bytes. */
+    LINES = 1 << 16 /* Lines are counted in this many bytes at a time. */
 };
 
 struct app_block_file {
@@ -112,7 +112,7 @@ static bool open_next(app_block_reader *r, wf_error *error)
     return true;
 }
 
-/* Room for so many bytes and a NUL. */
+/* Makes room for `room` bytes and a NUL. */
 static bool widen(app_block *b, size_t room, wf_error *error)
 {
     char *text = room >= b->room ? realloc(b->text, room + 1) : b->text;
@@ -147,7 +147,7 @@ static bool read_part(const app_block *b, char *to, size_t count, int64_t from, 
     return true;
 }
 
-/* Returns how many of these bytes may be given; 0: they have no place to cut. */
+/* Returns how many of these bytes may be given; 0: they cannot be cut. */
 static size_t cut(const app_block_reader *r, const char *text, size_t bytes)
 {
     const char *last;
@@ -158,8 +158,7 @@ static size_t cut(const app_block_reader *r, const char *text, size_t bytes)
     return last ? (size_t)(last + 1 - text) : 0;
 }
 
-/* As many bytes as it takes until there is a place to cut among the last ones, or the file
-   ends. */
+/* Reads on until the block can be cut among its last bytes, or the file ends. */
 static bool find_end(app_block_reader *r, app_block *b, wf_error *error)
 {
     size_t wanted = BLOCK, given = 0;

@@ -13,9 +13,9 @@ typedef struct app_block {
     app_block_file *from; /* open as long as a block is of it */
     const char *file;     /* its name */
     int64_t begin;        /* its first byte in the file */
-    char *text;           /* its bytes and a NUL; used again for the next block */
+    char *text;           /* its bytes and a NUL; reused for the next block */
     size_t bytes, room;
-    size_t known; /* so many of its last bytes have been read already */
+    size_t known; /* number of its last bytes that have been read already */
     bool lines;   /* lines of JSON; else a part of a document */
     bool ends;    /* the document ends with this part */
 } app_block;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A block on its way: somebody has it, it has come to something, its place in the order is
-   known. */
+/* The state of a slot: free; a thread works on its block; the block has a result; its position
+   in the order is known. */
 typedef enum place_state { FREE, TAKEN, WORKED, ORDERED } place_state;
 
 typedef struct place {
@@ -22,7 +22,7 @@ typedef struct place {
 typedef struct world {
     const app_document_work *work;
     app_block_reader *reader;
-    place *places; /* block n is in place n modulo their number */
+    place *places; /* block n is in slot n modulo their number */
     int place_count;
     int64_t next;   /* the block that is read next */
     int64_t turn;   /* the first one that is not in order yet */
@@ -33,7 +33,7 @@ typedef struct world {
     pthread_cond_t changed;
 } world;
 
-/* The text of a line of .jsonl; the line is unescaped in place. */
+/* Reads the text of a line of .jsonl; the line is unescaped in place. */
 static wf_status line_text(const app_document_work *work, const char *name, char *line,
                            size_t bytes, const char **text, size_t *text_bytes,
                            wf_text_json *json, wf_error *error)
@@ -76,8 +76,8 @@ static wf_status work_on_line(const app_document_work *work, void *own, const ch
     return p->error.code;
 }
 
-/* A line that is no good is worked on again under a name that says which one it is: for others
-   nobody counts lines. */
+/* Works on a bad line a second time, under a name with its number: lines are counted for errors
+   alone. */
 static void tell_line(const app_document_work *work, void *own, char *line, size_t bytes,
                       place *p)
 {
@@ -142,7 +142,7 @@ static void set_free(place *p)
     p->state = FREE;
 }
 
-/* Blocks whose turn it is are put in order. */
+/* Puts blocks that have a result in order. */
 static void put_in_order(world *w)
 {
     const app_document_work *work = w->work;
@@ -168,8 +168,8 @@ static void put_in_order(world *w)
     }
 }
 
-/* A block whose place in the order is known, and that nobody has finished yet; -1: there is
-   none. */
+/* Returns a block whose position in the order is known, and that is not finished yet; -1: there
+   is none. */
 static int64_t find_ordered(const world *w)
 {
     for (int64_t i = w->turn > w->place_count ? w->turn - w->place_count : 0; i < w->turn; i++)
@@ -195,7 +195,7 @@ static void finish_block(world *w, int64_t number)
     set_free(p);
 }
 
-/* The next block, from its file on; false: there is none, or no place for it. */
+/* Begins the next block, from its file on; false: there is none, or no free slot. */
 static bool begin_block(world *w, void *own)
 {
     const app_document_work *work = w->work;
@@ -224,7 +224,7 @@ static bool begin_block(world *w, void *own)
     return true;
 }
 
-/* Blocks that can be finished go first: so their places become free. */
+/* Runs a worker. Blocks that can be finished go first: so their slots become free. */
 static void *run_worker(void *arg)
 {
     world *w = arg;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PADDING = 0 }; /* an id: nobody sees it, and nothing is trained on it */
+enum { PADDING = 0 }; /* an id that no token attends to, and that is not trained on */
 
 typedef struct job {
     const app_gpt_data_request *q;

@@ -18,7 +18,7 @@ typedef struct pair {
     wf_megatron_index has;
 } pair;
 
-/* Returns true where one file of a pair was named in place of both. */
+/* Returns true where one file of a pair was named instead of both. */
 static bool is_of_pair(const char *name)
 {
     size_t n = strlen(name);
@@ -56,8 +56,8 @@ static wf_status read_at(int fd, const char *name, int64_t at, void *to, size_t 
                         n < 0 ? strerror(errno) : "it became shorter");
 }
 
-/* The first token of a sequence: its pointer, in tokens; behind the last one the number of them
-   all. */
+/* Reads the index of the first token of a sequence; after the last sequence the number of all
+   tokens. */
 static wf_status token_at(const pair *p, int64_t sequence, int64_t *token, wf_error *error)
 {
     int64_t at = WF_MEGATRON_HEADER_SIZE + 4 * p->has.sequences + 8 * sequence;

@@ -31,7 +31,7 @@ static void *open_worker(void *arg, wf_error *error)
     return w;
 }
 
-/* Whoever ends adds what it has counted: a sum has no order. */
+/* Adds the counts of a worker that ends: a sum has no order. */
 static void close_worker(void *own)
 {
     worker *w = own;

@@ -1,5 +1,5 @@
-/* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to;
-   see the header. */
+/* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and their scores; see
+   the header. */
 #include "apps/options/options.h"
 #include "apps/gpt_eval/choices.h"
 #include "parallel/generate/answers.h"
@@ -104,7 +104,7 @@ static wf_status print(const job *j, wf_error *error)
                (double)s.right / (double)s.labelled,
                (double)s.right_by_bytes / (double)s.labelled, s.bits_per_byte);
     else
-        printf("%lld requests, of which none has a label: --json has what each comes to\n",
+        printf("%lld requests, of which none has a label: --json has the result of each\n",
                (long long)all->count);
     return WF_OK;
 }

@@ -26,7 +26,7 @@ static const char help[] =
     "                           of ids with a loss mask those count that are trained on\n"
     "  --seq-length N           tokens of a window (default: the model's positions, at most "
     "1024)\n"
-    "  --stride N               a window begins so many tokens behind the one before, and "
+    "  --stride N               a window begins N tokens after the one before, and "
     "counts the\n"
     "                           tokens that are new: with less than --seq-length each has "
     "more before\n"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char app_generate_help[] =
-    "gpt_generate - text that goes on from prompts, by a model on any mesh of ranks\n"
+    "gpt_generate - text generated from prompts, by a model on any mesh of ranks\n"
     "\n"
     "Usage: gpt_generate MODEL --prompt TEXT [flags]\n"
     "\n"
@@ -78,10 +78,10 @@ static wf_status check(const app_generate_request *q, wf_error *error)
                             "no MODEL was given: a folder of Hugging Face or a checkpoint; see "
                             "gpt_generate --help");
     if (!q->plan && !q->prompt == !q->prompts)
-        return wf_error_set(
-            error, WF_EINVAL, "%s",
-            q->prompt ? "--prompt and --prompts: give one of them"
-                      : "nothing to go on from: give --prompt TEXT or --prompts FILE");
+        return wf_error_set(error, WF_EINVAL, "%s",
+                            q->prompt
+                                ? "--prompt and --prompts: give one of them"
+                                : "nothing to continue: give --prompt TEXT or --prompts FILE");
     if ((q->system || q->chat_template || q->chat_variables || q->ignored_fields) && !q->chat)
         return wf_error_set(error, WF_EINVAL, "--%s is for conversations: give --chat too",
                             q->system           ? "system"

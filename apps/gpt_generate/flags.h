@@ -17,7 +17,8 @@ typedef struct app_generate_request {
     const char *chat_variables, *ignored_fields;  /* for a chat; NULL: none */
     const char *stop, *stops[APP_GENERATE_STOPS]; /* stop: that of the flag which is read */
     int64_t n_stops;
-    int64_t most, n, seed, logprobs; /* logprobs -1: none; else the likeliest so many too */
+    /* logprobs: number of likeliest tokens with their own too; -1: none */
+    int64_t most, n, seed, logprobs;
     int64_t batch, chunk;
     wf_gen_sampling sampling;
     bool chat; /* prompts are what a user says, and texts what the model answers */

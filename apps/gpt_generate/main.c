@@ -1,4 +1,4 @@
-/* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
+/* apps/gpt_generate/main.c - text generated from prompts: see gpt_generate --help. */
 #include "apps/options/options.h"
 #include "parallel/report/layout.h"
 #include "apps/gpt_generate/gather_texts.h"

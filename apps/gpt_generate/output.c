@@ -48,8 +48,8 @@ static json_t *number_list(const char *key, const float *x, int64_t count)
     return list;
 }
 
-/* Bytes that are no UTF-8 cannot be a text of JSON: there, U+FFFD stands for each character
-   that is cut. */
+/* Returns bytes as a text of JSON, which has to be UTF-8: U+FFFD replaces each character that
+   is cut. */
 static json_t *text_of(const char *bytes, size_t n)
 {
     json_t *text = json_stringn(bytes ? bytes : "", n);

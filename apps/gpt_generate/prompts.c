@@ -42,13 +42,13 @@ static wf_status end_ids(const reading *r, const wf_tok_ids *ids, wf_error *erro
 {
     if (error->code == WF_OK && !ids->count)
         wf_error_set(error, WF_EINVAL,
-                     "%s has no token, and a text goes on from at least one; give a longer "
+                     "%s has no token, and a text continues at least one; give a longer "
                      "prompt",
                      r->name);
     return error->code;
 }
 
-/* Adds a conversation, a line of JSON, with what asks for an answer behind it. */
+/* Adds a conversation, a line of JSON, followed by the request for an answer. */
 static wf_status add_chat(const reading *r, const char *line, size_t bytes, wf_error *error)
 {
     wf_tok_ids *ids = add(r->prompts, error);
@@ -65,7 +65,7 @@ static wf_status add_chat(const reading *r, const char *line, size_t bytes, wf_e
     return end_ids(r, ids, error);
 }
 
-/* Adds what a user says, behind what the system says. */
+/* Adds a user's message, after the system's. */
 static wf_status add_turn(const reading *r, const char *text, size_t bytes, wf_error *error)
 {
     const char *system = r->request->system;
@@ -122,7 +122,7 @@ static wf_status add_ids(const reading *r, const json_t *list, wf_error *error)
         if (!json_is_integer(value) || json_integer_value(value) < 0 ||
             json_integer_value(value) >= vocabulary)
             return wf_error_set(error, WF_EDATA,
-                                "%s: \"ids\" has at place %zu what is no token id of the "
+                                "%s: \"ids\" has at index %zu what is no token id of the "
                                 "model, which are 0 to %lld",
                                 name, i, (long long)vocabulary - 1);
         if (wf_tok_ids_append(ids, (int32_t)json_integer_value(value), error) != WF_OK)

@@ -16,7 +16,7 @@ static wf_status check_tokens(const app_options *o, bool is_text, wf_error *erro
     if (is_text && o->init_from && o->vocab_size != 256)
         return wf_error_set(error, WF_EINVAL,
                             "--data is text, whose bytes would be taken for the token ids of "
-                            "--init-from %s, which has %lld of its own: turn the text into "
+                            "--init-from %s, which has %lld of its own: convert the text to "
                             "token ids with that model's tokenizer first (docs/data.md)",
                             o->init_from, (long long)o->vocab_size);
     return WF_OK;
@@ -32,8 +32,8 @@ static wf_status find_ends(const app_options *o, wf_dataset *data, wf_error *err
 
     if (wf_dataset_is_text(data))
         return wf_error_set(error, WF_EINVAL,
-                            "--documents mask is for token ids, and --data is text: turn it "
-                            "into token ids (gpt_data tokenize), or use --documents ignore");
+                            "--documents mask is for token ids, and --data is text: convert it "
+                            "to token ids (gpt_data tokenize), or use --documents ignore");
     if (wf_dataset_has_documents(data))
         return WF_OK;
     if (!from)

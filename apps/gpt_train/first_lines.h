@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <weft/weft.h>
 
-/* Model, mesh and, where there is any, data. With text the vocabulary is no larger than bytes
-   need, or that is told on stderr. */
+/* Prints model, mesh and, where there is any, data. A vocabulary that is larger than the bytes
+   of a text need is reported on stderr. */
 void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
                      const wf_par_pipeline *pipeline, const wf_dataset *data);
 

@@ -18,7 +18,7 @@ typedef struct app_job {
     wf_dataset *data;         /* NULL without steps, and in plans */
     app_sample_prompt prompt; /* a sample's beginning */
     app_exam exam;            /* questions of --eval-requests */
-    wf_replay *replay;        /* digests of the run whose steps are made again; NULL: none */
+    wf_replay *replay;        /* digests of the run whose steps are repeated; NULL: none */
     wf_flip flip;             /* step 0: no bit is flipped */
     wf_sim_paced paced;       /* the machine of --paced */
     /* The job in words, as planners see it, and what it points to. */

@@ -91,7 +91,7 @@ static wf_status find_peak(const app_options *o, double *peak, wf_error *error)
         return wf_error_set(error, WF_EINVAL, "%s has no device.%s: take --dtype bf16", file,
                             o->compute);
     *peak = machine.rate[compute] * (double)app_options_ranks(o);
-    if (!o->machine) /* steps take so many times as long */
+    if (!o->machine) /* steps take paced_scale times as long */
         *peak /= o->paced_scale;
     return WF_OK;
 }

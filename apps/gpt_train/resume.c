@@ -101,7 +101,7 @@ static char *sizes_of(const app_text_list *data)
 {
     json_t *sizes = json_array();
     wf_dataset_source_list list = {.count = 0};
-    wf_error unlisted = {WF_OK, ""}; /* it is told where the data are opened */
+    wf_error unlisted = {WF_OK, ""}; /* it is reported where the data are opened */
     char *text;
 
     wf_dataset_source_list_parse(data->item, data->count, "--data", &list, &unlisted);

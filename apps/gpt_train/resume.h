@@ -3,7 +3,7 @@
  * them.
  *
  * Mesh, strategy, threads and micro-batch may differ freely. A flag that makes another model is
- * refused; one that makes other numbers from here on (rate, data, seed, ..) is told and
+ * refused; one that makes other numbers from here on (rate, data, seed, ..) is reported and
  * allowed.
  */
 #ifndef WF_APPS_RESUME_H

@@ -15,9 +15,9 @@ static wf_status open_engine(const app_options *o, const app_sampled *m, wf_gen_
                                                           .positions = o->seq_len});
 }
 
-/* The next token after ids[0 .. length), seeing at most seq_len of them; -1 on failure. A text
-   that is longer slides along, and what it sees has other positions then: all of that is
-   computed again. */
+/* Returns the next token after ids[0 .. length), of which the model sees the last seq_len at
+   most; -1 on failure. Where a text is longer the window slides, its tokens get other
+   positions, and all of it is recomputed. */
 static int64_t next_token(const app_options *o, const app_sampled *m, wf_gen_engine *e,
                           const int32_t *ids, int64_t length, float *logits,
                           wf_gen_sampling_candidate *room)
@@ -37,8 +37,7 @@ static int64_t next_token(const app_options *o, const app_sampled *m, wf_gen_eng
                                 (double)wf_random_uniform(key, 0, (uint64_t)length), room);
 }
 
-/* Returns whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the
-   process. */
+/* Returns true where a rank was asked to stop. Without --save SIGTERM ends the process. */
 static bool stop_wished(const app_options *o, wf_par *par)
 {
     const uint64_t mine = wf_signal_requests_now() & WF_SIGNAL_STOP;

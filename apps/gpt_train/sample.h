@@ -15,9 +15,9 @@ typedef struct app_sampled {
     const app_sample_prompt *prompt; /* NULL in a plan */
 } app_sampled;
 
-/* Generate options->sample tokens after the prompt, or up to the one that ends a text; rank 0
- * prints. Collective. stopped: SIGTERM came to a rank before the last one, and nothing is
- * printed. */
+/* Generates options->sample tokens after the prompt, or up to the one that ends a text; rank 0
+   prints. Collective. stopped: a rank got SIGTERM before the last one, and nothing is
+   printed. */
 wf_status app_sample_text(const app_options *options, const app_sampled *from, FILE *out,
                           bool *stopped);
 

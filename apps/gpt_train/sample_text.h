@@ -10,7 +10,7 @@ typedef struct app_sample_prompt {
     wf_tok *tokenizer;
     wf_tok_ids ids; /* the prompt's */
     int64_t ends;   /* the id that ends a text; -1: none */
-    int64_t size;   /* so many ids there are, in the model and in the tokenizer */
+    int64_t size;   /* number of ids, in the model and in the tokenizer */
 } app_sample_prompt;
 
 /*

@@ -14,7 +14,7 @@ static wf_par_checkpoint_kind kind_of(const app_options *o)
                                                  : WF_PAR_SAVE_SHARDED;
 }
 
-/* Makes the texts of checkpoints: the flags, and behind them the base. */
+/* Makes the texts of checkpoints: the flags, followed by the base. */
 static wf_status make_texts(app_saving *s, wf_context *ctx)
 {
     const char *folder =

@@ -1,5 +1,5 @@
-/* apps/gpt_train/task.h - what a process is asked for in place of a run: several processes
-   must agree on it. */
+/* apps/gpt_train/task.h - what a process is asked for instead of a run: several processes must
+   agree on it. */
 #ifndef WF_APPS_TRAIN_TASK_H
 #define WF_APPS_TRAIN_TASK_H
 

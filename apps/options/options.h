@@ -66,7 +66,7 @@ typedef struct app_options {
     wf_nn_schedule schedule; /* by lr_schedule and the flags beside it */
     bool whole_batches; /* micro_batch_size is not asked for: as many sequences as a rank has */
     bool is_fed;        /* its batches come from its caller, and not from files of --data */
-    bool bad_checkpoint; /* after a failure: it is the checkpoint's to go on from */
+    bool bad_checkpoint; /* after a failure: it is of the checkpoint to continue from */
 } app_options;
 
 /**
@@ -78,7 +78,7 @@ typedef struct app_options {
  *
  * @param options  filled; app_options_free it after success, it is empty after a failure
  * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM; WF_EIO, WF_EDATA
- *                 with bad_checkpoint: the one to go on from, which decides flags
+ *                 with bad_checkpoint: the one to continue from, which decides flags
  */
 wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error);
 
@@ -106,7 +106,7 @@ wf_par_lora app_options_lora(const app_options *options);
 
 /**
  * app_options_saved_model - the model that a checkpoint of gpt_train is of, and its adapters
- * (NULL: nobody asks), by the flags that it keeps
+ * (NULL: not asked for), by the flags that it keeps
  *
  * Errors:  WF_EINVAL (it keeps none), WF_EDATA (one is damaged, or the model has more layers
  *          than the checkpoint tensors: what comes from a file is no reason to build for ever)
@@ -124,14 +124,14 @@ bool app_options_masks_documents(const app_options *options);
  * pipeline rank, or where one rank has several stages, a schedule or a cut of its own. */
 bool app_options_pipelined(const app_options *options);
 
-/** app_options_asks - returns true where a text was asked for (help, version, completion) in
- * place of a run; app_options_answer - prints it. */
+/** app_options_asks - returns true where a text was asked for (help, version, completion)
+ * instead of a run; app_options_answer - prints it. */
 bool app_options_asks(const app_options *options);
 void app_options_answer(const app_options *options, FILE *out);
 
 /**
  * app_options_job - adds to a job the options that all processes of a run must have alike: all
- * but those that options.def gives to each process; content of files in place of where they lie
+ * but those that options.def gives to each process; content of files instead of their paths
  *
  * @param options  complete, as the run has them
  */

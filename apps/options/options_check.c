@@ -112,7 +112,7 @@ static wf_status drop_writing(app_options *o, app_option_id id, const char *flag
 {
     if (o->given[id] && !o->from_config[id])
         return wf_error_set(error, WF_EINVAL,
-                            "--replay makes steps again and writes nothing: drop %s", flag);
+                            "--replay repeats steps and writes nothing: drop %s", flag);
     free(*path);
     *path = NULL;
     return WF_OK;
@@ -169,7 +169,8 @@ static wf_status check_trace(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Without a rank there are no adapters; a config file may say of them what nobody does. */
+/* Checks flags of adapters. Without a rank there are none; a config file may set them all the
+   same. */
 static wf_status check_adapters(app_options *o, wf_error *error)
 {
     const struct {
@@ -193,10 +194,10 @@ static wf_status check_adapters(app_options *o, wf_error *error)
 static wf_status check_wrap(app_options *o, wf_error *error)
 {
     if (o->wrap_min_params && o->given[APP_OPTION_wrap_type])
-        return wf_error_set(error, WF_EINVAL,
-                            "--wrap-type %s and --wrap-min-params %lld are two ways to choose "
-                            "units; use one of them",
-                            o->wrap_type, (long long)o->wrap_min_params);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--wrap-type %s and --wrap-min-params %lld both choose units; use one of them",
+            o->wrap_type, (long long)o->wrap_min_params);
     return WF_OK;
 }
 

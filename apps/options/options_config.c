@@ -4,8 +4,8 @@
  *
  * Keys may have dashes or underscores. null means "as if the key were absent". Numbers,
  * booleans and texts pass through the same checks as on the command line. The object "derived"
- * is what --save-config found to follow from the rest: it is for readers, and follows anew
- * here.
+ * is what --save-config found to follow from the other keys: it is for readers, and follows
+ * anew here.
  */
 #include "apps/options/options_table.h"
 #include "parallel/program/unknown_flag.h"
@@ -44,8 +44,9 @@ static bool is_real(app_option_kind kind)
     return kind == APP_KIND_REAL || kind == APP_KIND_FLOAT;
 }
 
-/* A JSON value as a user would type it, in buffer or in place; NULL if the row can't take it.
- */
+/* Returns a JSON value as a user would type it, in buffer or in place; NULL if the row can't
+   take it.
+*/
 static const char *typed(const app_option_row *row, const json_t *value, char buffer[32])
 {
     if (json_is_string(value) && is_words(row->kind))

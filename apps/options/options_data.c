@@ -21,7 +21,7 @@ wf_dataset_options app_options_data(const app_options *o)
                                 .seq_len = o->seq_len,
                                 .global_batch = o->global_batch_size,
                                 .vocabulary = {.size = o->vocab_size,
-                                               /* 256 is what nobody has said */
+                                               /* 256 is no flag's value */
                                                .given = o->given[APP_OPTION_vocab_size] ||
                                                         o->init_from || o->vocab_size != 256},
                                 .seed = (uint64_t)o->seed,
@@ -36,10 +36,10 @@ static wf_status derive_validation(app_options *o, wf_error *error)
         return WF_OK;
     }
     if (o->given[APP_OPTION_val_fraction] && o->val_fraction > 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--val-data and --val-fraction %g are two places of validation "
-                            "data; use one of them",
-                            o->val_fraction);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--val-data and --val-fraction %g both give validation data; use one of them",
+            o->val_fraction);
     if (!o->eval_interval)
         return wf_error_set(error, WF_EINVAL,
                             "--val-data is for evaluations, and --eval-interval is 0; drop one "

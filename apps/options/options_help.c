@@ -126,7 +126,7 @@ void app_options_help(FILE *out)
         "          --global-batch-size 256 --device-memory 80GiB\n"
         "  Repeat a run from a file, with another learning rate:\n"
         "      gpt_train --config run.json --lr 3e-4\n"
-        "  Save every 100 steps; run it again to go on, also on another mesh:\n"
+        "  Save every 100 steps; run it again to continue, also on another mesh:\n"
         "      gpt_train --data book.txt --save run --save-interval 100\n"
         "  Read what it has learned so far:\n"
         "      gpt_train --steps 0 --resume run --sample 400\n"
@@ -137,7 +137,7 @@ void app_options_help(FILE *out)
         "  does not exit; 7 a loss or gradient that is not finite, which is not saved; 8 a\n"
         "  checkpoint that cannot be saved or loaded; 75 saved and stopped early, by SIGTERM,\n"
         "  SIGHUP, SIGINT (a second one ends at once) or --exit-duration-in-mins: the same\n"
-        "  command goes on. A crash ends by its signal\n",
+        "  command continues. A crash ends by its signal\n",
         out);
 }
 

@@ -18,8 +18,8 @@ static bool *property_of(wf_nn_gpt_config *config, int i)
     return (bool *)((char *)config + app_properties[i].offset);
 }
 
-/* The family that a model has most of, but for what flags may change; NULL: no family has the
-   rest of it. */
+/* Returns the family that fits a model best, but for what flags may change; NULL: no family has
+   the other properties. */
 static const char *family_of(const wf_nn_gpt_config *config)
 {
     static const char *const names[] = {
@@ -101,7 +101,7 @@ static bool is_given(const app_options *o, app_option_id id)
     return !o->init_from && o->given[id];
 }
 
-/* A flag that was given has to agree; 0 stood for a default. */
+/* Takes a value; a flag that was given has to agree, where 0 was a default. */
 static wf_status take_int(app_options *o, app_option_id id, int64_t *field, int64_t value,
                           wf_error *error)
 {

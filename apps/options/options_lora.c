@@ -57,8 +57,7 @@ static wf_status untie(app_options *o, const wf_par_lora *folder, wf_error *erro
         return wf_error_set(
             error, WF_EINVAL,
             "--tie-embeddings on contradicts --lora-init %s, whose "
-            "\"modules_to_save\" train the embedding or the head apart from the "
-            "other; drop it",
+            "\"modules_to_save\" train the embedding or the head without the other; drop it",
             o->lora_init);
     snprintf(o->tie_embeddings, sizeof o->tie_embeddings, "off");
     return WF_OK;

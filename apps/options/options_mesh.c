@@ -37,7 +37,7 @@ bool app_options_pipelined(const app_options *o)
     return wf_plan_pipelined(o->pp, &stages, o->recompute);
 }
 
-/* "--tp 2 x --dp 4", behind "--pp 2 x " where there is a pipeline. */
+/* Returns "--tp 2 x --dp 4", after "--pp 2 x " where there is a pipeline. */
 static text mesh_text(const app_options *o)
 {
     text t;
@@ -66,7 +66,8 @@ static wf_status check_world(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* A pipeline is asked for by its ranks: the rows behind theirs belong to it. */
+/* Checks flags of a pipeline, which is asked for by its ranks: the rows after theirs belong to
+   it. */
 static wf_status check_pipeline(app_options *o, wf_error *error)
 {
     for (int i = APP_OPTION_pp_schedule; i <= APP_OPTION_pp_resident; i++)
@@ -126,14 +127,14 @@ static wf_status check_elastic(app_options *o, wf_error *error)
         return WF_OK;
     if (o->replay || !o->steps)
         return wf_error_set(error, WF_EINVAL, "--elastic on is of a run that trains, and %s",
-                            o->replay ? "--replay makes steps again" : "--steps is 0");
+                            o->replay ? "--replay repeats steps" : "--steps is 0");
     if (o->min_dp > o->dp)
         return wf_error_set(error, WF_EINVAL, "--min-dp %lld is more than --dp %lld",
                             (long long)o->min_dp, (long long)o->dp);
     if (is_alone(o))
         return wf_error_set(
             error, WF_EINVAL,
-            "--elastic on goes on with what other data parallel ranks hold, and "
+            "--elastic on continues with what other data parallel ranks hold, and "
             "%s: %s",
             o->dp == 1 ? "--dp is 1" : "of this strategy each holds its own shard",
             o->dp == 1 ? "use --dp 2 or more"

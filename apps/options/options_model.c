@@ -204,8 +204,8 @@ static wf_status check_rotary(app_options *o, wf_error *error)
 
     if (features < 2 || features % 2)
         return wf_error_set(error, WF_EINVAL,
-                            "--rotary-percent %g has %lld of a head's %lld features turn, and "
-                            "RoPE turns pairs; use --rotary-percent %g",
+                            "--rotary-percent %g rotates %lld of a head's %lld features, and "
+                            "RoPE rotates pairs; use --rotary-percent %g",
                             o->rotary_percent, features, dim,
                             (double)(features / 2 * 2 + 2 * (features < 2)) / (double)dim);
     return WF_OK;
@@ -266,10 +266,11 @@ static wf_status check_scaling(app_options *o, wf_error *error)
     c = app_options_model(o);
     if (scaling.kind == WF_ROPE_LONG &&
         wf_rope_factors_wrong(&factors, wf_nn_gpt_rotary(&c) / 2))
-        return wf_error_set(error, WF_EINVAL,
-                            "--rope-scaling longrope has %lld short and long factors, and %lld "
-                            "pairs of features of a head turn: give one for each, 128 at most",
-                            (long long)factors.count, (long long)wf_nn_gpt_rotary(&c) / 2);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--rope-scaling longrope has %lld short and long factors, and %lld "
+            "pairs of features of a head are rotated: give one for each, 128 at most",
+            (long long)factors.count, (long long)wf_nn_gpt_rotary(&c) / 2);
     return WF_OK;
 }
 

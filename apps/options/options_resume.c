@@ -1,6 +1,7 @@
 /*
- * apps/options/options_resume.c - the flags that the checkpoint decides which a run goes on
- * from: those of the groups "Model" and "Adapters", and --optimizer, whose tensors it holds.
+ * apps/options/options_resume.c - takes the flags that are decided by the checkpoint which a
+ * run continues from: those of the groups "Model" and "Adapters", and --optimizer, whose
+ * tensors it holds.
  */
 #include "apps/options/options_table.h"
 #include "parallel/checkpoint/checkpoint.h"
@@ -44,7 +45,8 @@ static bool is_fixed(const app_option_row *row)
            id != APP_OPTION_lora_dropout;
 }
 
-/* By the user, or by --init-from; 0 stands for a default where the row has a rule for one. */
+/* Returns true where a flag was given by the user, or by --init-from; 0 is a default where the
+   row has a rule for one. */
 static bool is_decided(const app_options *o, const app_option_row *row)
 {
     bool rule = row->standard && *row->standard == '=';
@@ -110,8 +112,9 @@ static wf_status take_all(decision *d, wf_error *error)
     return status;
 }
 
-/* The first of a directory that can be read; what is wrong with others is told where they are
-   loaded, or here where none can. NULL: there is none, or why it is not known is told later. */
+/* Returns the first checkpoint of a directory that can be read; errors of others are reported
+   where they are loaded, or here where none can. NULL: there is none, or the reason is reported
+   later. */
 static wf_par_checkpoint *open_first(const char *dir, wf_error *error)
 {
     char **paths = NULL;
@@ -180,7 +183,7 @@ wf_status app_options_saved_model(const wf_par_checkpoint *c, wf_nn_gpt_config *
             status = app_option_set_json(&o, row, where, value, error);
         json_decref(value);
     }
-    if (status == WF_EINVAL) /* nobody typed it */
+    if (status == WF_EINVAL) /* it is no flag of this command */
         status = error->code = WF_EDATA;
     if (status == WF_OK)
         status = check_saved(c, &o, error);

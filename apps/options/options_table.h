@@ -49,7 +49,7 @@ typedef struct app_property {
 } app_property;
 
 /* Adds the blocks of a text, the word for an empty list or numbers such as 0,2,5-7, to a list,
-   and prints one; false: it is no such text of a model of so many blocks. The text is the
+   and prints one; false: it is no such text of a model of `blocks` blocks. The text is the
    caller's, free; NULL: no memory. */
 bool app_blocks_parse(const char *text, const char *empty, int64_t blocks, wf_nn_blocks *list);
 char *app_blocks_print(const wf_nn_blocks *list, const char *empty);
@@ -108,13 +108,13 @@ bool app_option_in_config(const app_option_row *row);
 /* The row of a name (dashes or underscores, no leading dashes), or NULL. */
 const app_option_row *app_option_find(const char *name, size_t length);
 
-/* Lists the names of all rows, and NULL behind them. names: [APP_OPTION_COUNT + 1] */
+/* Lists the names of all rows, and NULL after them. names: [APP_OPTION_COUNT + 1] */
 void app_option_names(const char **names);
 
 /* Walks the words of a domain: start with *cursor = row->domain; false after the last one. */
 bool app_choice_next(const char **cursor, app_choice *choice);
 
-/* A value from text. `where` names the place of the value: "--tp", or the file and its key. */
+/* Sets a value from text. `where` names its source: "--tp", or the file and its key. */
 wf_status app_option_set(app_options *options, const app_option_row *row, const char *where,
                          const char *text, wf_error *error);
 

@@ -67,8 +67,8 @@ static wf_status read_whole(side *s, int64_t number, wf_par_saved_state state, i
     return wf_par_checkpoint_reader_read(s->reader, number, state, s->x, error);
 }
 
-/* Elements that differ in their bits; the first of them, and how far apart values are at
-   most. */
+/* Returns the number of elements that differ in their bits; *first is the first of them, *most
+   the largest difference. */
 static int64_t compare(const float *a, const float *b, int64_t n, int64_t *first, double *most)
 {
     int64_t count = 0;

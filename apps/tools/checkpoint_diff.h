@@ -7,8 +7,9 @@
 #include <stdio.h>
 
 /*
- * The checkpoint that a path means: itself, or what a run would go on from in a directory of
- * them. text has 4096 bytes; false: neither, or, with an error, it cannot be known.
+ * Finds the checkpoint that a path means: itself, or the one that a run would continue from in
+ * a directory of them. text has 4096 bytes; false: neither, or, with an error, it cannot be
+ * known.
  */
 bool app_checkpoint_find(const char *path, char *text, wf_error *error);
 

@@ -19,7 +19,7 @@ static const char help[] =
     "  ckpt --version       version, commit, compiler and what is built in\n\n"
     "PATH, A and B are checkpoints (DIR/step-00000100), or directories of them: then the one "
     "that\n"
-    "a run would go on from.\n\n"
+    "a run would continue from.\n\n"
     "Exit status: 0 done, 1 they differ, 2 usage, 3 output that cannot be written, 8 damaged,\n"
     "or cannot be read\n";
 

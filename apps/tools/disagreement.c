@@ -90,7 +90,7 @@ static bool search_group(const recordings *w, const wf_recorded_group *group, di
     return false;
 }
 
-/* Returns true where a is reported in place of b. */
+/* Returns true where a is reported instead of b. */
 static bool comes_first(const disagreement *a, const disagreement *b)
 {
     return a->follows != b->follows ? b->follows : a->time < b->time;
@@ -99,7 +99,7 @@ static bool comes_first(const disagreement *a, const disagreement *b)
 static void take(const recordings *w, const disagreement *f, disagreement *first, bool *any)
 {
     if (f->follows && w->n < w->of[0]->head.ranks)
-        return; /* nobody knows what a rank did whose recording is not here */
+        return; /* the recording is missing, so it is unknown what the rank did */
     if (!*any || comes_first(f, first))
         *first = *f;
     *any = true;

@@ -1,13 +1,14 @@
 /*
- * apps/tools/disagreement.h - where ranks first went apart.
+ * apps/tools/disagreement.h - finds where ranks first diverged.
  *
  * Members of a group make the same collectives in the same order. So for each group, from the
  * oldest that all recordings still hold on, the n-th collectives of its members are compared:
  * one that differs from the others, or that a member has not begun, is a disagreement. The n-th
  * message that a rank sends another one in a group is the n-th that this one receives from it:
  * they are compared where a rank waits for one, and where both have begun one. Of all
- * disagreements the one that was begun first is told. Where the rank hangs in something else it
- * has a cause there: such a disagreement is told only if there is none of another kind.
+ * disagreements the one that was begun first is reported. Where the rank hangs in something
+ * else it has a cause there: such a disagreement is reported only if there is none of another
+ * kind.
  */
 #ifndef WF_APPS_DISAGREEMENT_H
 #define WF_APPS_DISAGREEMENT_H

@@ -117,8 +117,8 @@ static bool move_all(const app_export_names *n, int from, int to, bool configs_f
     return true;
 }
 
-/* The old files go aside before the first new one comes: whoever is stopped in between leaves
-   no mixture. */
+/* Renames files. The old ones are moved aside before the first new one: an export that is
+   stopped in between leaves no mixture. */
 bool app_export_replace(int folder, int part, const app_export_names *written,
                         const app_export_names *old)
 {

@@ -67,7 +67,7 @@ wf_status app_export_folder_check(const char *path, bool overwrite, wf_error *er
     return error->code;
 }
 
-/* ---- where the new model comes to be ---- */
+/* ---- where the new model is written ---- */
 
 static wf_status failed(wf_error *error, const char *what, const char *path)
 {
@@ -233,7 +233,7 @@ static bool exchange_folders(const app_export_folder *f)
 
     if (fstat(f->fd, &s) == 0)
         fchmod(f->part_fd, s.st_mode & 07777);
-    (void)link_others(f); /* others come behind */
+    (void)link_others(f); /* others follow */
     return fsync(f->part_fd) == 0 &&
            renameat2(f->above, f->name, f->above, f->real, RENAME_EXCHANGE) == 0;
 }
@@ -249,7 +249,7 @@ static void unlink_others(const app_export_folder *f)
     app_export_free_names(&all);
 }
 
-/* In place, a file at a time, where folders cannot be exchanged. */
+/* Replaces files in place, one at a time, where folders cannot be exchanged. */
 static bool replace_files(const app_export_folder *f)
 {
     app_export_names written = app_export_list(f->part_fd, app_export_is_any),
@@ -273,12 +273,12 @@ wf_status app_export_folder_publish(app_export_folder *f, wf_error *error)
         clean = empty(f->fd, f->part_fd) && unlinkat(f->above, f->name, AT_REMOVEDIR) == 0;
     } else {
         if (f->beside && errno != EINVAL && errno != ENOSYS && errno != EBUSY)
-            return wf_error_set(error, WF_EIO, "%.900s: the model cannot take its place: %s",
+            return wf_error_set(error, WF_EIO, "%.900s: the model cannot replace it: %s",
                                 f->path, strerror(errno));
         if (f->beside)
             unlink_others(f);
         if (!replace_files(f))
-            return wf_error_set(error, WF_EIO, "%.900s: the model cannot take its place: %s",
+            return wf_error_set(error, WF_EIO, "%.900s: the model cannot replace it: %s",
                                 f->path, strerror(errno));
         clean = app_export_remove(f->fd, APP_EXPORT_OLD) &&
                 app_export_remove(f->beside ? f->above : f->fd, f->name);

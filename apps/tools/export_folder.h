@@ -1,16 +1,16 @@
 /*
- * apps/tools/export_folder.h - the folder that gpt_export writes: files come to be in a new
+ * apps/tools/export_folder.h - the folder that gpt_export writes: files are written to a new
  * folder beside it, which takes its name when all of them are whole. What else lies in the
  * folder stays.
  *
- *     .TO.0123456789abcdef.partial   the new model while it is written; whoever exports there
- *                                    next takes away what a killed one left
+ *     .TO.0123456789abcdef.partial   the new model while it is written; the next export there
+ *                                    removes what a killed one left
  *
  * The two folders are exchanged (renameat2, RENAME_EXCHANGE): a reader finds the old model or
  * the new one, and a killed export leaves one of them. Where a folder cannot be exchanged,
  * since the file system has no such call, TO is a mount or the current directory, or the folder
- * above it cannot be written to, the new model comes to be in TO, and files are renamed one at
- * a time, config.json last: a killed export then may leave no model, and the old one in
+ * above it cannot be written to, the new model is written in TO, and files are renamed one at a
+ * time, config.json last: a killed export then may leave no model, and the old one in
  * TO/.replaced.
  */
 #ifndef WF_APPS_TOOLS_EXPORT_FOLDER_H

@@ -15,7 +15,7 @@ static wf_status write_file(wf_output_folder *folder, const app_gguf_file *f, wf
     return wf_output_publish(output, error);
 }
 
-/* The ids that wf_par_pretrained_save takes; it writes the rest. */
+/* Writes the ids that wf_par_pretrained_save takes; it writes all else. */
 static wf_status write_ids(wf_output_folder *folder, const app_gguf_tokenizer *t,
                            wf_error *error)
 {

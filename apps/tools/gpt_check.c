@@ -62,7 +62,7 @@ static int add_flags(request *q, wf_flag *f)
         {"precision", WF_FLAG_TEXT, &q->precision, 0, 0, NULL, NULL,
          "fp32|bf16|fp16 what they compute in: equal is within 1e-4, 0.06 or 0.02"},
         {"tolerance", WF_FLAG_REAL, &q->o.tolerance, 1e-7, 0.5, NULL, NULL,
-         "X relative error of a gradient that counts as equal, in place of that; 0: that"},
+         "X relative error of a gradient that counts as equal, instead of that; 0: that"},
         {"dp", WF_FLAG_COUNT, &q->o.dp, 1, 1 << 20, NULL, NULL,
          "N their data-parallel ranks, by which factors are named; 0: not known"},
         {"tp", WF_FLAG_COUNT, &q->o.tp, 1, 1 << 20, NULL, NULL,

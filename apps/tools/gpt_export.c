@@ -76,7 +76,7 @@ static wf_status export_checkpoint(wf_par *par, const job *j, const char *part, 
     return status;
 }
 
-/* The first rank makes the folder to write to, whose name all others have to be told. */
+/* Opens the folder to write to: the first rank makes it, and sends its name to all others. */
 static wf_status export_folder(wf_par *par, const job *j, bool first, wf_error *error)
 {
     app_export_folder folder = {.fd = -1, .above = -1, .part_fd = -1};
@@ -273,7 +273,8 @@ static wf_status check_target(const job *j, wf_error *error)
     return app_export_folder_check(j->to, j->overwrite, error);
 }
 
-/* Flags of adapters go with a run that has some, and what has no place for them says so. */
+/* Checks flags of adapters, which are for a run that has some; a target that cannot store them
+   is refused. */
 static wf_status check_adapters(const job *j, wf_error *error)
 {
     bool adapted = j->source.lora.rank > 0;

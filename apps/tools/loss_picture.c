@@ -14,11 +14,11 @@ enum {
     PLOT_HEIGHT = 320,
     BELOW = 56, /* ticks and the name of the axis */
     ROW = 20,   /* a line of the legend */
-    TICKS = 8,  /* so many on an axis, about */
+    TICKS = 8,  /* number of ticks on an axis, about */
     MOST_NAME = 60
 };
 
-/* Colours of Okabe and Ito, which colour-blind readers can tell apart. */
+/* Colours of Okabe and Ito, which colour-blind readers can distinguish. */
 static const char *const colour[APP_LOSS_PICTURE_RUNS] = {
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#222222", "#8c6bb1"};
 
@@ -66,7 +66,7 @@ static double y_of(const scene *s, double loss)
     return TOP + (s->y.to - loss) / (s->y.to - s->y.from) * PLOT_HEIGHT;
 }
 
-/* As many digits behind the point as the distance of ticks has. */
+/* Draws ticks, with as many decimals as their distance has. */
 static void draw_ticks(const scene *s, FILE *out)
 {
     int digits = s->y.tick < 1 ? (int)ceil(-log10(s->y.tick) - 1e-9) : 0;

@@ -5,7 +5,7 @@
 #include "apps/tools/run_rows.h"
 #include "core/status.h"
 
-enum { APP_LOSS_PICTURE_RUNS = 8 }; /* so many colours that can be told apart */
+enum { APP_LOSS_PICTURE_RUNS = 8 }; /* number of colours that can be distinguished */
 
 typedef struct app_loss_picture {
     const app_run_rows *run; /* [runs] */

@@ -22,7 +22,7 @@ typedef struct request {
     bool help;
 } request;
 
-/* Everything read and found, in one place to be freed. */
+/* Everything read and found, to be freed together. */
 typedef struct session {
     wf_host *read[MOST_HOSTS];
     const wf_host *host[MOST_HOSTS];

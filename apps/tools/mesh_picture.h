@@ -18,7 +18,8 @@ void app_mesh_picture_text(const app_mesh_picture *picture, FILE *out);
 wf_status app_mesh_picture_svg(const app_mesh_picture *picture, const char *path,
                                wf_error *error);
 
-/* "shard 1, tp 3": a rank's place along the axes of more than one rank; returns text. */
+/* "shard 1, tp 3": writes a rank's coordinates on the axes of more than one rank; returns
+   text. */
 char *app_mesh_picture_place(const wf_placement *placement, int rank, char *text, size_t size);
 
 /* The rank of a device, or -1. */

@@ -11,7 +11,7 @@ enum {
     CELL_HEIGHT = 58,
     GAP = 8,
     HEAD = 24,          /* a line of text above a box's contents */
-    CELLS_IN_A_ROW = 4, /* each package has so many */
+    CELLS_IN_A_ROW = 4, /* cells of a package in a row */
     HOSTS_IN_A_ROW = 2,
     MARGIN = 20,
     ROW = 20,
@@ -56,7 +56,8 @@ static int host_height(const wf_host *host)
     return height;
 }
 
-/* Groups of the innermost axis go round the colours, far apart from one to the next. */
+/* Draws a device. Groups of the innermost axis cycle through the colours, with a long step from
+   one to the next. */
 static void draw_device(const wf_placement *p, int h, int d, double x, double y, FILE *out)
 {
     const wf_host_device *device = &p->host[h]->device[d];

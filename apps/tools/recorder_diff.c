@@ -1,4 +1,4 @@
-/* apps/tools/recorder_diff.c - tells where the ranks of a world first went apart: see
+/* apps/tools/recorder_diff.c - reports where the ranks of a world first diverged: see
    recorder_diff --help. */
 #include "apps/program.h"
 #include "apps/tools/disagreement.h"

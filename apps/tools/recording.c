@@ -46,8 +46,8 @@ static bool is_head(const wf_recording_head *h)
             (wait.op < WF_COLLECTIVE_KINDS && wait.group < h->groups && wait.peer < h->ranks));
 }
 
-/* Collectives of a group follow each other, from the first one on where none was forgotten:
-   whoever goes through them comes to an end. */
+/* Checks that collectives of a group follow each other, from the first one on where none was
+   overwritten: so walks through them end. */
 static bool is_plausible(const wf_recording *r)
 {
     uint64_t last[WF_RECORDER_GROUPS] = {0};

@@ -84,7 +84,7 @@ static const char *read_row(FILE *file, app_run_rows *r, json_error_t *why, bool
     row = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, why);
     if (!row && c == '{') {
         row = wf_row_after_cut(file, start);
-        if (row && !json_object_get(row, "mesh")) { /* no run goes on there */
+        if (row && !json_object_get(row, "mesh")) { /* no run continues there */
             json_decref(row);
             row = NULL;
         }

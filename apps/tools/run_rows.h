@@ -9,7 +9,8 @@
 /* A step's row of a log. */
 typedef struct app_run_row {
     json_int_t number;
-    size_t place; /* among all rows: a run that went on from before repeats steps */
+    /* index among all rows: a run that continued from an earlier step repeats steps */
+    size_t place;
     json_t *row;
 } app_run_row;
 

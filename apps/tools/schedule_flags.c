@@ -33,7 +33,7 @@ const char app_schedule_help[] =
     "  --depth N             messages in flight to one rank, or auto: the fewest that cost no\n"
     "                        time where that is at most 32, else the fewest (default: auto)\n"
     "  --ahead N             receives begun ahead (default: 1)\n"
-    "  --recompute           forward again before each backward\n"
+    "  --recompute           recompute forward before each backward\n"
     "  --group N             reduce gradients in groups of N micro-batches, a power of two\n"
     "  --resident N          gather at most N stages of a rank at a time\n"
     "  --prefetch N          begin gathers N actions ahead (default: 1)\n"

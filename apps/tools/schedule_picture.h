@@ -10,7 +10,7 @@ typedef struct app_schedule_picture {
     const wf_pipe_table *table;
     const wf_pipe_timing *timing;
     const wf_pipe_costs *costs;
-    double unit; /* ticks of what times are told in */
+    double unit; /* ticks of the unit in which times are printed */
 } app_schedule_picture;
 
 /* A line for each rank in time, then busy and idle time and peaks, and both bubbles. `colour`:

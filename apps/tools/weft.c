@@ -1,7 +1,7 @@
 /*
  * apps/tools/weft.c - weft COMMAND ARGUMENTS: one name for all programs. A command is a row:
- * the program beside this one that it becomes, and what it is told before the arguments.
- * Launchers and signals so meet the program itself.
+ * the program beside this one that it becomes, and what it gets before the arguments. So
+ * launchers and signals reach the program itself.
  */
 #include "apps/program.h"
 #include <errno.h>
@@ -15,10 +15,10 @@ enum { USAGE = 2, NOT_STARTED = 3 };
 static const struct command {
     const char *name, *program, *first, *help;
 } commands[] = {
-    {"train", "gpt_train", NULL, "train a model, or go on with one"},
+    {"train", "gpt_train", NULL, "train a model, or continue training"},
     {"plan", "gpt_train", "--plan", "say what a run would take of memory and traffic"},
     {"data", "gpt_data", NULL, "write text as token ids; make a vocabulary"},
-    {"generate", "gpt_generate", NULL, "go on with texts"},
+    {"generate", "gpt_generate", NULL, "continue texts"},
     {"eval", "gpt_eval", NULL, "perplexity, and choices among answers"},
     {"export", "gpt_export", NULL, "write a model for transformers or llama.cpp"},
     {"ckpt", "ckpt", NULL, "list, verify and show checkpoints"},
@@ -26,7 +26,7 @@ static const struct command {
     {"check", "gpt_check", NULL, "compare another trainer's gradients with Weft's"},
     {"mesh", "mesh_info", NULL, "say which rank would sit where"},
     {"schedule", "schedule", NULL, "make, prove and draw pipeline schedules"},
-    {"recorder", "recorder_diff", NULL, "find where ranks went apart"},
+    {"recorder", "recorder_diff", NULL, "find where ranks diverged"},
 };
 static const size_t command_count = sizeof commands / sizeof *commands;
 

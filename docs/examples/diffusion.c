@@ -148,7 +148,7 @@ static wf_nn_module *chain_module(const wf_nn_module *model, int64_t i, int k)
     return k < n ? wf_nn_child((wf_nn_module *)model, names[first + k]) : NULL;
 }
 
-/* Pixels become tokens by a convolution; all of them are told the level of noise. */
+/* Makes tokens of pixels by a convolution, and adds the level of noise to all of them. */
 static int run_stem(wf_nn_module *model, wf_tensor **x)
 {
     const wf_dim tokens[] = {wf_dim_batch(-1), wf_dim_chunked(PLACES), wf_dim_width(WIDTH)};

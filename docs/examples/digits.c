@@ -29,7 +29,7 @@ static const wf_flag flags[] = {
 
 /* ---- the data ---- */
 
-/* Reads all images; every fourth is kept for the test, behind those that are trained. */
+/* Reads all images; every fourth is kept for the test, after those that are trained on. */
 static wf_status read_images(wf_par_program *program, wf_error *error)
 {
     FILE *file = fopen(file_name, "r");
@@ -148,8 +148,7 @@ static wf_nn_module *make(wf_par *par, void *arg)
 
 /* ---- training ---- */
 
-/* Prints the share of the images behind the trained ones that are read right; every rank
-   computes its part. */
+/* Prints the share of the test images that are read right; every rank computes its part. */
 static wf_status print_accuracy(wf_par_running *rank, void *arg)
 {
     const wf_dim dims[] = {wf_dim_batch(TESTED), wf_dim_chunked(PATCHES), wf_dim_width(PIXELS)};

@@ -1,8 +1,8 @@
 /*
  * my_op.cu - the kernels of my_op.c's ops for NVIDIA GPUs.
  *
- * A kernel is launched on the device's stream and nobody waits for it: whatever is asked of the
- * device later is done behind it. An element is the expression that the CPU computes, and
+ * A kernel is launched on the device's stream and the host does not wait for it: later work of
+ * the device runs after it. An element is the expression that the CPU computes, and
  * --fmad=false keeps the compiler from joining a * b + c, so the bits are the CPU's.
  */
 #include <cuda_runtime.h>

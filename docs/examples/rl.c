@@ -45,7 +45,8 @@ static _Thread_local comparison seen; /* a rank is a thread */
     .vocabulary = VOCABULARY, .positions = TOKENS, .layers = 2, .heads = 6, .kv_heads = 3,     \
     .width = 24
 
-/* A Llama, and one with experts in the place of MLPs, which both ways choose alike. */
+/* A Llama, and one with experts instead of MLPs; generation and training choose the same
+   experts. */
 static const wf_nn_gpt_config dense = {SIZES, .ffn = 48};
 static const wf_nn_gpt_config mixture = {SIZES, .ffn = 24, .experts = 8, .top_k = 2,
                                          .router_normalised = true};
@@ -83,7 +84,7 @@ static void hand_over(wf_nn_module *from, wf_nn_module *to)
     free(target);
 }
 
-/* One token of each text, [BATCH, 1], at this place. */
+/* Returns one token of each text, [BATCH, 1], at this position. */
 static wf_tensor *tokens_at(wf_context *ctx, const rollout *r, int64_t at)
 {
     const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(1)};
@@ -98,8 +99,8 @@ static wf_tensor *tokens_at(wf_context *ctx, const rollout *r, int64_t at)
     return t;
 }
 
-/* Draws the token at place t + 1 of text b, as gpt_generate does, and its log probability: its
-   logit less the logsumexp, as the trainer has it. */
+/* Draws the token at position t + 1 of text b, as gpt_generate does, and its log probability:
+   its logit less the logsumexp, as the trainer has it. */
 static int32_t draw(const rollout *r, int b, int64_t t, const float *logit, float logsumexp,
                     double uniform, float *logprob)
 {

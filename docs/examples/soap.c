@@ -88,7 +88,7 @@ static void eigenvectors(float *a, float *q, int64_t n)
                 rotate(a, n, i, j, 1, n, c, t * c);
                 rotate(q, n, i, j, 1, n, c, t * c);
             }
-    for (int64_t i = 0; i < n; i++) { /* selection: columns trade places */
+    for (int64_t i = 0; i < n; i++) { /* selection: columns are exchanged */
         int64_t most = i;
 
         for (int64_t j = i + 1; j < n; j++)
@@ -136,7 +136,7 @@ typedef struct matrix {
 } matrix;
 
 /* L = b L + (1 - b) G G^T, and its eigenvectors anew on a first or a later step of the power
-   method; `turned`: R, of G^T G. */
+   method; `turned`: of R, by G^T G. */
 static void precondition(const matrix *x, const wf_update *u, bool turned)
 {
     const int64_t n = turned ? x->columns : x->rows, k = turned ? x->rows : x->columns;

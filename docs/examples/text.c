@@ -18,7 +18,7 @@ static const wf_flag flags[] = {
     {"tokenizer", WF_FLAG_TEXT, &tokenizer_file, 0, 0, NULL, NULL, "FILE a model's tokenizer"},
     {"a", WF_FLAG_TEXT, &file[0], 0, 0, NULL, NULL,
      "FILE text, of which 0.7 of the samples are"},
-    {"b", WF_FLAG_TEXT, &file[1], 0, 0, NULL, NULL, "FILE text, the rest"},
+    {"b", WF_FLAG_TEXT, &file[1], 0, 0, NULL, NULL, "FILE text, the other share"},
     {"prompt", WF_FLAG_TEXT, &prompt, 0, 0, NULL, NULL, "TEXT what the model continues"},
     {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
 static wf_nn_gpt_config model = {

@@ -106,7 +106,7 @@ static wf_status take_labels(reader *r)
     return r->error->code;
 }
 
-/* Documents of numbers, or of positions that begin again at 0. */
+/* Documents of numbers, or of positions that restart at 0. */
 static wf_status put_documents(reader *r, const int64_t *position, const int64_t *document)
 {
     wf_check_batch *b = r->batch;
@@ -147,7 +147,7 @@ static wf_status take_documents(reader *r)
     return r->error->code;
 }
 
-/* Padding behind a text changes nothing that is before it; what it would change is refused. */
+/* Checks that padding comes after its text only, where it changes nothing before it. */
 static wf_status check_padding(reader *r)
 {
     const wf_check_batch *b = r->batch;
@@ -162,11 +162,11 @@ static wf_status check_padding(reader *r)
             (b->labels[i] != IGNORED || (t + 1 < b->tokens && b->labels[i + 1] != IGNORED)))
             wf_error_set(r->error, WF_EUNSUPPORTED,
                          "%s: attention_mask[%lld, %lld] is 0, and the loss counts there: pad "
-                         "behind the text, with labels of %d",
+                         "after the text, with labels of %d",
                          r->files.path, (long long)(i / b->tokens), (long long)t, IGNORED);
         else if (mask[i] && t > 0 && !mask[i - 1])
             wf_error_set(r->error, WF_EUNSUPPORTED,
-                         "%s: attention_mask[%lld, ..] has a 1 behind a 0: pad behind the text",
+                         "%s: attention_mask[%lld, ..] has a 1 after a 0: pad after the text",
                          r->files.path, (long long)(i / b->tokens));
     }
     free(mask);

@@ -15,7 +15,7 @@ typedef struct wf_check_batch {
     int32_t *ids;    /* [sequences, tokens] */
     int32_t *labels; /* each token's own, -100: not predicted; the token before predicts it */
     bool has_labels, has_documents;
-    int32_t *first, *position; /* the document's first token, and the place in it; or NULL */
+    int32_t *first, *position; /* the document's first token, and the index in it; or NULL */
 } wf_check_batch;
 
 /* A way to read a batch that is not the right one, but that a trainer may have taken. */
@@ -62,7 +62,7 @@ wf_status wf_check_files_floats(const wf_check_files *files, const wf_safetensor
 wf_status wf_check_files_integers(const wf_check_files *files,
                                   const wf_safetensors_entry *entry, int64_t file,
                                   int64_t **numbers, wf_error *error);
-/* The first tensor that nobody has asked for, or NULL. */
+/* Returns the name of the first tensor that was never read, or NULL. */
 const char *wf_check_files_unused(const wf_check_files *files);
 int64_t wf_check_entry_count(const wf_safetensors_entry *entry);
 /* "[2, 3]" */
@@ -119,10 +119,10 @@ typedef struct wf_check_tensor {
     int64_t head_dim; /* features of a head, for weights and biases of heads; else 0 */
     bool transposed;  /* [in, out] */
     float *reference, *weight, *theirs, *updated;
-    int64_t vector;  /* a vector's place in a row of by_sequence */
+    int64_t vector;  /* a vector's offset in a row of by_sequence */
     float *head;     /* NULL, or a tied table's gradient by way of the head */
     double rounding; /* a relative error that the type of `updated` makes */
-    double floor;    /* an error of its norm below which nothing is told */
+    double floor;    /* an error of its norm below which nothing is reported */
     double error, cosine, ratio, update;
     wf_check_fit fit, update_fit;
 } wf_check_tensor;
@@ -199,7 +199,7 @@ const char *wf_check_factor_name(double factor, const wf_check_numbers *n, char 
 /* The findings of fits of gradients, in *report. WF_ENOMEM. */
 wf_status wf_check_explain(wf_check_report *report, const wf_check_reference *r,
                            const wf_check_numbers *n, wf_error *error);
-/* Those of losses: theirs of each token or NULL, with `ours`; n tells factors. */
+/* Explains losses: theirs of each token or NULL, with `ours`; n distinguishes factors. */
 wf_status wf_check_explain_loss(wf_check_report *report, const wf_check_reference *r,
                                 const wf_check_batch *batch, const float *theirs, int64_t wide,
                                 const wf_check_numbers *n, wf_error *error);

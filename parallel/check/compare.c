@@ -69,7 +69,7 @@ static bool fit_factor(wf_check_tensor *t, double tolerance)
     return true;
 }
 
-/* x = a p + b q, by the normal equations; *rest: |x - a p - b q|. */
+/* Solves x = a p + b q by the normal equations; *rest is the residual |x - a p - b q|. */
 static bool solve_two(const float *x, const float *p, const float *q, int64_t n, double *a,
                       double *b, double *rest)
 {

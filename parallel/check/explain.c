@@ -27,13 +27,13 @@ static const struct cause {
     {WF_CHECK_FACTOR, MORE, 0, true,
      "summed over ranks or micro-batches and not divided by their number"},
     {WF_CHECK_FACTOR, LESS, 0, true,
-     "divided by the number of ranks or micro-batches once too often (a mean that is averaged "
-     "again), or the last of them alone"},
+     "divided by the number of ranks or micro-batches once too often (the mean of a mean), or "
+     "the last of them alone"},
     {WF_CHECK_FACTOR, MORE, WF_CHECK_ROW_BIAS, false,
-     "a bias behind a row-parallel linear is added on every tensor-parallel rank, so it counts "
+     "a bias after a row-parallel linear is added on every tensor-parallel rank, so it counts "
      "once per rank: add it once, after the sum"},
     {WF_CHECK_FACTOR, LESS, WF_CHECK_ROW_BIAS, false,
-     "a bias behind a row-parallel linear has a rank's share of its gradient"},
+     "a bias after a row-parallel linear has a rank's share of its gradient"},
     {WF_CHECK_FACTOR, MORE, WF_CHECK_NORM | WF_CHECK_ROW_BIAS, false,
      "summed over tensor-parallel ranks although each has all of it: a sum for sequence "
      "parallelism where tokens are not split"},
@@ -63,11 +63,12 @@ static const struct cause {
      "that "
      "have it"},
     {WF_CHECK_ROWS, ANY, WF_CHECK_MIXED, false,
-     "a part of a fused tensor is scaled apart from the others"},
+     "a part of a fused tensor has a scale of its own"},
     {WF_CHECK_ROWS, ANY, 0, false,
-     "a rank's share is scaled apart: reduced over another group, or counted more than once"},
+     "a rank's share has a scale of its own: reduced over another group, or counted more than "
+     "once"},
     {WF_CHECK_COLUMNS, ANY, 0, false,
-     "a rank's share of the columns, or a part of a fused tensor, is scaled apart"},
+     "a rank's share of the columns, or a part of a fused tensor, has a scale of its own"},
     {WF_CHECK_TRANSPOSED, ANY, 0, false,
      "[out, in] of a Linear and [in, out] of a Conv1D are mixed up"},
     {WF_CHECK_OTHER, ANY, 0, false,

@@ -1,5 +1,5 @@
-/* parallel/check/lines.c - a gradient of which runs of rows or columns are scaled apart: a
-   rank's share, a part of a fused tensor. */
+/* parallel/check/lines.c - finds runs of rows or columns of a gradient with a scale of their
+   own: a rank's share, a part of a fused tensor. */
 #include "parallel/check/check_internal.h"
 #include <math.h>
 #include <stdlib.h>

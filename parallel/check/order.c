@@ -70,7 +70,7 @@ static void fill_keys(const side *s, key *k)
     qsort(k, (size_t)s->count, sizeof *k, by_key);
 }
 
-/* The nearest line of g that nobody has, for line `i` of x, if it is near enough; -1: none. */
+/* Returns the nearest unmatched line of g for line `i` of x, if it is near enough; -1: none. */
 static int64_t match(const side *x, int64_t i, double at, const side *g, const key *keys,
                      const bool *used, double near)
 {

@@ -196,7 +196,7 @@ void wf_check_reference_free(wf_check_reference *r)
     *r = (wf_check_reference){.tensor = NULL};
 }
 
-/* The losses, behind the gradients in the file. */
+/* Describes the losses, which follow the gradients in the file. */
 static void describe_losses(wf_safetensors_entry *e, const wf_check_batch *batch)
 {
     static char loss[] = "loss", tokens[] = "token_losses";

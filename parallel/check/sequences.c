@@ -1,6 +1,6 @@
 /*
  * parallel/check/sequences.c - the weights that sequences had in a gradient: the vectors'
- * gradients are a sum over sequences, and least squares tells how often each has counted. A
+ * gradients are a sum over sequences, and least squares finds how often each has counted. A
  * rank's share that is missing, and a mean of means, show as such weights.
  */
 #include "parallel/check/check_internal.h"
@@ -162,5 +162,6 @@ void wf_check_name_sequences(const wf_check_reference *r, const wf_check_batch *
                 return;
             }
     snprintf(f->cause, sizeof f->cause,
-             "sequences do not count by their tokens: ranks or micro-batches are scaled apart");
+             "sequences do not count by their tokens: ranks or micro-batches have scales of "
+             "their own");
 }

@@ -36,7 +36,8 @@ unsigned wf_check_roles(const char *path)
            (has(path, "qkv.k.") || has(path, "qkv.v.") ? WF_CHECK_KV : 0u);
 }
 
-/* The head is a parameter of its own, so that the two uses of a tied table are known apart. */
+/* Loads the model with a head of its own, so that the two uses of a tied table have separate
+   gradients. */
 static wf_nn_gpt *load(wf_check_source *s)
 {
     wf_nn_gpt_config untied = s->config;

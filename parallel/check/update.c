@@ -39,7 +39,7 @@ static const recipe recipes[] = {
      "steps",
      .where = BEFORE, .eps = -1},
     {"update-epsilon", "epsilon is added inside the root",
-     "sqrt(v + eps) in place of sqrt(v) + eps", .where = INSIDE, .eps = -1},
+     "sqrt(v + eps) instead of sqrt(v) + eps", .where = INSIDE, .eps = -1},
     {"update-epsilon", "epsilon is 0", "another epsilon than was given", .eps = 0},
     {"update-epsilon", "epsilon is 1e-12", "another epsilon than was given", .eps = 1e-12},
     {"update-epsilon", "epsilon is 1e-10", "another epsilon than was given", .eps = 1e-10},

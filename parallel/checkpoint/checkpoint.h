@@ -44,9 +44,9 @@ typedef struct wf_par_save_options {
     /* Texts stored with it: key, value, key, value, ..; read whenever a save begins. */
     int64_t option_count;
     const char *const *option;
-    /* Called on rank 0 where dir was removed since it was opened, before it is made again: a
-       program that has locked it locks it anew, and reports that. An error is that of the save.
-       NULL: each save after that is an error. */
+    /* Called on rank 0 where dir was removed since it was opened, before it is recreated: a
+       program that has locked it locks the new one, and reports that. An error is that of the
+       save. NULL: each save after that is an error. */
     wf_status (*remake)(void *arg, wf_error *error);
     void *remake_arg;
 } wf_par_save_options;
@@ -203,9 +203,9 @@ WF_API wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
                                               const wf_par_checkpoint *checkpoint,
                                               wf_error *error);
 
-/** wf_par_checkpoint_load_average - loads the moving average of the weights in their place
- * (.ema of the optimizer); of what was frozen the weights. Otherwise as
- * wf_par_checkpoint_load_model. Errors: its own; WF_EINVAL: there is no average */
+/** wf_par_checkpoint_load_average - loads the moving average (.ema of the optimizer) instead of
+ * the weights; of frozen parameters the weights. Otherwise as wf_par_checkpoint_load_model.
+ * Errors: its own; WF_EINVAL: there is no average */
 WF_API wf_status wf_par_checkpoint_load_average(wf_par *par, wf_nn_module *model,
                                                 const wf_par_checkpoint *checkpoint,
                                                 wf_error *error);

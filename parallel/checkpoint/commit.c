@@ -44,7 +44,7 @@ char *wf_ckpt_file(char text[WF_CKPT_NAME], int64_t rank)
     return text;
 }
 
-/* The step of "step-00000020" with `end` behind it. */
+/* Returns the step of "step-00000020" with `end` after it. */
 static int64_t step_of(const char *name, const char *end)
 {
     size_t digits = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
@@ -264,8 +264,8 @@ static void remove_old(const wf_folder *dir, int64_t step, const wf_ckpt_keep *k
     free(list);
 }
 
-/* Put the new one in its place; one of the same step makes room first. Between the two renames
-   the old one is found by its other name. */
+/* Renames the new checkpoint to its final name, after moving one of the same step out of the
+   way. Between the two renames the old one is found by its other name. */
 static wf_status show(const wf_folder *dir, int64_t step, uint64_t mark, wf_error *error)
 {
     char partial[WF_CKPT_NAME], name[WF_CKPT_NAME], replaced[WF_CKPT_NAME];

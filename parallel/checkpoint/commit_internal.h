@@ -39,10 +39,10 @@ typedef struct wf_ckpt_place {
 } wf_ckpt_place;
 
 /*
- * Put away what other saves have left in DIR: what they replaced comes back if it is the only
- * one of its step, and what they did not publish goes. One rank does this, when the run has
- * loaded what it goes on from, which may lie under such a name; no other save into DIR may be
- * under way.
+ * Cleans up what other saves have left in DIR: what they replaced is restored if it is the only
+ * one of its step, and what they did not publish is deleted. One rank does this, when the run
+ * has loaded the checkpoint it continues from, which may have such a name; no other save into
+ * DIR may be under way.
  */
 wf_status wf_ckpt_tidy(const wf_folder *dir, wf_error *error);
 
@@ -57,7 +57,7 @@ void wf_ckpt_leave(wf_ckpt_place *place);
 /*
  * Which checkpoints may be deleted: `keep` stay (0: all) of those of this run, which are the
  * steps up to `began`, where it began, and those it has saved. A later one that it has not
- * saved is of a run that was given up, or of one that this run should have gone on from: it
+ * saved is of a run that was given up, or of one that this run should have continued from: it
  * stays, and is not counted.
  */
 typedef struct wf_ckpt_keep {
@@ -68,10 +68,10 @@ typedef struct wf_ckpt_keep {
 } wf_ckpt_keep;
 
 /*
- * Publish what lies in a place, whose data files are written and synced: see that they are all
- * there, write the index, sync, rename, move `latest`, delete what `keep` does not cover. Once
- * `latest` has moved an error is one of deleting alone, and is not told: the next time finds
- * what is left.
+ * Publishes a folder whose data files are written and synced: checks that all are there, writes
+ * the index, syncs, renames, moves `latest`, deletes what `keep` does not cover. Once `latest`
+ * has moved, an error is one of deleting alone, and is not reported: the next save finds what
+ * is left.
  */
 wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_index *index,
                           const wf_ckpt_keep *keep, wf_error *error);

@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/fits.c - whether a checkpoint fits what it is to be loaded into. Its
- * index says so, and every rank comes to the same answer without reading a file.
+ * parallel/checkpoint/fits.c - checks that a checkpoint fits what it is to be loaded into. Its
+ * index says so, and every rank gets the same answer without reading a file.
  */
 #include "parallel/checkpoint/load_internal.h"
 #include "parallel/checkpoint/state_internal.h"
@@ -146,9 +146,8 @@ wf_status wf_load_fits_state(const wf_par_checkpoint *from, const wf_index *mine
                             saved->tensor[other].layout.pp, mine->tensor[other].layout.pp);
     if (status == WF_OK && saved->kind == WF_INDEX_LOCAL && !same_parts(mine, saved))
         return wf_error_set(error, WF_EINVAL,
-                            "%s was saved as local by a version that cut dims of two axes in "
-                            "other places: load "
-                            "it there and save it as sharded, which fits any",
+                            "%s was saved as local by a version that cut dims of two axes at "
+                            "other rows: load it there and save it as sharded, which fits any",
                             from->path);
     return status;
 }

@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/full.c - one file of whole tensors: every rank writes its parts to their
- * places, then reads back the tensors whose checksums it makes, and rank 0 writes the header.
+ * parallel/checkpoint/full.c - one file of whole tensors: every rank writes its parts at their
+ * offsets, then reads back the tensors whose checksums it makes, and rank 0 writes the header.
  * No rank ever holds a whole model, and nothing is gathered.
  */
 #include "parallel/checkpoint/commit_internal.h"

@@ -147,7 +147,7 @@ wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_
         status = wf_error_set(error, WF_ENOMEM,
                               "no memory for the index, or a text in it is no UTF-8");
     }
-    /* an index that could not be parsed again is not written */
+    /* an index that could not be parsed back is not written */
     if (status == WF_OK)
         status = wf_index_parse(&again, "the index to be written", *text, *bytes, error);
     if (status == WF_OK) {

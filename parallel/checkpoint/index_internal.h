@@ -11,7 +11,7 @@
  *      "tensors": [{"path": "block.0.attn.qkv.q.weight", "kinds": ["", "m", "v"],
  *                   "shape": [64, 64], "grain": [16, 1], "layout": [["tp", "shard"], []]}, ..]}
  *
- * "skipped": 3 behind "step" where steps were skipped, "fresh": 100 where the optimizer's state
+ * "skipped": 3 after "step" where steps were skipped, "fresh": 100 where the optimizer's state
  * was new after step 100 (wf_par_checkpoint_load_fresh). On a mesh with an axis "pp" a tensor
  * has "pp": 3, the coordinate on it of the ranks that wrote it.
  *
@@ -19,7 +19,7 @@
  * the list is number i for wf_saved_writer. Kinds: "" is the parameter, "m" and "v" are
  * moments, "s" a third state of an optimizer, "ema" the moving average of the weights
  * (wf_nn_kept_suffix); in the data files these are tensors PATH, PATH.m and so on, all F32. A
- * state of a shape of its own is a further entry of the same path behind that of the parameter,
+ * state of a shape of its own is a further entry of the same path after that of the parameter,
  * in the order of kinds: {"path": .., "kinds": ["v"], "shape": [64], ..}.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
@@ -34,7 +34,7 @@
 #define WF_INDEX_FORMAT_NESTED "weft-checkpoint-1"
 
 enum {
-    WF_INDEX_BYTES = 16 << 20, /* an index has so many at most: some 60,000 tensors */
+    WF_INDEX_BYTES = 16 << 20, /* most bytes of an index: some 60,000 tensors */
     WF_INDEX_NAME = 512,       /* bytes of a path, a key or a name, with its end */
     WF_INDEX_OPTION = 65536    /* bytes of an option's value, with its end */
 };
@@ -55,10 +55,11 @@ typedef struct wf_index_tensor {
 
 typedef struct wf_index {
     wf_index_kind kind;
-    int64_t step;      /* the last one that is done */
-    int64_t skipped;   /* steps among them without an update */
-    int64_t fresh;     /* the step after which the optimizer's state was new */
-    int64_t sequences; /* so many of the data are done: the position to go on from */
+    int64_t step;    /* the last one that is done */
+    int64_t skipped; /* steps among them without an update */
+    int64_t fresh;   /* the step after which the optimizer's state was new */
+    /* number of sequences of the data that are done: the position to continue from */
+    int64_t sequences;
     uint64_t digest;
     int64_t files, bytes;    /* data files, and what they weigh together */
     uint64_t files_checksum; /* sum of wf_checksum_file over them */
@@ -78,8 +79,8 @@ const char *wf_index_kind_name(wf_index_kind kind);
 enum { WF_INDEX_KINDS = 1 + WF_NN_KEPT, WF_INDEX_FULL_NAME = WF_INDEX_NAME + 8 };
 char *wf_index_name(const char *path, int bit, char name[WF_INDEX_FULL_NAME]);
 
-/* Returns where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum of the
-   text with zeros in their place. */
+/* Returns where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum is of
+   the text with zeros instead of them. */
 size_t wf_index_checksum_place(const char *text, size_t bytes);
 wf_status wf_index_checksum(const char *text, size_t bytes, size_t place, uint64_t *checksum);
 

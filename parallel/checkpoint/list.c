@@ -41,7 +41,7 @@ static int in_turn(const void *a, const void *b)
     return x->replaced - y->replaced;
 }
 
-/* One of each step: what was replaced counts where there is nothing in its place. */
+/* Keeps one of each step: what was replaced counts where nothing has replaced it. */
 static int64_t sort_out(found *list, char *const *names, int64_t n, int64_t latest)
 {
     int64_t count = 0, different = 0;

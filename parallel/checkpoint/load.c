@@ -1,9 +1,10 @@
 /*
- * parallel/checkpoint/load.c - from any layout to any layout: each rank reads what it holds.
+ * parallel/checkpoint/load.c - loads from any layout to any layout: each rank reads what it
+ * holds.
  *
  * Where the saved parts lie follows from (shape, saved mesh, saved layout); of each part that
- * overlaps its own a rank reads the runs that they have in common. Two threads take tensors in
- * turns.
+ * overlaps its own a rank reads the runs that they have in common. Two threads share the
+ * tensors.
  *
  * Where every rank wants just the parts that were saved, the bytes that it read are checked
  * against their checksums; else the digest of the whole is compared, which costs more.
@@ -56,8 +57,8 @@ static bool wants_what_was_saved(const loader *l)
     return true;
 }
 
-/* Ranks take turns with the headers of all files, and agree on how tensors are to be
-   checked. */
+/* Checks the headers of all files, divided among the ranks, which agree on how tensors are to
+   be checked. */
 static wf_status check_headers(loader *l, wf_par *par)
 {
     int64_t ranks = wf_mesh_ranks(par->mesh);
@@ -177,7 +178,7 @@ static void *read_some(void *arg)
     while (status == WF_OK && (k = atomic_fetch_add(&l->next, 1)) < tensors)
         status = read_tensor(w, &reader, k / WF_INDEX_KINDS, (int)(k % WF_INDEX_KINDS));
     if (status != WF_OK)
-        atomic_store(&l->next, tensors); /* the other one need not go on */
+        atomic_store(&l->next, tensors); /* the other one need not continue */
     wf_reader_close(&reader);
     return NULL;
 }
@@ -202,7 +203,7 @@ static wf_status read_all(loader *l, uint64_t *digest)
                                 : wf_error_set(l->error, error->code, "%s", error->text);
 }
 
-/* Ranks take turns with the contents of all files. */
+/* Checks the contents of all files, divided among the ranks. */
 static wf_status check_contents(loader *l, wf_par *par)
 {
     int64_t ranks = wf_mesh_ranks(par->mesh);
@@ -261,8 +262,8 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
 }
 
-/* Returns the state of a parameter that is read in place of its value: the average, if it is
-   asked for and there, since what was frozen has none. */
+/* Returns the state of a parameter that is read instead of its value: the average, if it is
+   asked for and there, since frozen parameters have none. */
 static int kind_of(const wf_index_tensor *t, bool average)
 {
     return average && t->kinds & 1u << WF_PAR_SAVED_EMA ? WF_PAR_SAVED_EMA : 0;

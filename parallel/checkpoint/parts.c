@@ -162,7 +162,7 @@ static int64_t begin_of(const walk *w, int d, int i, int64_t c)
     return cut_at(w->mesh, w->layout, d, i + 1, &w->dims[d], w->coordinate, c);
 }
 
-/* The first part along that axis which ends behind the beginning of mine. */
+/* Returns the first part along that axis which ends after the beginning of mine. */
 static int first_behind(const walk *w, int d, int i)
 {
     int low = 0, high = w->mesh->size[w->layout->axis[d][i]];

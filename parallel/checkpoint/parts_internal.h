@@ -9,7 +9,7 @@
 #include "mesh/array/mesh.h"
 #include "core/files/part_internal.h"
 
-/* A mesh without ranks behind it: outermost axis first. */
+/* A mesh as it was saved, without its ranks: outermost axis first. */
 typedef struct wf_saved_mesh {
     int n_axes;
     char name[WF_MAX_AXES][WF_AXIS_NAME];
@@ -50,9 +50,9 @@ bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
                          const wf_saved_layout *layout, int ndim, const wf_dim *dims);
 
 /*
- * The rank that wrote the part of these coordinates: on axes that do not split the tensor all
- * ranks have copies, and they take turns by `number` of the tensor; of pipeline ranks, that of
- * layout->pp writes. coordinate is changed on those axes alone.
+ * Returns the rank that wrote the part of these coordinates: on axes that do not split the
+ * tensor all ranks have copies, and they alternate by `number` of the tensor; of pipeline
+ * ranks, that of layout->pp writes. coordinate is changed on those axes alone.
  */
 int64_t wf_saved_writer(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
                         int64_t number, int *coordinate);

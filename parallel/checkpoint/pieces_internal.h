@@ -3,7 +3,7 @@
  * header of the file that they go to, with a checksum per tensor. Not installed.
  *
  * The checksum of a tensor is the text under its name in the header's "__metadata__". All
- * have the same length, so a header has its size, and data their places, before any is known.
+ * have the same length, so a header has its size, and data their offsets, before any is known.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_PIECES_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_PIECES_INTERNAL_H
@@ -67,7 +67,7 @@ wf_status wf_header_open(wf_header *header, const wf_state *state, const wf_piec
                          wf_error *error);
 void wf_header_close(wf_header *header);
 
-/* Its bytes, and the entries' places. Owner: caller, free. */
+/* Writes its bytes, and the entries' offsets. Owner: caller, free. */
 wf_status wf_header_format(wf_header *header, char **bytes, size_t *n, wf_error *error);
 
 /* The checksum that a header states for a tensor; WF_EDATA where there is none. */

@@ -47,7 +47,7 @@ void wf_reader_close(wf_reader *r)
 /* A tensor that is being read. */
 typedef struct reading {
     wf_reader *reader;
-    int64_t number; /* its place in the index */
+    int64_t number; /* its number in the index */
     const wf_index_tensor *saved;
     int bit;
     const wf_part *mine;

@@ -43,7 +43,7 @@ static wf_status open_list(const wf_resume_options *o, const char *dir, wf_resum
     if (status != WF_OK)
         wf_error_set(
             error, status,
-            "%s; name the checkpoint to go on from (.resume %s/step-..), or begin anew "
+            "%s; name the checkpoint to continue from (.resume %s/step-..), or begin anew "
             "with .resume none",
             unknown.text, dir);
 

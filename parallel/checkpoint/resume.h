@@ -32,7 +32,7 @@ typedef struct wf_resume_options {
  * wf_resume_open - opens the checkpoints that a run may continue from
  *
  * One that is damaged is reported on stderr by the first process, and left out; so is one that
- * does not fit, behind one that does.
+ * does not fit, after one that does.
  *
  * Owner:   the caller, wf_resume_close
  * Errors:  WF_EINVAL: the first one does not fit; WF_EIO, WF_EDATA: there are some, and none

@@ -59,7 +59,7 @@ static bool take_memory(wf_par_saver *s)
     return wf_context_status(ctx) == WF_OK;
 }
 
-/* The header has its size now, and data their places. */
+/* Measures the header, which gives data their offsets. */
 static wf_status measure_header(wf_par_saver *s, wf_error *error)
 {
     char *header = NULL;

@@ -40,7 +40,7 @@ static bool describe(wf_state *s, int64_t i)
 {
     const wf_par_train_state *t = &s->trained;
     const wf_par_parameter_state *h = wf_par_state_of(t->parameter[i]);
-    wf_tensor *master = t->parameter[i]->tensor; /* at rest, split like its moments or less */
+    wf_tensor *master = t->parameter[i]->tensor; /* sharded like its moments or less */
     int64_t at = s->index.count;
     wf_index_tensor *entry = add_entry(s, i, master);
 

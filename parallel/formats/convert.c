@@ -39,7 +39,7 @@ uint16_t wf_to_bf16(float x)
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)round_shift(bits,
-                                 16); /* a carry goes on into the exponent, as it should */
+                                 16); /* a carry propagates into the exponent, as it should */
 }
 
 float wf_from_f16(uint16_t bits)

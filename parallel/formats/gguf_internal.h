@@ -56,9 +56,9 @@ struct wf_par_gguf {
 };
 
 /*
- * Read a header out of the first `have` bytes of a file of `size`, which g->bytes has and
- * keeps. *more: it goes on behind them, and it is to be read anew with more of them. Names are
- * each there once; tensors do not overlap and end with the file or before. WF_EDATA,
+ * Reads a header out of the first `have` bytes of a file of `size`, which g->bytes has and
+ * keeps. *more: the header is longer, and is to be read anew with more bytes. Names are each
+ * there once; tensors do not overlap and end with the file or before. WF_EDATA,
  * WF_EUNSUPPORTED, WF_ENOMEM, with the name of the file.
  */
 wf_status wf_gguf_parse(wf_par_gguf *g, const char *name, size_t have, int64_t size, bool *more,
@@ -85,8 +85,8 @@ typedef struct wf_gguf_header {
 
 void wf_gguf_put(wf_gguf_header *h, const wf_par_gguf_key *key);
 
-/* All keys are put: the bytes of the header become whole, the tensors get their places, one
- * behind another. data: where these begin in the file. WF_ENOMEM. */
+/* Ends a header to which all keys were added: completes its bytes, and gives the tensors their
+   offsets, one after another. data: where these begin in the file. WF_ENOMEM. */
 wf_status wf_gguf_end(wf_gguf_header *h, wf_gguf_tensor *tensors, int64_t count, int64_t *data,
                       wf_error *error);
 

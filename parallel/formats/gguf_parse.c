@@ -335,7 +335,7 @@ static bool take_tensors(reader *r, wf_par_gguf *g, uint64_t count)
     return true;
 }
 
-/* Tensors lie in the file, apart from each other; then they are put in order. */
+/* Checks that tensors lie in the file and do not overlap; then sorts them. */
 static bool check_tensors(reader *r, wf_par_gguf *g)
 {
     int64_t end = 0;

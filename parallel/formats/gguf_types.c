@@ -34,7 +34,7 @@ static void from_bf16(const uint8_t *b, float *x)
     *x = wf_from_bf16(bits);
 }
 
-/* The two halves of a byte are elements 16 apart. */
+/* Decodes Q4_0: the halves of byte i are elements i and i + 16. */
 static void from_q4_0(const uint8_t *b, float *x)
 {
     const float scale = f16_at(b);
@@ -107,8 +107,8 @@ static void run_scale(const uint8_t *b, int i, int *scale, int *least)
     }
 }
 
-/* Combines 4 bits of `low` and fifth bits: a byte of `high` has those of 8 elements that are 32
-   apart; NULL: four bits alone. */
+/* Combines 4 bits of `low` and fifth bits: a byte of `high` has those of 8 elements at a stride
+   of 32; NULL: four bits alone. */
 static void from_runs(const uint8_t *b, const uint8_t *high, const uint8_t *low, float *x)
 {
     const float scale = f16_at(b), least = f16_at(b + 2);

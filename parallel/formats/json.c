@@ -42,7 +42,7 @@ static wf_status measure(const char *name, const char *text, size_t bytes, int d
     return WF_OK;
 }
 
-/* Tries whether there is memory: jansson tells of its end as of a mistake in the text. */
+/* Checks that there is memory: jansson reports a lack of it as a mistake in the text. */
 static bool may_take(size_t bytes)
 {
     void *memory = malloc(bytes + 1);

@@ -13,9 +13,9 @@
 #include <jansson.h>
 
 /*
- * An object that nests at most `depth` deep, itself counted. Refused as WF_EDATA, with `name`
- * of the file in front: no UTF-8, a key twice, text behind the object, numbers beyond 64 bits,
- * more than one value in 3 bytes, or 2^21 of them. Owner: caller, json_decref.
+ * Parses an object that nests at most `depth` deep, itself counted. Refused as WF_EDATA, with
+ * `name` of the file in front: no UTF-8, a key twice, text after the object, numbers beyond 64
+ * bits, more than one value in 3 bytes, or 2^21 of them. Owner: caller, json_decref.
  */
 wf_status wf_json_parse(json_t **object, const char *name, const char *text, size_t bytes,
                         int depth, wf_error *error);

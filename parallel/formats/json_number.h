@@ -28,7 +28,7 @@ WF_API wf_status wf_json_check(const struct json_t *json, const char *what, wf_e
 WF_API wf_status wf_json_write(const struct json_t *json, FILE *out, size_t flags,
                                const char *what, wf_error *error);
 
-/** wf_json_line - writes an object as a line with so many digits of a number, and frees it.
+/** wf_json_line - writes an object as a line, its numbers with `digits` digits, and frees it.
  * Errors: as wf_json_write's */
 WF_API wf_status wf_json_line(struct json_t *json, FILE *out, int digits, const char *what,
                               wf_error *error);

@@ -192,7 +192,7 @@ static wf_status check_cover(source *s, wf_safetensors *h)
     }
     s->tensor = NULL;
     if (at != h->data_bytes)
-        return wrong(s, "there are bytes behind the last tensor");
+        return wrong(s, "there are bytes after the last tensor");
     qsort(h->entry, (size_t)h->count, sizeof *h->entry, by_name);
     return WF_OK;
 }
@@ -312,7 +312,7 @@ const char *wf_safetensors_metadata(const wf_safetensors *h, const char *key)
     return NULL;
 }
 
-/* Place a tensor behind the last one. */
+/* Places a tensor after the last one. */
 static wf_status place(wf_safetensors_entry *e, int64_t *at, wf_error *error)
 {
     int64_t bytes = shape_bytes(e->ndim, e->shape, dtypes[e->dtype].size);

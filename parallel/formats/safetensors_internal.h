@@ -74,9 +74,9 @@ const wf_safetensors_entry *wf_safetensors_find(const wf_safetensors *header, co
 const char *wf_safetensors_metadata(const wf_safetensors *header, const char *key);
 
 /*
- * The bytes of a header (length, JSON, spaces up to a multiple of 8) for tensors in this order,
- * one behind another; fills entry[i].begin and end. Same entries, same bytes.
- * WF_EINVAL where a shape is none. Owner: caller, free.
+ * Writes the bytes of a header (length, JSON, spaces up to a multiple of 8) for tensors in this
+ * order, one after another; fills entry[i].begin and end. Same entries, same bytes. WF_EINVAL
+ * where a shape is none. Owner: caller, free.
  */
 wf_status wf_safetensors_format(int64_t count, wf_safetensors_entry *entry,
                                 int64_t metadata_count, const char *const *metadata,

@@ -36,7 +36,7 @@ void wf_gen_engine_close(wf_gen_engine *e)
     e->is_long = NULL;
 }
 
-/* Returns true where the model rotates a text of so many tokens by the factors for long
+/* Returns true where the model rotates a text of `length` tokens by the factors for long
    ones. */
 static bool is_long(const wf_gen_engine *e, int64_t length)
 {
@@ -98,8 +98,8 @@ static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
         wf_par_pipeline_share(e->o.pipelined, to, (size_t)count * sizeof *to);
 }
 
-/* Tokens of each of these places go through the model, stored as in training. `wanted`: logits
-   are. */
+/* Runs the model on tokens at these cache positions, stored as in training. `wanted`: logits
+   are returned. */
 static wf_status run(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids,
                      const wf_nn_cache_position *place, bool wanted, float *logits,
                      float *logsumexp)
@@ -172,16 +172,16 @@ wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
     return status;
 }
 
-/* A text that becomes a long one is computed again, but for its last token. */
+/* Recomputes a text that becomes a long one, but for its last token. */
 static wf_status renew(wf_gen_engine *e, const wf_gen_engine_row *row)
 {
     if (wf_gen_engine_keeps(e, row->slot, row->position + 1))
         return WF_OK;
     if (!row->before && row->position && !wf_context_dry_run(e->ctx))
-        return wf_fail(e->ctx, WF_EINVAL,
-                       "a text of %lld tokens is computed again as a long one, and its ids are "
-                       "not there",
-                       (long long)row->position + 1);
+        return wf_fail(
+            e->ctx, WF_EINVAL,
+            "a text of %lld tokens is recomputed as a long one, and its ids are not there",
+            (long long)row->position + 1);
     return wf_gen_engine_prefill(e, row->slot, row->position + 1, 0, row->before, row->position,
                                  NULL, NULL);
 }

@@ -35,7 +35,7 @@ typedef struct wf_gen_engine {
 
 /* A text's last token: its slot, its position in the text, its id. The tokens before it are in
    the slot; `before` has their ids, for where the text becomes longer than the original length
-   of WF_ROPE_LONG, and all of it is computed again, as transformers do. NULL in a plan. */
+   of WF_ROPE_LONG, and all of it is recomputed, as transformers do. NULL in a plan. */
 typedef struct wf_gen_engine_row {
     int64_t slot, position;
     int32_t id;
@@ -90,7 +90,7 @@ WF_API wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
 WF_API bool wf_gen_engine_keeps(const wf_gen_engine *e, int64_t slot, int64_t length);
 
 /** wf_gen_engine_together - returns the most tokens that are computed together of a text that
- * begins with so many, and continues, chunks aside */
+ * begins with `prompt` tokens and continues, chunks aside */
 WF_API int64_t wf_gen_engine_together(const wf_gen_engine *e, int64_t prompt);
 
 /**

@@ -54,7 +54,7 @@ static void fill(const job *j, int64_t first, int64_t count, int32_t *tokens, in
     }
 }
 
-/* Takes the losses to the places of their tokens. */
+/* Stores the losses at the indices of their tokens. */
 static void take(const job *j, int64_t first, int64_t count, const int32_t *targets,
                  const float *loss)
 {

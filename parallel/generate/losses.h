@@ -18,8 +18,8 @@ typedef struct wf_gen_windows {
     int64_t tokens, length, stride, count;
 } wf_gen_windows;
 
-/** wf_gen_windows_of - returns the windows of so many tokens, which are shorter where there are
- * fewer */
+/** wf_gen_windows_of - returns the windows of `tokens` tokens, which are shorter where there
+ * are fewer */
 WF_API wf_gen_windows wf_gen_windows_of(int64_t tokens, int64_t length, int64_t stride);
 
 /** wf_gen_windows_begin - returns the first target of a window that counts, as a position in

@@ -164,8 +164,8 @@ static bool has_frozen(wf_nn_gpt *model, wf_dtype dtype)
     return found;
 }
 
-/* The base is the one that adapters were trained on, as far as what it is stored as here can
-   tell. */
+/* Checks that the base is the one that adapters were trained on, as far as its stored type
+   shows. */
 static wf_status check_base(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model,
                             const char *folder)
 {
@@ -225,8 +225,8 @@ static wf_status fits(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
     return wf_context_status(wf_par_context(par));
 }
 
-/* Nothing is trained, so that bf16 needs no f32 masters; but what adapters were trained on is
-   told by what was frozen then. */
+/* Nothing is trained, so that bf16 needs no f32 masters; but the base of adapters is identified
+   by what was frozen then. */
 wf_nn_gpt *wf_gen_model_load(const wf_gen_model *m, wf_par *par, bool plan)
 {
     wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), &m->config);

@@ -25,7 +25,7 @@ typedef struct wf_gen_model {
     bool nf4;
     /* set by the caller: the moving average of a checkpoint's weights is loaded */
     bool average;
-    /* NULL, or the folder of the base model, in place of the one that the run names */
+    /* NULL, or the folder of the base model, instead of the one that the run names */
     const char *base;
     /* a folder with the model's other files (tokenizer, chat template), or "" */
     char like[4096];

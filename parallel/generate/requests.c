@@ -95,9 +95,9 @@ static size_t without_blanks(const char *text, size_t n)
     return n;
 }
 
-/* The continuation's ids are those of both texts as one, behind as many as the context has by
-   itself, whose ids stand in front of them also where a word goes over from one text to the
-   other. Without a context the one token that stands for it is not there twice. */
+/* Adds a request. The continuation's ids are those of both texts as one, after the first n,
+   where n is the number of ids of the context alone, which precede them also where a word spans
+   both texts. Without a context the one token that represents it is not there twice. */
 static wf_status add(reading *r, const char *context, size_t n, const char *continuation,
                      size_t m, int64_t doc, int64_t label)
 {

@@ -31,14 +31,14 @@ typedef struct wf_gen_requests {
  *
  * Context and continuation are encoded together, and blanks at the end of the context begin the
  * continuation, as in lm-evaluation-harness (_encode_pair): the context's own ids, then those
- * of both behind as many. A text begins with the first token where the tokenizer's texts do; an
- * empty context is the token that begins texts or, of tokenizers without one, the token that
- * ends them.
+ * of both after the same number of ids. A text begins with the first token where the
+ * tokenizer's texts do; an empty context is the token that begins texts or, of tokenizers
+ * without one, the token that ends them.
  *
  * @param positions  of the model: longer requests keep their last positions + 1 tokens
  * Owner:   the caller, wf_gen_requests_free in any case
- * Errors:  WF_EIO; WF_EDATA (file, line, and key; lines of a question that stand apart, labels
- *          that differ, and one that none of the choices has); WF_EINVAL (no token to
+ * Errors:  WF_EIO; WF_EDATA (file, line, and key; lines of a question that are not adjacent,
+ *          labels that differ, and one that none of the choices has); WF_EINVAL (no token to
  *          foretell); WF_ENOMEM
  */
 WF_API wf_status wf_gen_requests_read(const char *path, const wf_tok *tokenizer,

@@ -4,9 +4,9 @@
  *
  * A rank has six actions of one micro-batch: F, I and W of its early stage (0) and of its late
  * one (1). The block says when they begin, in units of one action; it is repeated every six
- * units, so a rank's actions must begin at six different times modulo six. How fast a
- * micro-batch passes from rank to rank is the schedule; how long it waits where it turns around
- * is searched: the least that lets all ranks go without a collision.
+ * units, so a rank's actions must begin at six different times modulo six. The delay of a
+ * micro-batch from rank to rank makes the schedule; its wait where it reverses direction is
+ * searched: the shortest with which no rank has a collision.
  */
 #include "parallel/pipeline/table_internal.h"
 #include <string.h>
@@ -35,7 +35,7 @@ static bool begins(const block *b, int rank, int at[PERIOD])
             return false;
         used |= 1 << at[k] % PERIOD;
     }
-    /* W take the first free unit behind their I. */
+    /* W take the first free unit after their I. */
     for (int k = W1; k <= W0; k++) {
         at[k] = at[k == W1 ? I1 : I0] + 1;
         while (used >> at[k] % PERIOD & 1)
@@ -55,7 +55,7 @@ static bool fits(const block *b)
     return true;
 }
 
-/* The turns with the least sum; all of them are tried. */
+/* Finds the waits at the reversals with the least sum; all of them are tried. */
 static bool find_turns(block *b)
 {
     for (int sum = 3; sum <= 3 * PERIOD; sum++)
@@ -100,7 +100,7 @@ wf_status wf_pipe_repeat_block(const char *name, wf_pipe_block pace, wf_pipe_tab
     if (!find_turns(&b))
         return wf_pipe_table_refuse(t,
                                     "%s: the block (%d, %d, %d, %d) collides with itself on %d "
-                                    "ranks however long micro-batches wait at its turns",
+                                    "ranks however long micro-batches wait where they reverse",
                                     name, pace.f0, pace.f1, pace.i1, pace.i0, b.ranks);
     for (int r = 0; r < b.ranks; r++)
         fill_row(&b, t, r);

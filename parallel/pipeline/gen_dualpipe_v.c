@@ -87,8 +87,8 @@ static void steady(row *w)
     }
 }
 
-/* The second half of the last gradients goes on to the next rank before its weights are
-   done. */
+/* Ends a row: the second half of the last gradients goes to the next rank before its weights
+   are done. */
 static void drain(row *w)
 {
     int last = w->rank + 1, from_late = last / 2 + !(w->rank % 2), from_early = last / 2;

@@ -10,8 +10,8 @@ typedef struct row {
     int next[WF_PIPE_KINDS][2];
 } row;
 
-/* The next micro-batch of the early (0) or late (1) stage. The pattern needs so many
-   micro-batches that the pipeline fills; those past the last are left out. */
+/* Appends the next micro-batch of the early (0) or late (1) stage. The pattern has enough
+   micro-batches to fill the pipeline; those past the last are left out. */
 static void add(row *w, wf_pipe_kind kind, int late)
 {
     int micro = w->next[kind][late]++;

@@ -78,8 +78,8 @@ static wf_status check(wf_pipe_table *t)
 {
     for (int s = 0; s < t->shape.stages; s++)
         if (t->place[s] < 0)
-            return wf_pipe_table_refuse(t, "stage %d has no place: place all %d stages first",
-                                        s, t->shape.stages);
+            return wf_pipe_table_refuse(t, "stage %d has no rank: place all %d stages first", s,
+                                        t->shape.stages);
     for (int r = 0; r < t->shape.ranks; r++)
         if (t->row[r].n)
             return wf_pipe_table_refuse(t, "rank %d has actions: list scheduling fills rows",

@@ -199,7 +199,7 @@ static wf_status check(const wf_pipe_table *t, const wf_pipe_lowering *how, wf_e
     return wf_pipe_prove(t, NULL, error);
 }
 
-/* An empty table of the shape, places and facts of another. */
+/* Makes an empty table of the shape, ranks of stages and facts of another. */
 static wf_status like(const wf_pipe_table *in, wf_pipe_table **out, wf_error *error)
 {
     wf_status status = wf_pipe_table_new(&in->shape, out, error);

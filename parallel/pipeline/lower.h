@@ -44,7 +44,7 @@ typedef struct wf_pipe_lowering {
  * whose next use is the farthest is resharded; REDUCE after the last W or B of its
  * micro-batches, REDUCED before the next one of the stage or at the end; messages; TIE, NORM
  * and OPT. SEND follows its compute action directly, the SENT of a rank's i-th message to
- * another comes before its (i + depth)-th SEND, and the rest at the end. Receives from a rank
+ * another comes before its (i + depth)-th SEND, and the others at the end. Receives from a rank
  * are in the order in which it sends. Stages of one rank need no message.
  *
  * @param lowered  the new table, the caller's: wf_pipe_table_free; NULL on errors

@@ -6,8 +6,8 @@
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/table_internal.h"
 
-/* Fills the rows of `out`, whose shape, places and facts are those of `in`; errors stay with
-   `out`. */
+/* Fills the rows of `out`, whose shape, ranks of stages and facts are those of `in`; errors
+   stay with `out`. */
 typedef wf_status wf_pipe_pass(const wf_pipe_table *in, const wf_pipe_lowering *how,
                                wf_pipe_table *out);
 
@@ -24,8 +24,8 @@ static inline int wf_pipe_together(const wf_pipe_row *row, int64_t i)
 int wf_pipe_sends_to(const wf_pipe_table *t, const wf_pipe_action *a);
 int wf_pipe_takes_from(const wf_pipe_table *t, const wf_pipe_action *a);
 
-/* The place of the message out of, or into, an action in arrays of 2 * stages * micro-batches:
-   forward messages by the stage that they go to, then gradients likewise. */
+/* Returns the index of the message out of, or into, an action in arrays of 2 * stages *
+   micro-batches: forward messages by the stage that they go to, then gradients likewise. */
 int64_t wf_pipe_message_at(const wf_pipe_table *t, bool forward, int to_stage, int micro);
 
 #endif

@@ -1,5 +1,5 @@
-/* parallel/pipeline/lower_messages.c - messages: who sends what to whom in which order follows
-   from the rows of those who send, and receivers receive in that order. */
+/* parallel/pipeline/lower_messages.c - inserts messages: their order follows from the rows of
+   the ranks that send, and the others receive in that order. */
 #include "parallel/pipeline/lower_internal.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /*
- * parallel/pipeline/lower_unshard.c - which stages are gathered when: at most so many at a
- * time, and the one whose next use is the farthest is given back (Belady), as soon as it has
- * been used.
+ * parallel/pipeline/lower_unshard.c - inserts gathers of stages: at most `resident` at a time,
+ * and the one whose next use is the farthest is resharded (Belady), as soon as it has been
+ * used.
  */
 #include "parallel/pipeline/lower_internal.h"
 #include <stdlib.h>
@@ -17,9 +17,9 @@ typedef struct residency {
     const wf_pipe_row *row;
     int most, prefetch, n_resident;
     int64_t
-        *next; /* [actions] where the stage of an action is used again; past the end: never */
+        *next; /* [actions] where the stage of an action is used next; past the end: never */
     int64_t *seen; /* [stages] where a stage is used next; of those resident, valid */
-    int64_t *used; /* [stages] behind its last use so far; of those not resident: not before */
+    int64_t *used; /* [stages] after its last use so far; of those not resident: not before */
     int *resident; /* [most] */
     insertion *add;
     int64_t n;
@@ -31,7 +31,7 @@ static void add(residency *d, int64_t at, wf_pipe_kind kind, int stage)
     d->n++;
 }
 
-/* Gives the stage whose next use is the farthest back, right behind its last use; returns
+/* Reshards the stage whose next use is the farthest, right after its last use; returns
    where. */
 static int64_t evict(residency *d)
 {
@@ -63,7 +63,7 @@ static wf_status use(residency *d, int64_t i, int64_t at, int64_t behind)
         int64_t earliest = d->n_resident == d->most ? evict(d) : 0;
         int64_t begin = at - d->prefetch;
 
-        /* A stage is given back before it is gathered again. */
+        /* A stage is resharded before it is regathered. */
         earliest = d->used[stage] > earliest ? d->used[stage] : earliest;
         if (earliest > at)
             return WF_EINVAL;

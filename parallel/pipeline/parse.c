@@ -46,7 +46,7 @@ static bool in_word(char c)
            c == '_' || c == '.' || c == '-';
 }
 
-/* Reads the next token: a word, a sign, or the end of a line that does not go on. */
+/* Reads the next token: a word, a sign, or the end of a line that has no continuation. */
 static void next(parser *p)
 {
     wf_pipe_text *t = &p->text;
@@ -162,7 +162,7 @@ static wf_status check_header(const parser *p)
 {
     if (p->n_place != p->shape.stages)
         return wf_pipe_text_refuse(&p->text, p->token,
-                                   "%d stages have %d places: give each its rank",
+                                   "%d stages have %d ranks: give each its own",
                                    p->shape.stages, p->n_place);
     for (int s = 0; s < p->n_place; s++)
         if (p->place[s] >= p->shape.ranks)
@@ -194,7 +194,7 @@ static wf_status read_header(parser *p)
     return status == WF_OK ? check_header(p) : status;
 }
 
-/* Reads a stage, and micro-batches, behind a kind. */
+/* Reads a stage, and micro-batches, after a kind. */
 static bool read_operands(const char *at, const char *end, const wf_pipe_kind_info *kind,
                           wf_pipe_action *a)
 {
@@ -252,7 +252,7 @@ static wf_status expect(parser *p, const char *sign)
     return WF_OK;
 }
 
-/* Adds an action; what the table says against it is told with its place in the text. */
+/* Adds an action; an error of the table is reported with its position in the text. */
 static wf_status append(parser *p, int rank, const wf_pipe_action *a, const char *where)
 {
     wf_status status = wf_pipe_table_append(p->table, rank, a);

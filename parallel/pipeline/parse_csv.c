@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The actions of all rows; sizes and places are known when all have been read. What lowering
-   derives has kind WF_PIPE_KINDS, and is looked at for its stage alone. */
+/* The actions of all rows; sizes and the ranks of stages are known when all have been read.
+   Derived actions have kind WF_PIPE_KINDS, and only their stage is used. */
 typedef struct csv {
     wf_pipe_text *text;
     struct csv_action {
@@ -147,7 +147,7 @@ static wf_status read_lines(csv *c)
 }
 
 /* Checks that messages, gathers and reductions are of stages of their row: they are derived
-   again from the compute actions. */
+   anew from the compute actions. */
 static wf_status check_derived(const csv *c, const wf_pipe_table *t)
 {
     for (int64_t i = 0; i < c->n; i++) {

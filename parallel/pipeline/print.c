@@ -4,7 +4,7 @@
 
 enum { WIDTH = 96 };
 
-/* Writes a word behind what a line has, or begins a new one that belongs to it. */
+/* Appends a word to a line, or begins a continuation of it. */
 static void word(FILE *out, size_t *column, const char *text)
 {
     size_t n = strlen(text);

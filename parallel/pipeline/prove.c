@@ -1,5 +1,5 @@
-/* parallel/pipeline/prove.c - rows, then messages, then a walk that comes to the end; the
-   depths of messages. */
+/* parallel/pipeline/prove.c - proves rows, then messages, then that a walk reaches the end;
+   finds the depths of messages. */
 #include "parallel/pipeline/prove_internal.h"
 #include "parallel/pipeline/walk_internal.h"
 #include <stdio.h>

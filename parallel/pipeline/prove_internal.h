@@ -21,7 +21,7 @@ typedef struct wf_pipe_reading {
     bool tied, normed;
 } wf_pipe_reading;
 
-/* Reads all rows: actions are on the rank of their stage, once, behind what they need, and none
+/* Reads all rows: actions are on the rank of their stage, once, after what they need, and none
    is left out. */
 wf_status wf_pipe_prove_rows(const wf_pipe_table *table, wf_error *error);
 

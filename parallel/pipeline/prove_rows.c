@@ -1,5 +1,5 @@
-/* parallel/pipeline/prove_rows.c - rows one by one: each action is on the rank of its stage,
-   once, and behind what it needs; none is left out. */
+/* parallel/pipeline/prove_rows.c - proves rows one by one: each action is on the rank of its
+   stage, once, and after what it needs; none is left out. */
 #include "parallel/pipeline/prove_internal.h"
 #include "parallel/pipeline/walk_internal.h"
 #include <stdio.h>
@@ -74,7 +74,7 @@ static wf_status compute_needs(wf_pipe_reading *p, const wf_pipe_action *a)
     if (a->kind != WF_PIPE_F)
         status = needs_own(p, a, a->micro, WF_PIPE_F);
     if (status == WF_OK && a->kind == WF_PIPE_R && *at(p, a->stage, a->micro) & DID(I))
-        return wf_pipe_prove_refuse(p, "the forward is run again for I or B, which is before");
+        return wf_pipe_prove_refuse(p, "the forward is recomputed for I or B, which is before");
     if (status == WF_OK && a->kind != WF_PIPE_R && neighbour >= 0 &&
         neighbour < p->table->shape.stages &&
         (a->kind == WF_PIPE_F || wf_pipe_gradient_leaves(p->table, neighbour)))
@@ -82,7 +82,7 @@ static wf_status compute_needs(wf_pipe_reading *p, const wf_pipe_action *a)
     return status;
 }
 
-/* Messages exist between stages on two ranks, and end behind where they begin. */
+/* Checks that messages are between stages on two ranks, and end after they begin. */
 static wf_status message_needs(wf_pipe_reading *p, const wf_pipe_action *a)
 {
     static const wf_pipe_kind before[WF_PIPE_KINDS] = {
@@ -154,7 +154,8 @@ static wf_status of_both(wf_pipe_reading *p, const wf_pipe_action *a,
     return status;
 }
 
-/* They may end in either order: what each needs is there before both, and still behind both. */
+/* Reads two actions that overlap. They may end in either order: what each needs is there before
+   both, and still after both. */
 static wf_status read_pair(wf_pipe_reading *p, const wf_pipe_row *row)
 {
     const wf_pipe_action *a = &row->action[p->action];

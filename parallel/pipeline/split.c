@@ -24,14 +24,14 @@ static wf_status check_costs(const wf_pipe_chain *chain, wf_error *error)
             return wf_error_set(error, WF_EINVAL,
                                 "%s %" PRId64 " of a chain costs %g: a cost is 0 or more, and "
                                 "finite",
-                                i < chain->steps ? "step" : "the head behind step",
+                                i < chain->steps ? "step" : "the head after step",
                                 i < chain->steps ? i : i - 1, cost);
     }
     return WF_OK;
 }
 
 /*
- * The tables of the dynamic program. Stage s and those behind it have the steps from i on;
+ * The tables of the dynamic program. Stage s and those after it have the steps from i on;
  * `most` and `squares` say how cheap they can be made, and `count` with how many steps of stage
  * s.
  */
@@ -236,8 +236,8 @@ static int64_t step_of(const wf_pipe_chain *chain, const char *word, size_t leng
             return m->step;
         if (here && m->step >= chain->steps)
             wf_error_set(error, WF_EINVAL,
-                         "module '%.*s' is of the head, which the last stage has behind its "
-                         "steps: a cut stands before a step, the last of which is %s",
+                         "module '%.*s' is of the head, which the last stage has after its "
+                         "steps: a cut is before a step, the last of which is %s",
                          (int)length, word, begin_of(chain, chain->steps - 1));
         else if (here || is_inside(m->path, word, length))
             wf_error_set(error, WF_EINVAL,
@@ -268,7 +268,7 @@ static wf_status by_paths(const wf_pipe_chain *chain, const char *text, int stag
         return wf_error_set(error, WF_EINVAL,
                             "the split '%s' has %" PRId64
                             " module paths and there are %d stages: "
-                            "give %d, with which the stages behind the first one begin",
+                            "give %d, with which the stages after the first one begin",
                             text, n, stages, stages - 1);
     first[0] = 0;
     first[stages] = chain->steps;

@@ -1,4 +1,4 @@
-/* parallel/pipeline/table.c - tables: places of stages, and rows that grow. */
+/* parallel/pipeline/table.c - tables: the rank of each stage, and rows that grow. */
 #include "parallel/pipeline/table_internal.h"
 #include <stdio.h>
 #include <stdlib.h>

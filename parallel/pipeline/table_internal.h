@@ -17,7 +17,7 @@ struct wf_pipe_table {
     wf_pipe_facts facts;
 };
 
-/* The spelling of a kind, its operands, and whether lowering derives it. */
+/* The name of a kind, its operands, and whether lowering derives it. */
 enum wf_pipe_operands { WF_PIPE_NONE, WF_PIPE_STAGE, WF_PIPE_MICRO, WF_PIPE_RANGE };
 
 typedef struct wf_pipe_kind_info {
@@ -28,7 +28,7 @@ typedef struct wf_pipe_kind_info {
 
 extern const wf_pipe_kind_info wf_pipe_kind_table[WF_PIPE_KINDS];
 
-/* The place of (stage, micro) in arrays with one entry for each. */
+/* Returns the index of (stage, micro) in arrays with one entry for each. */
 static inline int64_t wf_pipe_at(const wf_pipe_table *t, int64_t stage, int64_t micro)
 {
     return stage * t->shape.micro + micro;
@@ -50,16 +50,15 @@ wf_status wf_pipe_place_v(const char *name, wf_pipe_table *t);
 wf_status wf_pipe_one_stage(const char *name, wf_pipe_table *t, const char *instead);
 
 /* 1F1B over the rounds of interleaved schedules (rounds.c). `warm`: forwards before the first
-   backward per rank behind this one. `split`: I and W apart, W of rank r as many actions behind
-   as r. */
+   backward per rank after this one. `split`: I and W are actions of their own, W of rank r is r
+   actions later. */
 wf_status wf_pipe_rounds(const wf_pipe_shape *shape, wf_pipe_table *t, int warm, bool split);
 
 /* All forwards, then all backwards, of one stage after the other (gpipe and looped-bfs). */
 wf_status wf_pipe_all_forward(const wf_pipe_shape *shape, wf_pipe_table *t);
 
 /* A building block on a V: how much later F0, F1, I1 and I0 of one micro-batch begin on the
-   next rank that they come to, in units of which a micro-batch takes six of each rank
-   (block.c). */
+   next rank, in units of which a micro-batch takes six of each rank (block.c). */
 typedef struct wf_pipe_block {
     int f0, f1, i1, i0;
 } wf_pipe_block;

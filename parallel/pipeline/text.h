@@ -8,8 +8,8 @@
  *     1: F1.0 F2.0 F1.1 F2.1 B2.0 B1.0 B2.1 B1.1
  *
  * An action is its kind, stage and micro-batch: F2.5, W2.4-7 for a range, UNSHARD2, NORM. A
- * table that is lowered has after its places: lowered, and where they are meant, group N,
- * resident N and tied.
+ * table that is lowered has after the ranks of its stages: lowered, and where they apply, group
+ * N, resident N and tied.
  */
 #ifndef WF_PARALLEL_PIPELINE_TEXT_H
 #define WF_PARALLEL_PIPELINE_TEXT_H

@@ -11,7 +11,7 @@ typedef struct wf_pipe_text {
     wf_error *error;
 } wf_pipe_text;
 
-/* Refuses what stands at a place of the current line: "file:3:7: ...". */
+/* Refuses the text at a position of the current line: "file:3:7: ...". */
 wf_status wf_pipe_text_refuse(const wf_pipe_text *text, const char *where, const char *format,
                               ...) WF_PRINTF(3, 4);
 

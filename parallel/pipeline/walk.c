@@ -1,4 +1,4 @@
-/* parallel/pipeline/walk.c - each rank goes on until it waits for another one. */
+/* parallel/pipeline/walk.c - walks rows: each rank continues until it waits for another one. */
 #include "parallel/pipeline/walk_internal.h"
 #include "parallel/pipeline/lower_internal.h"
 #include <stdio.h>
@@ -89,7 +89,8 @@ static need compute_need(const wf_pipe_walk *w, const wf_pipe_action *a)
     }
 }
 
-/* All ranks come to NORM; the ranks of the first and the last stage come to TIE. */
+/* Returns the rank that a meeting still waits for: all ranks join NORM; the ranks of the first
+   and the last stage join TIE. */
 static need meeting_need(wf_pipe_walk *w, int rank, const wf_pipe_action *a)
 {
     const wf_pipe_table *t = w->table;
@@ -202,7 +203,7 @@ static bool step(wf_pipe_walk *w, int rank, int n, need *missing)
     return true;
 }
 
-/* Goes on with a row; false: it waits for another rank. */
+/* Continues a row; false: it waits for another rank. */
 static bool go_on(wf_pipe_walk *w, int rank, need *missing)
 {
     const wf_pipe_row *row = &w->table->row[rank];
@@ -232,7 +233,7 @@ static void name_as_written(const wf_pipe_walk *w, need *missing)
                 missing->action.kind = WF_PIPE_B;
 }
 
-/* Adds "rank 1 waits in F1.0 for F0.0 of rank 0, which stands behind B0.0"; returns that other
+/* Adds "rank 1 waits in F1.0 for F0.0 of rank 0, which waits after B0.0"; returns that other
    rank. */
 static int tell_link(wf_pipe_walk *w, int rank, char *text, size_t size)
 {
@@ -245,7 +246,7 @@ static int tell_link(wf_pipe_walk *w, int rank, char *text, size_t size)
     name_as_written(w, &missing);
     other = &w->table->row[missing.rank];
     if (w->next[missing.rank] < other->n) {
-        behind = ", which stands behind ";
+        behind = ", which waits after ";
         wf_pipe_action_text(&other->action[w->next[missing.rank]], before, sizeof before);
     }
     snprintf(text, size, "rank %d waits in %s for %s of rank %d%s%s", rank,
@@ -264,7 +265,7 @@ static wf_status tell_chain(wf_pipe_walk *w, int rank, wf_error *error)
     size_t n = strlen(text);
     int links = 0;
 
-    /* The chain may lead into a circle: only that is told. */
+    /* The chain may lead into a circle: only that is reported. */
     for (int i = 0; i < w->table->shape.ranks && w->next[rank] < row[rank].n; i++) {
         int other = tell_link(w, rank, link, sizeof link);
 

@@ -1,7 +1,7 @@
 /*
- * parallel/pipeline/walk_internal.h - rows walked as ranks would do them: each goes on until it
- * waits for another one. Programs make no choices, so one order of walking stands for all: it
- * comes to the end, or stands still where every execution does.
+ * parallel/pipeline/walk_internal.h - rows walked as ranks would do them: each continues until
+ * it waits for another one. Programs make no choices, so one order of walking represents all:
+ * it reaches the end, or stops where every execution does.
  */
 #ifndef WF_PARALLEL_PIPELINE_WALK_INTERNAL_H
 #define WF_PARALLEL_PIPELINE_WALK_INTERNAL_H
@@ -16,12 +16,12 @@ typedef struct wf_pipe_walk {
     int64_t *sent, *received;   /* [2 * stages * micro-batches] when messages began and ended */
     int64_t *next, *clock;      /* [ranks] the next action of a row, and when it may begin */
     int64_t meeting[2];         /* the last clock at TIE and at NORM */
-    bool *met[2];               /* [ranks] who has come to them */
+    bool *met[2];               /* [ranks] the ranks that have reached them */
     int *ready, *waiter, *then; /* [ranks] a stack; who waits for a rank, first and next one */
 } wf_pipe_walk;
 
-/* Walks to the end. Errors: WF_EINVAL: it stands still, told as a chain of who waits for whom;
-   WF_ENOMEM. */
+/* Walks to the end. Errors: WF_EINVAL: it stops before the end, reported as the chain of ranks
+   that wait for each other; WF_ENOMEM. */
 wf_status wf_pipe_walk_run(const wf_pipe_table *table, const wf_pipe_costs *costs,
                            wf_pipe_timing *timing, wf_error *error);
 

@@ -9,11 +9,11 @@
 enum {
     NONE = -1,
     MOST_SWEEPS = 3,
-    PATIENCE = 2, /* s, until it is told that this takes long */
+    PATIENCE = 2, /* s, until the user is told that this takes long */
     BUSY = 2      /* times the limit of work is the limit of waiting */
 };
 
-/* A setting of each knob, or NONE. */
+/* A setting of each tunable, or NONE. */
 typedef struct combination {
     int setting[WF_PLAN_TUNABLES];
 } combination;
@@ -226,7 +226,7 @@ static void add_line(wf_plan_advice *a, const wf_plan_advice_line *line)
         a->line[a->n++] = *line;
 }
 
-/* The mildest setting of a knob with which all fits, beside what is in c already. */
+/* Finds the mildest setting of a tunable with which all fits, beside what is in c already. */
 static bool fit(advising *s, int k, combination *c, wf_plan_advice_line *line)
 {
     wf_plan_set set = WF_PLAN_SKIP;
@@ -251,7 +251,7 @@ static void find_single(advising *s, wf_plan_price price)
     }
 }
 
-/* The last setting of a knob, which saves most, beside what is in c already; or NONE. */
+/* Returns the last setting of a tunable, which saves most, beside what is in c; or NONE. */
 static int strongest(const advising *s, const combination *c, int k)
 {
     combination other = *c;
@@ -268,7 +268,7 @@ static int strongest(const advising *s, const combination *c, int k)
     return last;
 }
 
-/* Take back what is not needed, the dearest first, or make it milder. */
+/* Takes back what is not needed, the dearest first, or makes it milder. */
 static void relax(advising *s, combination *c, wf_plan_advice_line *line)
 {
     for (int k = WF_PLAN_TUNABLES - 1; k >= 0; k--) {
@@ -284,7 +284,7 @@ static void relax(advising *s, combination *c, wf_plan_advice_line *line)
     }
 }
 
-/* Turn a knob as far as it goes; back where that saves hardly anything. */
+/* Sets a tunable to its last setting; back where that saves hardly anything. */
 static bool turn(advising *s, int k, combination *c, double *peak)
 {
     double now;
@@ -300,8 +300,8 @@ static bool turn(advising *s, int k, combination *c, double *peak)
     return c->setting[k] != NONE;
 }
 
-/* Turn knobs of this price and of none until all together fit, then relax. What does not help
-   at first may help where something else no longer makes the peak, so it is tried again. */
+/* Sets tunables of this price and of none until all together fit, then relaxes them. What does
+   not help may help once another tensor no longer makes the peak, so it is retried. */
 static bool add_up(advising *s, wf_plan_price price, combination *c, double *peak)
 {
     bool less = true;

@@ -6,8 +6,8 @@
  * wf_plan_tunables.h. Where none is enough, such changes are added up, each as far as it goes,
  * until all together fit; then those that are not needed are taken back or made milder, the
  * dearest first. Single changes of the numbers follow. Where nothing has fitted so far, changes
- * are added up with other numbers, and with more ranks. With --machine each has the time of its
- * step, and they are told in the order of time.
+ * are added up with other numbers, and with more ranks. With a machine each has the time of its
+ * step, and they are printed in the order of time.
  */
 #ifndef WF_PARALLEL_PLAN_ADVICE_INTERNAL_H
 #define WF_PARALLEL_PLAN_ADVICE_INTERNAL_H
@@ -34,7 +34,7 @@ typedef struct wf_plan_advice_limits {
     bool start;      /* compare what --memory-check does: also an evaluation and a sample */
     bool more_ranks; /* propose more ranks than those of the options, too */
     double seconds;  /* the sum over the whole search */
-    bool progress;   /* tell on stderr that it takes long */
+    bool progress;   /* report on stderr that it takes long */
 } wf_plan_advice_limits;
 
 typedef struct wf_plan_advice {

@@ -79,7 +79,7 @@ void wf_plan_advice_phrase(char *text, size_t size, const wf_plan_advice *a,
             a->planned, a->smallest.flags, wf_size_text(peak, a->smallest.peak));
     if ((!a->n || a->stopped) && used < size)
         snprintf(text + used, size - used,
-                 "%s--plan --device-memory %.0f looks further, on more ranks too",
+                 "%s.plan with .device_memory %.0f looks further, on more ranks too",
                  used ? "; " : "", limits->room > 0 ? limits->room : 0);
 }
 

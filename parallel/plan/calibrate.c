@@ -245,7 +245,7 @@ static wf_sim_machine machine_of(const calibration *c, int cores)
 
     m.rate[compute] = s->best;
     m.attention = m.attention < 1e-3 ? 1e-3 : m.attention > 1 ? 1 : m.attention;
-    if (cores == 1) /* nobody to talk to */
+    if (cores == 1) /* no peer */
         m.inside = (wf_sim_link){m.bandwidth, m.launch};
     m.network = m.inside;
     snprintf(m.name, sizeof m.name, "this machine: %d core%s, %s", cores, cores > 1 ? "s" : "",

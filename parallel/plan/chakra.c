@@ -43,7 +43,7 @@ static wf_status check_folder(const traces *t, wf_error *error)
     return error->code;
 }
 
-/* The first file tells what all of them will take. */
+/* Checks that the folder has room for all files, by the size of the first. */
 static wf_status check_room(const traces *t, int rank, int files, wf_error *error)
 {
     char *name, needed[32], there[32], each[32];
@@ -59,7 +59,7 @@ static wf_status check_room(const traces *t, int rank, int files, wf_error *erro
         if (all > left)
             wf_error_set(error, WF_EIO,
                          "traces of %d ranks take %s each, %s more, and %s has %s left: "
-                         "--rank N writes the one of rank N",
+                         ".rank N writes the one of rank N",
                          files, wf_size_text(each, (double)s.st_size),
                          wf_size_text(needed, all), t->folder, wf_size_text(there, left));
     }
@@ -167,7 +167,7 @@ wf_status wf_chakra_write(const wf_plan_request *o, const wf_sim_machine *machin
 
     if (!wf_chakra_is_built())
         return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--chakra needs protobuf-c, and this program was built without it: "
+                            ".chakra needs protobuf-c, and this program was built without it: "
                             "install it (Debian: libprotobuf-c-dev and protobuf-c-compiler; "
                             "scripts/install_packages.sh does), and build again");
     t.into = wf_output_folder_open(o->chakra, error);

@@ -94,7 +94,8 @@ static void describe_op(message *m, const wf_step_node *n)
     put_uint64(m, "tensor_size", (uint64_t)n->bytes);
 }
 
-/* Another rank of the record's kind has its own group, and the same place in it. */
+/* Describes a collective. Another rank of the record's kind has its own group, and the same
+   rank in it. */
 static void describe_collective(message *m, const file *f, const wf_step_node *n)
 {
     int first, stride, first_there;
@@ -166,7 +167,7 @@ static void describe(message *m, file *f, int64_t i)
     f->last[i] = m->node.id;
 }
 
-/* A message behind its length. */
+/* Writes a message after its length. */
 static wf_status put(file *f, const ProtobufCMessage *m, wf_error *error)
 {
     size_t size = protobuf_c_message_get_packed_size(m), rest = size;

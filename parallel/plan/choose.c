@@ -1,6 +1,7 @@
 /* parallel/plan/choose.c - see the header. */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/choose_internal.h"
+#include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/plan/request.h"
 #include "parallel/simulate/machine.h"
@@ -36,7 +37,7 @@ static bool fits(const wf_plan_request *o, size_t limit)
 static size_t limit_of(const wf_plan_request *o)
 {
     const char *file = o->planned ? o->machine : o->paced;
-    wf_error unread = {WF_OK, ""}; /* who needs the file tells */
+    wf_error unread = {WF_OK, ""}; /* reported by the code that needs the file */
     wf_sim_machine machine;
 
     if (o->device_memory || !file || wf_sim_machine_read(file, &machine, &unread) != WF_OK)
@@ -44,7 +45,8 @@ static size_t limit_of(const wf_plan_request *o)
     return (size_t)machine.memory;
 }
 
-/* The ways of summing for so many micro-steps, the one that moves least first. */
+/* Lists the modes of accumulation for a number of micro-steps, the one that moves least
+   first. */
 static int ways(int64_t micros, char way[WAYS][WF_WORD])
 {
     int n = 0;
@@ -108,7 +110,7 @@ static bool choose_exact(wf_plan_request *o, char line[WF_PLAN_CHOICE])
     if (!wf_plan_choose_single(o, is_planned))
         return false;
     n = snprintf(line, WF_PLAN_CHOICE,
-                 "batches: --micro-batch-size 1 --accumulate %s, with which %" PRId64
+                 "batches: .micro_batch_size 1 .accumulate %s, with which %" PRId64
                  " data-parallel ranks",
                  o->accumulate, wf_plan_data_ranks(o));
     if (idle)
@@ -118,7 +120,7 @@ static bool choose_exact(wf_plan_request *o, char line[WF_PLAN_CHOICE])
                  o->global_batch_size, wf_plan_micro_steps(o), idle, idle == 1 ? "is" : "are");
     else
         snprintf(line + n, (size_t)(WF_PLAN_CHOICE - n),
-                 " have the numbers of one; --exact off does without");
+                 " have the numbers of one; .exact off does without");
     return true;
 }
 
@@ -143,7 +145,7 @@ void wf_plan_choose_accumulate(wf_plan_request *o, char line[WF_PLAN_CHOICE])
             continue;
         memcpy(o->accumulate, way[i], sizeof o->accumulate);
         snprintf(line, WF_PLAN_CHOICE,
-                 "gradients: --accumulate %s, which moves least of what fits in %s%s%s", way[i],
+                 "gradients: .accumulate %s, which moves least of what fits in %s%s%s", way[i],
                  wf_size_text(room, (double)limit), i ? "; too large is " : "",
                  i ? way[i - 1] : "");
         return;
@@ -155,8 +157,8 @@ void wf_plan_choose_sums(wf_plan_request *o, FILE *out)
     char line[WF_PLAN_CHOICE];
 
     if (choose_exact(o, line) && out)
-        fprintf(out, "%s\n", line);
+        wf_flags_print(out, "%s\n", line);
     wf_plan_choose_accumulate(o, line);
     if (*line && out)
-        fprintf(out, "%s\n", line);
+        wf_flags_print(out, "%s\n", line);
 }

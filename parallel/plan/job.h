@@ -1,6 +1,6 @@
 /*
- * parallel/plan/job.h - a job: a run as the library sees it. What trains a model of any
- * program, plans it, and tells what it would take, takes the same job.
+ * parallel/plan/job.h - a job: a run as the library sees it. The code that trains a model of
+ * any program and the code that plans it take the same job.
  *
  *     const wf_par_job job = {.mesh = {.tp = 2, .dp = 4}, .model = make, .train = training,
  *                             .data = {.read = read_tokens}, .steps = 1000};
@@ -28,8 +28,8 @@ typedef struct wf_par_running {
     const wf_par_pipeline *pipeline; /* the job's, made; NULL: none */
     void *own;     /* for the hooks, NULL at first: what the rank keeps between them */
     int64_t steps; /* done so far: 0 in `begin`, then from a checkpoint, or lost ranks, on */
-    /* Asks all ranks, in the same place, whether the run is to stop; its argument is the
-       wf_par_running. NULL: in plans, and of a run that nobody can ask to. */
+    /* Asks all ranks, at the same point of the step, whether the run is to stop; its argument
+       is the wf_par_running. NULL: in plans, and of a run that cannot be stopped. */
     bool (*stop)(void *running);
     bool stopped; /* set by `after`, on all ranks: it ended early for such a request */
 } wf_par_running;
@@ -53,7 +53,8 @@ typedef struct wf_par_job {
     wf_par_data data, eval_data;
     int64_t steps;
     int64_t eval_interval,
-        eval_batches; /* an evaluation after each so many steps and after the last; 0: none */
+        /* an evaluation after every eval_interval steps and after the last; 0: none */
+        eval_batches;
     /* Each may be NULL, and runs in plans too, where tensors have no values. */
     wf_par_hook *begin; /* after the trainer is opened, before the first step */
     wf_par_hook *after; /* after the last step: samples, tasks */
@@ -61,8 +62,8 @@ typedef struct wf_par_job {
     /* Sizes of a decoder-only transformer, by which a search prunes its layouts. NULL: a search
        plans each of them. */
     const wf_sim_model *sizes;
-    /* Makes the model with so many blocks and words, to see in plans what a block takes; beside
-       `sizes`. */
+    /* Makes the model with `blocks` blocks and `vocabulary` words, to see in plans what a block
+       takes; beside `sizes`. */
     wf_nn_module *(*shortened)(wf_par *par, void *arg, int64_t blocks, int64_t vocabulary);
     int64_t blocks, vocabulary; /* sizes of such a model; 0: the whole model */
 } wf_par_job;

@@ -7,14 +7,14 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { MOST_PLANS = 64 }; /* ranks are planned one by one up to so many */
+enum { MOST_PLANS = 64 }; /* most ranks that are planned one by one */
 
 /* Bytes of a rank beside its tensors, as measured on worlds of 512 to 2048 ranks: the recorder
    and state of collectives, a part of which grows with the number of members. */
 enum { OF_RANK = 640 << 10, OF_MEMBER = 1 << 10 };
 
-/* Returns the bytes of a process with so many ranks beside tensors. Stacks reserve addresses,
-   and use hardly any memory. */
+/* Returns the bytes of a process with a number of ranks beside tensors. Stacks reserve
+   addresses, and use hardly any memory. */
 static double beside(const wf_plan_request *o, int ranks, bool reserved)
 {
     double members = (double)wf_plan_ranks(o), all = ranks * (OF_RANK + OF_MEMBER * members);
@@ -106,7 +106,7 @@ static wf_status no_room_for_ranks(const wf_plan_request *o, const wf_memory_lim
         error, WF_ENOMEM,
         "this run does not fit: %d rank%s of %lld thread%s take %s in this process without "
         "their tensors, and %s (%s) leaves %s%s; start fewer ranks in a process, or fewer "
-        "--threads-per-rank, or allow more; --memory-check off starts it all the same",
+        ".threads_per_rank, or allow more; .memory_check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", (long long)o->threads_per_rank,
         o->threads_per_rank == 1 ? "" : "s",
         wf_size_text(of_ranks, beside(o, ranks, least->reserved)), least->name,
@@ -130,7 +130,7 @@ static wf_status no_room(const wf_plan_request *o, const wf_memory_limit *least,
         error, WF_ENOMEM,
         "this run does not fit: the tensors of the %d rank%s of this process take %s, most for "
         "%s, and %s (%s) leaves %s%s, beside %s for the ranks themselves; %s; "
-        "or allow more; --memory-check off starts it all the same",
+        "or allow more; .memory_check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", wf_size_text(bytes, needed),
         wf_memory_kind_name(wf_plan_largest_kind(&last->report.memory)), least->name,
         wf_size_text(most, least->most), wf_size_text(left, room),

@@ -1,5 +1,5 @@
-/* parallel/plan/peaks.c - the fullest rank of a job, by plans of as few ranks as tell the
-   others. */
+/* parallel/plan/peaks.c - finds the fullest rank of a job, by plans of as few ranks as
+   determine the others. */
 #include "parallel/plan/plan_internal.h"
 #include <stdlib.h>
 

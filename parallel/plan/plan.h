@@ -16,8 +16,9 @@
 WF_BEGIN_DECLS
 
 typedef struct wf_plan {
-    wf_par_report report;     /* costs of the last step */
-    char inexact[WF_INEXACT]; /* the first place where the layout shows in the numbers, or "" */
+    wf_par_report report; /* costs of the last step */
+    /* the first module where the layout shows in the numbers, or "" */
+    char inexact[WF_INEXACT];
     /* steps of the model, which a pipeline cuts (nn/chain.h); 0: it is no chain */
     int64_t chain_steps;
 } wf_plan;
@@ -49,7 +50,7 @@ WF_API wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_opt
 typedef struct wf_plan_peak {
     size_t bytes;
     int rank; /* on axis pp */
-    /* so many ranks were planned; the unit profiles of these gave the others' */
+    /* number of ranks that were planned; their unit profiles gave the others' */
     int64_t planned;
 } wf_plan_peak;
 

@@ -1,6 +1,7 @@
 /* parallel/plan/print.c - see the header. */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/print_internal.h"
+#include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/plan/chakra_internal.h"
 #include "parallel/plan/choose_internal.h"
@@ -76,16 +77,16 @@ static void print_batch(FILE *out, const wf_plan_request *o, const wf_plan_reque
         fprintf(out, "no micro-batch fits, not even one of 1 sequence\n\n");
         return;
     }
-    fprintf(out,
-            "the largest micro-batch that fits: --micro-batch-size %" PRId64
-            " --global-batch-size %" PRId64 "\n"
-            "  the global batch is %" PRId64 " micro-step%s x %" PRId64
-            " data parallel rank%s x the micro-batch",
-            o->micro_batch_size, o->global_batch_size, micros, micros == 1 ? "" : "s",
-            wf_plan_data_ranks(o), wf_plan_data_ranks(o) == 1 ? "" : "s");
+    wf_flags_print(out,
+                   "the largest micro-batch that fits: .micro_batch_size %" PRId64
+                   " .global_batch_size %" PRId64 "\n"
+                   "  the global batch is %" PRId64 " micro-step%s x %" PRId64
+                   " data parallel rank%s x the micro-batch",
+                   o->micro_batch_size, o->global_batch_size, micros, micros == 1 ? "" : "s",
+                   wf_plan_data_ranks(o), wf_plan_data_ranks(o) == 1 ? "" : "s");
     if (asked->given[WF_SETTING_global_batch_size])
-        fprintf(out, ", where --global-batch-size %" PRId64 " was given",
-                asked->global_batch_size);
+        wf_flags_print(out, ", where .global_batch_size %" PRId64 " was given",
+                       asked->global_batch_size);
     fputs("\n\n", out);
 }
 

@@ -1,5 +1,6 @@
 /* parallel/plan/print_report.c - a plan as text and as JSON. */
 #include "parallel/plan/print_internal.h"
+#include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/formats/json_number.h"
 #include "core/dtype.h"
@@ -56,7 +57,7 @@ static void print_parts(FILE *out, const wf_par_report *r)
     if (!r->frozen.parameters)
         return;
     fprintf(out, "  %-24s %14s %14s %14s\n", "parameters", "of the model", "this rank's",
-            "at rest");
+            "stored");
     print_part(out, "trained", &r->trained);
     print_part(out, "  of them adapters", &r->adapters);
     print_part(out, "frozen", &r->frozen);
@@ -94,7 +95,7 @@ static void print_units(FILE *out, const wf_par_report *r)
     int64_t shown = 0;
     char stored[32], use[32];
 
-    fprintf(out, "  %-18s %6s %18s %14s %14s\n", "units", "count", "parameters each", "at rest",
+    fprintf(out, "  %-18s %6s %18s %14s %14s\n", "units", "count", "parameters each", "stored",
             "gathered");
     for (int i = 0; i < r->n_groups; i++) {
         const wf_par_unit_group *g = &r->group[i];
@@ -111,13 +112,13 @@ static void print_units(FILE *out, const wf_par_report *r)
         fprintf(out, "  and %" PRId64 " others\n", r->units - shown);
 }
 
-/* By how much what this rank holds at rest exceeds the mean of the ranks that split it; 0 where
-   parameters are not split. */
+/* Returns by how much what this rank stores exceeds the mean of the ranks that split it; 0
+   where parameters are not split. */
 static double above_the_mean(const wf_plan_request *o, const wf_par_report *r)
 {
     double gathered = (double)wf_dtype_size(wf_dtype_find(o->param_dtype)), stored = 0,
            shards = 1;
-    double whole = (4 - gathered) * (double)r->trained.share; /* masters; the rest follows */
+    double whole = (4 - gathered) * (double)r->trained.share; /* masters; the units follow */
 
     for (int i = 0; i < r->n_groups; i++) {
         stored += (double)r->group[i].count * (double)r->group[i].stored;
@@ -137,7 +138,7 @@ static void print_unit_notes(FILE *out, const wf_plan_request *o, const wf_par_r
     if (wf_dtype_is_narrow(wf_dtype_find(o->param_dtype)))
         fprintf(
             out,
-            "  at rest %s are fp32 masters, which count as optimizer state below; parameters "
+            "  stored %s are fp32 masters, which count as optimizer state below; parameters "
             "are their %s copy\n",
             r->frozen.parameters ? "trained parameters" : "units", o->param_dtype);
     if (above >= 1)
@@ -155,12 +156,11 @@ static void print_flops(FILE *out, const wf_par_report *r)
 
     fprintf(out, "  %.4g model FLOPs a step, of this rank", r->model_flops);
     if (again > 1e-9 * r->flops && r->model_flops > 0)
-        fprintf(
-            out,
-            "; %.4g (%.0f %% more) are done again: what is recomputed, scores of attention in "
-            "backward,\n  what tensor-parallel ranks all compute, and products of the "
-            "optimizer",
-            again, 100 * again / r->model_flops);
+        fprintf(out,
+                "; %.4g (%.0f %% more) are extra: what is recomputed, scores of attention in "
+                "backward,\n  what tensor-parallel ranks all compute, and products of the "
+                "optimizer",
+                again, 100 * again / r->model_flops);
     fputs("\n\n", out);
 }
 
@@ -235,17 +235,17 @@ static void print_strategies(FILE *out, const wf_plan_report *p)
         const wf_plan_strategy *s = &p->strategy[i];
 
         if (s->refused.code != WF_OK) {
-            fprintf(out, "  --strategy %-20s refused: %s\n", s->name, s->refused.text);
+            wf_flags_print(out, "  .strategy %-20s refused: %s\n", s->name, s->refused.text);
             continue;
         }
         *each = 0;
         if (s->run.report.share)
             snprintf(each, sizeof each, ", %.2f bytes per parameter", state_of(&s->run.report));
-        fprintf(out, "  --strategy %-20s %14s peak%s%s\n", s->name,
-                wf_size_text(peak, (double)s->run.report.memory.peak), each,
-                !p->options->device_memory          ? ""
-                : wf_plan_fits(p->options, &s->run) ? ": fits"
-                                                    : ": does not fit");
+        wf_flags_print(out, "  .strategy %-20s %14s peak%s%s\n", s->name,
+                       wf_size_text(peak, (double)s->run.report.memory.peak), each,
+                       !p->options->device_memory          ? ""
+                       : wf_plan_fits(p->options, &s->run) ? ": fits"
+                                                           : ": does not fit");
     }
 }
 

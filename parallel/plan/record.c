@@ -20,7 +20,7 @@ typedef struct writer {
     bool full;                     /* no memory */
 } writer;
 
-/* Room for one more behind `count`. */
+/* Makes room for one more after `count`. */
 static bool grow(writer *w, void **list, int64_t count, int64_t *room, size_t size)
 {
     int64_t more = *room ? 2 * *room : 256;
@@ -82,7 +82,7 @@ static char *name_of(const wf_context *ctx, const char *op, const char *what, co
     return name;
 }
 
-/* A node behind all that is over; NULL: no memory. */
+/* Appends a node after all that is over; NULL: no memory. */
 static wf_step_node *add(writer *w, const char *op, const char *what, const char *where)
 {
     wf_step_record *r = w->record;
@@ -267,8 +267,8 @@ void wf_step_record_free(wf_step_record *r)
     *r = (wf_step_record){.count = 0};
 }
 
-/* A broadcast comes to all but its root; shares of an all_reduce are cut in lines, of which
-   members may have different numbers. */
+/* Returns the bytes that a rank receives. A broadcast reaches all but its root; members' shares
+   of an all_reduce are whole cache lines, and may differ in their number. */
 int64_t wf_step_record_received(const wf_step_record *r, const wf_step_node *n, int rank)
 {
     int first, there, stride, size;
@@ -287,7 +287,8 @@ int64_t wf_step_record_received(const wf_step_record *r, const wf_step_node *n, 
     return wf_all_reduce_received(count, size, (rank - first) / stride) * (int64_t)n->element;
 }
 
-/* The other ends of messages are as far away, roots have the same place in their groups. */
+/* Returns true where the other ends of messages are as far away, and roots have the same rank
+   in their groups. */
 static bool same_peer(const wf_step_record *a, const wf_step_node *x, const wf_step_record *b,
                       const wf_step_node *y)
 {

@@ -15,7 +15,7 @@ typedef enum wf_step_node_kind {
     WF_STEP_TREE
 } wf_step_node_kind;
 
-/* Numbers of nodes are their places in the record, in the order in which the rank begins
+/* Numbers of nodes are their indices in the record, in the order in which the rank begins
    them. */
 typedef struct wf_step_node {
     wf_step_node_kind kind;
@@ -30,8 +30,8 @@ typedef struct wf_step_node {
     uint64_t tag;             /* a message has one */
     /* in the record's waits: nodes that are over when this one begins, .. */
     int64_t first_wait;
-    int waits;      /* .. so many, which imply all others */
-    int64_t behind; /* the collective before it in its group, which goes on in order; -1 */
+    int waits;      /* .. their number; they imply all others */
+    int64_t behind; /* the collective before it in its group, which runs in order; -1 */
 } wf_step_node;
 
 typedef struct wf_step_record {
@@ -52,8 +52,8 @@ wf_status wf_step_record_make(const wf_plan_request *options, const wf_sim_machi
                               wf_error *error);
 void wf_step_record_free(wf_step_record *record);
 
-/* Returns true where two ranks of a pipeline coordinate do the same, apart from their
-   partners. */
+/* Returns true where two ranks of a pipeline coordinate do the same, with partners of their
+   own. */
 bool wf_step_record_alike(const wf_step_record *a, const wf_step_record *b);
 
 /* The bytes that another rank of the coordinate receives in a node. */

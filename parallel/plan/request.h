@@ -55,8 +55,8 @@ typedef struct wf_plan_request {
     /* Files of figures (docs/planning.md): the machine that times steps, and the one whose time
        a run takes; NULL: none. */
     const char *machine, *paced;
-    /* "off"; "on": list layouts of so many ranks (0: the mesh's where it was given, else a
-       host's); "inexact": those that are not exact too. */
+    /* "off"; "on": list layouts of this number of ranks (0: the mesh's where it was given, else
+       a host's); "inexact": those that are not exact too. */
     wf_setting_WORD search;
     int64_t ranks;
     FILE *notes;        /* lines beside a plan: it is not exact, it takes long; NULL: nowhere */

@@ -1,6 +1,6 @@
 /*
- * parallel/plan/search_baselines.c - the three simple ways to use several devices beside each
- * other: one stage after the other, a copy on each, and shards.
+ * parallel/plan/search_baselines.c - the three simple layouts that the search is compared with:
+ * a pipeline, data parallelism with a copy on each device, and shards.
  */
 #include "parallel/plan/search_internal.h"
 #include "parallel/report/layout.h"
@@ -106,7 +106,7 @@ void wf_search_print_ways(wf_search *s, FILE *out)
 
     if (s->ranks < 2 || s->options->job.mesh.axes)
         return;
-    fputs("the simple ways, with their largest micro-batch:\n", out);
+    fputs("simple layouts, with their largest micro-batch:\n", out);
     for (int w = 0; w < WAYS; w++) {
         largest[w] = find_largest(s, (way)w, &found[w]);
         print_way(s, (way)w, largest[w], &found[w], out);

@@ -47,7 +47,8 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
     return l;
 }
 
-/* As gpt_train cuts: by the FLOPs of blocks, with the head behind the last step. */
+/* Cuts the model as gpt_train does: by the FLOPs of blocks, with the head after the last
+   step. */
 bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stages,
                      int64_t *first)
 {
@@ -89,9 +90,9 @@ static int stages_of(const wf_search_candidate *c)
     return c->pp == 1 ? 1 : c->pp * c->per_rank;
 }
 
-/* The last rank of a pipeline begins when a micro-batch has come through the stages before its
-   own; behind its last gradient these make theirs. Of uneven stages some are cheaper than the
-   mean, which `even` allows for. */
+/* Returns a lower bound of a pipeline's time. The last rank begins when a micro-batch has
+   passed the stages before its own; after its last gradient these compute theirs. Of uneven
+   stages some are cheaper than the mean, which `even` allows for. */
 static double pipeline_bound(const wf_search_candidate *c, double forward, double inputs,
                              double weights)
 {
@@ -124,7 +125,7 @@ double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c)
     weights = wf_sim_total(&all.weights);
     joined = wf_sim_total(&all.joined);
     if (joined < 0 || c->pp == 1 ||
-        wf_search_schedule(c).whole) /* some tables have both ways */
+        wf_search_schedule(c).whole) /* some tables have both kinds */
         weights += joined;
     if (c->recompute == WF_SIM_RECOMPUTE_STAGE)
         inputs += forward;
@@ -253,8 +254,8 @@ double wf_search_blocks(const wf_search *s, const int64_t *first, int stage)
     return (double)(end - begin - (begin == 0 && end > begin) - (end == steps && end > begin));
 }
 
-/* Reductions behind all micro-batches, where all ranks meet: those of the rank that has
-   most. */
+/* Returns the time of reductions after all micro-batches, where all ranks meet: those of the
+   rank that has most. */
 static double longest_reduction(const wf_pipe_table *table, const wf_sim_stage *stage)
 {
     wf_pipe_shape shape = wf_pipe_table_shape(table);

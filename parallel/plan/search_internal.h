@@ -124,8 +124,8 @@ wf_status wf_search_enumerate(wf_search *s, wf_error *error);
 wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate *c);
 wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c);
 
-/* Cuts the model into so many stages; writes the first step of each, and the end: [stages + 1].
-   False: there is no memory. */
+/* Cuts the model into `stages` stages; writes the first step of each, and the end: [stages +
+   1]. False: there is no memory. */
 bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stages,
                      int64_t *first);
 

@@ -9,9 +9,9 @@
 
 enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
 
-/* Returns the candidate with those fields alone that change the memory of a block. Its
-   parameters and gradients are in so many shards that they do not show; experts that no rank
-   gathers, or that stay gathered, are not there once more. */
+/* Returns the candidate with those fields alone that change the memory of a block. It has
+   enough shards that parameters and gradients do not show; experts that no rank gathers, or
+   that stay gathered, are not counted twice. */
 static wf_search_candidate key_of(const wf_search *s, const wf_search_candidate *c)
 {
     const wf_par_strategy *strategy = wf_search_strategy(c);
@@ -33,7 +33,7 @@ static wf_search_candidate key_of(const wf_search *s, const wf_search_candidate 
         .sequence_parallel = c->sequence_parallel};
 }
 
-/* Sums that are open when so many terms of a tree have come in order. */
+/* Returns the number of sums that are open after a number of terms of a tree, in order. */
 static double open_sums(int64_t terms)
 {
     return __builtin_popcountll((unsigned long long)terms);
@@ -55,7 +55,7 @@ static weights weights_of(const wf_search *s, const wf_search_candidate *c)
     return (weights){wf_search_parameters(s, c, 1), held, held - experts};
 }
 
-/* Bytes of a block's gradients when so many micro-batches have made theirs. */
+/* Returns the bytes of a block's gradients after `done` micro-batches. */
 static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *l, weights w,
                              int64_t done)
 {
@@ -168,7 +168,7 @@ static void replay(holding *h, const wf_pipe_action *a, double blocks)
         h->activations += whole - h->border;
     else if (a->kind == WF_PIPE_B || a->kind == WF_PIPE_W)
         h->done[a->stage] += (int64_t)count;
-    else if (a->kind == WF_PIPE_REDUCE) /* it goes on behind each action that computes */
+    else if (a->kind == WF_PIPE_REDUCE) /* it progresses after each action that computes */
         h->reduced[a->stage] = true;
     if (a->kind == WF_PIPE_B || a->kind == WF_PIPE_W)
         h->activations -= count * whole;

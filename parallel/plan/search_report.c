@@ -1,6 +1,7 @@
 /* parallel/plan/search_report.c - what a search has found, and why the first of the list
    wins. */
 #include "parallel/plan/tunables_internal.h"
+#include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/plan/search_internal.h"
 #include "parallel/formats/json_number.h"
@@ -18,7 +19,7 @@ static void print_counts(const wf_plan_list *list, FILE *out)
             list->considered, list->ranks, list->machine, list->work);
     for (const wf_plan_refused *r = list->refused; r->words; r++)
         if (r->count)
-            fprintf(out, "  %10" PRId64 " %s\n", r->count, r->words);
+            wf_flags_print(out, "  %10" PRId64 " %s\n", r->count, r->words);
     fprintf(out, "  %10" PRId64 " were simulated, and %" PRId64 " ranks planned\n\n",
             list->simulated, list->planned);
 }
@@ -258,9 +259,9 @@ void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out)
 {
     print_counts(list, out);
     if (!list->count) {
-        fputs("no layout fits: take more ranks, more --device-memory, or a smaller "
-              "--global-batch-size\n",
-              out);
+        wf_flags_print(out,
+                       "no layout fits: take more ranks, more .device_memory, or a smaller "
+                       ".global_batch_size\n");
         wf_search_print_ways(s, out);
         return;
     }
@@ -292,11 +293,13 @@ static json_t *layout_json(const wf_plan_layout *l)
 wf_status wf_search_write_json(const wf_plan_list *list, const char *path, wf_error *error)
 {
     json_t *top = json_array(), *left = json_object(), *json;
+    char words[256];
 
     for (int64_t i = 0; top && i < list->count; i++)
         json_array_append_new(top, layout_json(&list->layout[i]));
     for (const wf_plan_refused *r = list->refused; left && r->words; r++)
-        json_object_set_new(left, r->words, json_integer(r->count));
+        json_object_set_new(left, wf_flags_reported(r->words, words, sizeof words),
+                            json_integer(r->count));
     json = json_pack(
         "{s:s, s:{s:f, s:f, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}",
         "machine", list->machine, "known_error_percent", "paced_median", WF_SEARCH_PACED_MEDIAN,

@@ -5,7 +5,7 @@
 #include "parallel/plan/search_internal.h"
 #include <string.h>
 
-/* The place of a word in a list; -1: it is not there. */
+/* Returns the index of a word in a list; -1: it is not there. */
 static int place_of(const char *word, const char *const *list)
 {
     int i = 0;
@@ -84,7 +84,7 @@ wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found,
     *found = (wf_search_found){.candidate = c};
     snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
     if (s->machine.rate[c.dtype] <= 0)
-        wf_error_set(error, WF_EINVAL, "%s has no device.%s: take --dtype bf16",
+        wf_error_set(error, WF_EINVAL, "%s has no device.%s: take .dtype bf16",
                      options->machine, options->dtype);
     else if (s->timed)
         wf_search_time_plans(options, &s->machine, WF_SIM_PATH, found, error);

@@ -219,8 +219,8 @@ static wf_sim_cost mean(const timed_stage *s, timed_kind kind)
     return cost;
 }
 
-/* Turns what was timed of a stage into the costs of its actions. B is I and W, and `joined`
-   what it takes beside them. */
+/* Converts the measured times of a stage to the costs of its actions. B is I and W, and
+   `joined` what it takes beside them. */
 static wf_sim_stage stage_cost(const timed_stage *s)
 {
     wf_sim_stage cost = {.forward = mean(s, FORWARD),

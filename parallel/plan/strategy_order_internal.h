@@ -11,7 +11,7 @@ enum { WF_STRATEGY_MOST = 64 };
    first, and of each kind the one first that holds most. NULL after the last. */
 const wf_par_strategy *wf_strategy_to_search(int i);
 
-/* The place there of a name, or of one that is the same by another name; -1: none. */
+/* Returns the index there of a name, or of its alias; -1: none. */
 int wf_strategy_place(const char *name);
 
 /* The i-th of all, the one first that holds most of parameters, gradients and state; NULL after

@@ -12,7 +12,7 @@ enum {
     EXACT_TP = 8 /* up to here no layout shows in the numbers */
 };
 
-/* A CHOICE as setting i of a knob that has one. */
+/* Sets a CHOICE to the one setting of a tunable that has one. */
 static wf_plan_set choose(char choice[WF_WORD], const char *word, bool possible)
 {
     if (!possible || strcmp(choice, word) == 0)

@@ -104,7 +104,7 @@ void wf_flags_job(const wf_flag *flags, const char *const *own, wf_job *job)
     }
 }
 
-/* Finds the flag of a key, in which _ may stand for -. */
+/* Finds the flag of a key, in which _ may replace -. */
 static const wf_flag *find(const wf_flag *flags, const char *key)
 {
     for (; flags->name; flags++) {

@@ -53,7 +53,7 @@ wf_status wf_process_check(const wf_process *p, wf_error *error)
     if (dp == 1 || is_alone(p))
         return wf_error_set(
             error, WF_EINVAL,
-            "--elastic on goes on with what other data parallel ranks hold, and %s",
+            "--elastic on continues with what other data parallel ranks hold, and %s",
             dp == 1 ? "--dp is 1: use --dp 2 or more"
                     : "of this strategy each holds its own shard: use --redundancy buddy, or "
                       "--strategy no_shard or hybrid_shard, which keep copies");

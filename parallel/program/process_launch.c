@@ -20,9 +20,9 @@ static void report_failure(wf_process *p, const wf_error *error)
         return;
     wf_recordings_directory(p->recorder_dir, directory, sizeof directory);
     if (wf_elastic_whole(&p->elastic))
-        snprintf(more, sizeof more, "; the run had come to its end");
+        snprintf(more, sizeof more, "; the run had reached its end");
     else if (wf_recorder_written() > 0)
-        snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
+        snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec shows more", directory);
     if (failed.code == WF_ENOMEM)
         wf_plan_explain(&p->request, &failed);
     wf_par_flush();
@@ -137,7 +137,7 @@ static wf_status launch(const void *shape, void *process, wf_launch_end *end, wf
         wf_par_job_pipeline(&l->job, &l->pipeline, error);
     describe_start(l);
     describe_run(l);
-    if (error->code != WF_OK && p->launcher.processes > 1) { /* the launch tells the others */
+    if (error->code != WF_OK && p->launcher.processes > 1) { /* the launch informs the others */
         if (!l->start.alike)
             l->start.alike = wf_job_new();
         wf_job_fail(l->start.alike, error);
@@ -160,7 +160,7 @@ static wf_status prepare(const void *shape, void *process, wf_error *error)
     if (p->elastic.incomplete) {
         wf_resume_close(&p->checkpoints);
         if (wf_process_open_checkpoints(p, error) == WF_OK && !p->checkpoints.count)
-            wf_error_set(error, WF_EDATA, "there is no checkpoint to go on from");
+            wf_error_set(error, WF_EDATA, "there is no checkpoint to continue from");
         if (error->code != WF_OK)
             return error->code;
     }

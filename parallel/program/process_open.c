@@ -60,7 +60,7 @@ wf_status wf_process_open_checkpoints(wf_process *p, wf_error *error)
 
 static void warn(void *program, const char *text)
 {
-    wf_par_report_line(program, "warning: %s; training goes on", text);
+    wf_par_report_line(program, "warning: %s; training continues", text);
 }
 
 /* Lists the axes of a launch's mesh. */
@@ -124,7 +124,7 @@ void wf_process_close_timeline(wf_process *p)
     wf_error error = {WF_OK, ""};
 
     if (wf_timeline_close(p->timeline, &error) != WF_OK)
-        wf_par_report_line(p->program, "warning: %s; the run goes on without its timeline",
+        wf_par_report_line(p->program, "warning: %s; the run continues without its timeline",
                            error.text);
     p->timeline = NULL;
 }

@@ -226,11 +226,12 @@ static void warn_of_stages(const wf_process *p, int processes)
     if (p->launcher.process || processes < 2 || o->axes || o->pp < 2 ||
         stage > ranks / processes || p->order_given)
         return;
-    snprintf(text, sizeof text,
-             "all %" PRId64 " ranks of a stage are in one process, so that a host that is lost "
-             "takes its part of the model along, and the run goes on from a checkpoint: use a "
-             "smaller --pp, or more hosts than stages",
-             stage);
+    snprintf(
+        text, sizeof text,
+        "all %" PRId64 " ranks of a stage are in one process, so that a host that is lost "
+        "takes its part of the model along, and the run continues from a checkpoint: use a "
+        "smaller --pp, or more hosts than stages",
+        stage);
     wf_par_warn((void *)(uintptr_t)p->program, text);
 }
 
@@ -242,8 +243,8 @@ wf_status wf_process_fit_started(wf_process *p, wf_error *error)
         return WF_OK;
     if (wf_process_fit(p, &processes, error) == WF_OK && processes < started)
         wf_error_set(error, WF_EINVAL,
-                     "%d processes are started, and this run can use %d of them: start so many "
-                     "(--fit-nodes tells)",
+                     "%d processes are started, and this run can use %d of them: start that "
+                     "many (--fit-nodes prints it)",
                      started, processes);
     else if (error->code == WF_OK && !wf_elastic_files_restarts())
         warn_of_stages(p, started);

@@ -56,7 +56,7 @@ typedef struct wf_par_program {
  * optimizer at its end. --plan runs the same job on the fake device and prints what a rank
  * takes and moves.
  *
- * With --elastic on a run that loses ranks is launched again, with those that are left
+ * With --elastic on a run that loses ranks is relaunched, with those that are left
  * (parallel/recovery/elastic.h): model, begin and end are called on each rank of each launch,
  * `after` where a launch has made the last step, prepare and done once in a process. job.data
  * is asked for the step that comes next, by its number; other state of a program's own belongs

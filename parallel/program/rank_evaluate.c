@@ -22,7 +22,8 @@ bool wf_run_stop(void *running)
     return r->requests & WF_SIGNAL_STOP;
 }
 
-/* Returns whether an evaluation came to its end; on all ranks alike, but for errors. */
+/* Returns true where an evaluation has reached its end; the same on all ranks, but for
+   errors. */
 static bool is_whole(const wf_run_rank_state *r)
 {
     return wf_context_status(r->ctx) == WF_OK && !(r->requests & WF_SIGNAL_STOP);

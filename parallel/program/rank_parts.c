@@ -77,11 +77,10 @@ wf_status wf_run_parts_end(wf_run_rank_state *r)
     if (!r->run->replay || wf_context_status(r->ctx) != WF_OK)
         return wf_context_status(r->ctx);
     if (first > last)
-        return wf_fail(
-            r->ctx, WF_EINVAL,
-            "--replay: the checkpoint is of step %lld, and the last step to make again "
-            "%lld: --resume an earlier one",
-            (long long)first - 1, (long long)last);
+        return wf_fail(r->ctx, WF_EINVAL,
+                       "--replay: the checkpoint is of step %lld, and the last step to repeat "
+                       "%lld: --resume an earlier one",
+                       (long long)first - 1, (long long)last);
     if (r->first) {
         wf_replay_report(r->run->replay, first, last, r->run->out);
         fflush(r->run->out);

@@ -102,7 +102,7 @@ static wf_status save_step(wf_run_rank_state *r, int64_t step)
     if (r->unevaluated && r->first) {
         wf_run_log_clear(run->log);
         fprintf(run->out,
-                "the evaluation behind step %" PRId64
+                "the evaluation after step %" PRId64
                 " was stopped: a run that is resumed does not make it up\n",
                 step);
         fflush(run->out);
@@ -168,7 +168,7 @@ static void draw_memory(wf_run_rank_state *r)
     if (wf_context_status(r->ctx) == WF_OK &&
         wf_memory_timeline_write(r->memory, wf_memory_timeline_title(r->rank.index, title),
                                  r->run->memory_timeline, &error) != WF_OK)
-        wf_par_report_line(r->run->program, "warning: %s; training goes on", error.text);
+        wf_par_report_line(r->run->program, "warning: %s; training continues", error.text);
     wf_memory_timeline_close(r->memory);
     r->memory = NULL;
 }
@@ -197,7 +197,7 @@ static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report 
     }
     if (run->report_json &&
         wf_step_report_write(&head, report, run->report_json, &error) != WF_OK)
-        wf_par_report_line(run->program, "warning: %s; training goes on", error.text);
+        wf_par_report_line(run->program, "warning: %s; training continues", error.text);
 }
 
 wf_status wf_run_step(wf_run_rank_state *r, int64_t step)

@@ -87,7 +87,7 @@ typedef struct wf_run {
     const char *log_digests;  /* folder of every rank's digests (parts_log.h); NULL: none */
     const char *numerics;     /* the run's identity, for these; NULL or "": unknown */
     bool continues;           /* files of rows may be those of a run before */
-    const wf_replay *replay;  /* digests of the run whose steps are made again; NULL: none */
+    const wf_replay *replay;  /* digests of the run whose steps are repeated; NULL: none */
     int64_t replay_to;        /* the last such step; 0: all that there are */
     wf_flip flip;             /* a bit to flip, in a drill */
     const char *recovery_dir; /* as in wf_elastic */

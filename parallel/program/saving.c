@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* Texts that checkpoints keep behind the program's. */
+/* Texts that checkpoints keep after the program's. */
 static const char numerics_key[] = "numerics", best_key[] = "best_val_loss";
 
 enum { OWN_TEXTS = 2 };
@@ -106,8 +106,8 @@ static void report_numerics(const wf_saving *s, const wf_par_checkpoint *c)
         wf_par_report_line(
             NULL,
             "from here on numbers are computed by other rules (numerics %s; the checkpoint "
-            "was made with %s): another version, device or dtype; the bits are not those of "
-            "a run that goes on where it began",
+            "was made with %s): another version, device or dtype; the bits are not those of a "
+            "run that continues where it began",
             s->numerics, wf_text_visible(visible));
     free(visible);
 }
@@ -123,8 +123,8 @@ static void loaded(wf_saving *s, const wf_par_checkpoint *c)
     if (!wf_saving_first(s))
         return;
     wf_comm_at_files(wf_mesh_world(wf_par_mesh(s->par)), true);
-    fprintf(s->options.out, "going on from %s, after step %lld%s\n", wf_par_checkpoint_path(c),
-            (long long)wf_par_checkpoint_step(c),
+    fprintf(s->options.out, "continuing from %s, after step %lld%s\n",
+            wf_par_checkpoint_path(c), (long long)wf_par_checkpoint_step(c),
             s->options.fresh ? ", with a new optimizer" : "");
     fflush(s->options.out);
     wf_comm_at_files(wf_mesh_world(wf_par_mesh(s->par)), false);

@@ -37,7 +37,7 @@ typedef struct wf_saving_options {
     bool looks; /* wf_resume_looks: processes agree on the checkpoints that all see */
     int64_t interval,
         steps;            /* steps between saves, 0: none; the last one, which is saved too */
-    double seconds;       /* stops, saved, after so many; 0: never */
+    double seconds;       /* saves and stops after so many seconds; 0: never */
     const char *numerics; /* the run's identity, 16 digits; NULL or "": unknown */
     /* Hooks; each may be NULL. */
     wf_status (*fits)(void *arg, const wf_par_checkpoint *c,

@@ -57,14 +57,14 @@ wf_status wf_saving_remake(void *arg, wf_error *error)
     if (s->result->lock >= 0 && fstat(s->result->lock, &is) == 0 && is.st_nlink > 0)
         return WF_OK; /* by the other saver */
     if (mkdir(dir, 0755) != 0 && errno != EEXIST)
-        return wf_error_set(error, WF_EIO, "%s was removed, and cannot be made again: %s", dir,
+        return wf_error_set(error, WF_EIO, "%s was removed, and cannot be recreated: %s", dir,
                             strerror(errno));
     if (s->result->lock >= 0)
         close(s->result->lock);
     if (wf_folder_lock(s->options.program, dir, &s->result->lock, error) == WF_OK)
         wf_par_report_line(s->options.program,
-                           "warning: %s was removed while the run saves there: it is made "
-                           "again, without the checkpoints that it had",
+                           "warning: %s was removed while the run saves there: it is "
+                           "recreated, without the checkpoints that it had",
                            dir);
     return error->code;
 }

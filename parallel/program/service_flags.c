@@ -73,7 +73,7 @@ static void list_elastic(wf_services *s, int *n)
         {"min-dp", WF_FLAG_COUNT, &s->min_dp, 1, WF_MAX_RANKS, NULL, NULL,
          "N the fewest data-parallel ranks that an elastic run continues with"},
         {"rejoin-after", WF_FLAG_COUNT, &s->rejoin_after, 0, 1e9, NULL, NULL,
-         "N steps for which places of lost ranks stay empty, where ranks are threads"},
+         "N steps for which lost ranks are not replaced, where ranks are threads"},
         {"recovery-dir", WF_FLAG_TEXT, &s->recovery_dir, 0, 0, NULL, NULL,
          "DIR memory of the host (/dev/shm) where processes leave their state when others are "
          "lost"},

@@ -22,7 +22,7 @@ struct wf_session {
     const wf_par_data *data; /* the step's batch */
     wf_par_hook *function;   /* called by a call, with `arg` */
     void *arg;
-    int waiting;   /* ranks that have come to the end of the call, and wait for the next */
+    int waiting;   /* ranks that have reached the end of the call, and wait for the next */
     bool leaving;  /* a rank has left the run */
     bool closing;  /* no call comes any more */
     bool over;     /* wf_process_run has returned */

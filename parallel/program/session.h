@@ -63,8 +63,8 @@ WF_API wf_status wf_session_call(wf_session *session, wf_par_hook *function, voi
                                  wf_error *error);
 
 /** wf_session_close - ends the run, as after its last step, and waits for its ranks; NULL is
- * allowed. Errors: the failure of the run, unless a call has returned it. Ranks that hang stay
- * behind (wf_launch_end), and the process is theirs then */
+ * allowed. Errors: the failure of the run, unless a call has returned it. Ranks that hang are
+ * left running (wf_launch_end), and the process has to outlive them */
 WF_API wf_status wf_session_close(wf_session *session, wf_error *error);
 
 WF_END_DECLS

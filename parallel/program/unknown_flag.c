@@ -124,8 +124,8 @@ static void add_flag(suggestion *to, const char *name, bool is_key)
             *c = '-';
 }
 
-/* Takes what another tool's name stands for, in a program that has it; false: it stands for
-   nothing there. */
+/* Takes the flag that another tool's name corresponds to, in a program that has it; false:
+   there is none. */
 static bool take_other_name(suggestion *to, const char *const *names, const char *name,
                             size_t length, bool is_key)
 {
@@ -156,7 +156,7 @@ static suggestion suggest(const char *const *names, const char *name, size_t len
 
     if (take_other_name(&made, names, name, length, is_key))
         return made;
-    for (size_t end = length; end > 0; end--) /* behind the last section, "training." */
+    for (size_t end = length; end > 0; end--) /* after the last section, "training." */
         if (name[end - 1] == '.') {
             name += end;
             length -= end;
@@ -209,7 +209,7 @@ wf_status wf_flag_refused(const char *program, int argc, char **argv,
     const struct option *known = NULL;
     int n = 0;
 
-    /* getopt_long stays at letters behind one dash, "-tp", until it has read them all */
+    /* getopt_long stays at letters after one dash, "-tp", until it has read them all */
     if (optind < argc && argv[optind][0] == '-' && argv[optind][1] != '-' && optopt &&
         argv[optind][1] == optopt)
         argument = argv[optind];

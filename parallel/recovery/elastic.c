@@ -147,7 +147,7 @@ static wf_status launch(const wf_elastic_run *r, const void *o, wf_launch_end *e
     if (!wf_elastic_whole(e) || !may_go_on(status))
         return status;
     if (!e->holder) /* else one process has reported it */
-        wf_par_report_line(e->program, "%s; the run had come to its end", error->text);
+        wf_par_report_line(e->program, "%s; the run had reached its end", error->text);
     *error = (wf_error){WF_OK, ""};
     return WF_OK;
 }
@@ -161,18 +161,19 @@ static void set_report(const wf_elastic_run *r, const void *o, int64_t step, int
 
     r->meshes->name(o, mesh, sizeof mesh);
     if (e->incomplete)
-        snprintf(e->report, sizeof e->report, "%.1200s; the run goes on from a checkpoint, %s",
-                 why, mesh);
+        snprintf(e->report, sizeof e->report,
+                 "%.1200s; the run continues from a checkpoint, %s", why, mesh);
     else if (why && step < 0)
         snprintf(e->report, sizeof e->report,
-                 "%.1200s; no step was made yet: the run begins again, %s", why, mesh);
+                 "%.1200s; no step was made yet: the run restarts, %s", why, mesh);
     else if (why)
         snprintf(e->report, sizeof e->report,
-                 "%.1200s; the run goes on after step %" PRId64 " with what %d ranks hold, %s",
+                 "%.1200s; the run continues after step %" PRId64
+                 " with what %d ranks hold, %s",
                  why, step, left, mesh);
     else
         snprintf(e->report, sizeof e->report,
-                 "ranks are there again: going on after step %" PRId64 ", %s", step, mesh);
+                 "ranks are back: continuing after step %" PRId64 ", %s", step, mesh);
 }
 
 /* Closes a snapshot that no rank reads any more. */
@@ -183,7 +184,7 @@ static void drop(const wf_elastic *e, wf_par_snapshot *snapshot)
 }
 
 /* Gives the next launch the state that this one has left; of one that made no step the state
-   that it was given itself, since buddies may not have come to their copies; where there are
+   that it was given itself, since buddies may not have updated their copies; where there are
    gaps, none. Returns the step after which it is; -1: it begins anew. */
 static int64_t hand_over(wf_elastic *e)
 {
@@ -263,7 +264,7 @@ wf_status wf_elastic_train(const wf_elastic_run *r, wf_launch_end *end, wf_error
         e->into = o ? wf_par_snapshot_open(error) : NULL;
         if (!e->into)
             return wf_error_set(error, WF_ENOMEM, "no memory for a launch");
-        e->began = INT64_MAX; /* until its ranks have what they go on from */
+        e->began = INT64_MAX; /* until its ranks have the state that they continue from */
         status = launch(r, o, end, error);
         stuck += end->stuck;
         e->left_behind = stuck > 0;

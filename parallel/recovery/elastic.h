@@ -1,7 +1,7 @@
 /*
  * parallel/recovery/elastic.h - elastic runs: a run that loses ranks continues with those that
- * are left, on a mesh that they fit on, and on the mesh that was asked for as soon as there are
- * ranks for it again.
+ * are left, on a mesh that they fit on, and on the requested mesh as soon as ranks for it are
+ * back.
  *
  * A run is then several launches, one after the other. Ranks of one leave their state
  * (parallel/recovery/snapshot.h), which those of the next restore
@@ -69,7 +69,7 @@ typedef struct wf_elastic {
 typedef struct wf_elastic_meshes {
     size_t size; /* bytes of the options, which are copied */
     int64_t (*ranks)(const void *options);
-    /* Changes the options to a mesh of at most so many ranks (wf_elastic_shrink). WF_ELOST:
+    /* Changes the options to a mesh of at most `ranks` ranks (wf_elastic_shrink). WF_ELOST:
        there is none */
     wf_status (*shrink)(void *options, int64_t ranks, wf_error *error);
     void (*name)(const void *options, char *text, size_t size); /* "--pp 1 --dp 2 --tp 8" */
@@ -90,7 +90,7 @@ typedef struct wf_elastic_run {
     const void *asked; /* options with the mesh that is wanted */
     const wf_elastic_meshes *meshes;
     int64_t steps;
-    /* steps for which places of lost ranks stay empty; 0: filled at once */
+    /* steps for which lost ranks are not replaced; 0: replaced at once */
     int64_t rejoin_after;
     wf_elastic *elastic;
     wf_elastic_launch *launch;
@@ -151,7 +151,7 @@ WF_API wf_status wf_elastic_shrink(wf_elastic_shape *shape, int64_t ranks, int64
                                    bool (*serves)(void *arg, const wf_elastic_shape *shape),
                                    void *arg, const char *others, wf_error *error);
 
-/** wf_elastic_lost - notes that ranks were lost, so many seconds ago */
+/** wf_elastic_lost - notes that ranks were lost, `ago` seconds ago */
 WF_API void wf_elastic_lost(wf_elastic *elastic, double ago);
 
 /** wf_elastic_whole - returns whether all ranks have ended */

@@ -33,7 +33,7 @@ WF_API void wf_elastic_run_name(wf_elastic *elastic);
  */
 WF_API wf_status wf_elastic_files_load(wf_elastic *elastic, char *job, wf_error *error);
 
-/** wf_elastic_files_save - writes the state of this process's ranks, in place of an older one;
+/** wf_elastic_files_save - writes the state of this process's ranks, instead of an older one;
  * nothing where it is not newer */
 WF_API wf_status wf_elastic_files_save(wf_elastic *elastic, wf_error *error);
 

@@ -74,7 +74,7 @@ wf_status wf_elastic_check_job(const char *path, const char *mine, const char *t
     if (*differ && error->code == WF_OK)
         wf_error_set(
             error, WF_EINVAL,
-            "%s was left by another job (%s), with which this one cannot go on: give each "
+            "%s was left by another job (%s), with which this one cannot continue: give each "
             "run a .recovery_dir of its own, or remove what is there",
             path, differ);
     json_decref(here);

@@ -72,8 +72,8 @@ static wf_status give_up(wf_elastic_rank *r)
     if (dir && r->checkpoint < 0)
         return wf_fail(
             ctx, r->missing.code,
-            "%.900s. There is no checkpoint to go on from: start the run where the rest "
-            "is kept, or remove .recovery_dir %.400s to begin again",
+            "%.900s. There is no checkpoint to continue from: start the run where the other "
+            "shards are kept, or remove .recovery_dir %.400s to begin anew",
             r->missing.text, dir);
     wf_elastic_give_up(r->elastic, !dir);
     if (!dir)
@@ -82,8 +82,8 @@ static wf_status give_up(wf_elastic_rank *r)
     return wf_context_status(ctx);
 }
 
-/* Sets what the step came to by the first rank that knows it, unless it was logged and saved as
-   well; and the lowest validation loss until then. */
+/* Shares the results of the step, from the first rank that knows them, unless they were logged
+   and saved as well; and the lowest validation loss until then. */
 static wf_status share_made(wf_elastic_rank *r, int64_t step, wf_elastic_step *made,
                             float *best_loss)
 {
@@ -135,12 +135,13 @@ void wf_elastic_rank_begin(wf_elastic_rank *r, int64_t step, const char *mesh)
             wf_par_report_line(e->program, "%s, %.2f s later", e->report, ago);
         else if (r->missing.code != WF_OK)
             wf_par_report_line(
-                e->program, "%s; going on after step %lld with a checkpoint, %s, %.2f s later",
+                e->program,
+                "%s; continuing after step %lld with a checkpoint, %s, %.2f s later",
                 r->missing.text, (long long)step, mesh, ago);
         else
             wf_par_report_line(
                 e->program,
-                "going on after step %lld with what hosts have kept in %s, %s, %.2f s later",
+                "continuing after step %lld with what hosts have kept in %s, %s, %.2f s later",
                 (long long)step, e->recovery_dir, mesh, ago);
     }
     wf_elastic_hold(e, r->trainer);

@@ -75,7 +75,7 @@ WF_API void wf_elastic_rank_begin(wf_elastic_rank *r, int64_t step, const char *
 WF_API wf_status wf_elastic_rank_end(wf_elastic_rank *r);
 
 /** wf_elastic_rank_leave - leaves the state for the next launch, where ranks were lost or are
- * there again; a rank that failed by itself leaves nothing. status: how the rank has ended.
+ * back; a rank that failed by itself leaves nothing. status: how the rank has ended.
  * Collective: no */
 WF_API void wf_elastic_rank_leave(wf_elastic_rank *r, wf_status status);
 

@@ -1,9 +1,9 @@
 /*
- * parallel/recovery/exchange.c - snapshots of several processes: what the ranks of one need and
- * another one has goes there.
+ * parallel/recovery/exchange.c - snapshots of several processes: shards that the ranks of one
+ * process need and another one has are sent there.
  *
- * One rank speaks for each process. Speakers tell each other which shards they have, then which
- * of the others' they lack, and then these travel, in buckets.
+ * One rank acts for each process. These ranks exchange which shards they have, then which of
+ * the others' they lack, and then these are sent, in buckets.
  */
 #include "mesh/comm/collective.h"
 #include "mesh/transport/launcher.h"
@@ -176,7 +176,7 @@ static bool tell_wants(exchange *x)
     for (int r = 0; cuts && r < x->ranks; r++) /* those of speakers, side by side */
         cuts[r + 1] = cuts[r] + (x->speaker_of[x->process_of[r]] == r ? x->offers : 0);
     good = good && gather(x, mine, x->speaks ? x->offers : 0, cuts, x->want);
-    for (int r = x->ranks - 1; good && r >= 0; r--) /* each rank's at its own place */
+    for (int r = x->ranks - 1; good && r >= 0; r--) /* each rank's at its own offset */
         memmove(x->want + r * x->offers, x->want + cuts[r], (size_t)(cuts[r + 1] - cuts[r]));
     if (!good && wf_context_status(t->par->ctx) == WF_OK)
         no_memory(x);

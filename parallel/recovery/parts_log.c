@@ -37,11 +37,11 @@ wf_status wf_parts_log_fresh(const wf_parts_log *log, wf_error *error)
 {
     if (log->file.file < 0 || log->file.empty)
         return WF_OK;
-    return wf_error_set(error, WF_EINVAL,
-                        ".log_digests: %s has rows of a run, and this run goes on from no "
-                        "checkpoint: give another folder, remove that one, or go on with "
-                        ".resume",
-                        log->file.path);
+    return wf_error_set(
+        error, WF_EINVAL,
+        ".log_digests: %s has rows of a run, and this run continues from no checkpoint: give "
+        "another folder, remove that one, or continue with .resume",
+        log->file.path);
 }
 
 void wf_parts_log_close(wf_parts_log *log)

@@ -1,7 +1,7 @@
 /*
  * parallel/recovery/parts_log.h - logs digests of each rank's state after each step, in a file
- * per rank; and replays a run: the steps are made again, on any mesh, and compared with the
- * log. Drills flip a bit to test that it is found.
+ * per rank; and replays a run: the steps are repeated, on any mesh, and compared with the log.
+ * Drills flip a bit to test that it is found.
  *
  * rank-00003.jsonl: {"rank": 3, "ranks": 8, "numerics": .., "parts": [[path, kind, [size..],
  * [start..], [local..]], ..]}, once more where a run is resumed; then {"step": n, "digests":

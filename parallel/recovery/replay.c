@@ -1,4 +1,4 @@
-/* parallel/recovery/replay.c - steps made again beside the digests of all ranks; see
+/* parallel/recovery/replay.c - repeats steps and compares the digests of all ranks; see
    parts_log.h. */
 #include "parallel/recovery/parts_log.h"
 #include "parallel/recovery/replay_rows_internal.h"
@@ -95,7 +95,7 @@ static void compare(wf_context *ctx, int64_t step, int64_t n, const wf_par_held_
         if (out && differ <= TOLD)
             fprintf(out,
                     "replay: step %" PRId64 ": rank %d had another %s%s%s: digest %016" PRIx64
-                    ", made again %016" PRIx64 "\n",
+                    ", repeated %016" PRIx64 "\n",
                     step, rank[i], had[i].path, had[i].kind ? ", " : "",
                     had[i].kind ? wf_nn_kept_words(had[i].kind) : "", had[i].digest,
                     again[i].digest);
@@ -124,7 +124,7 @@ wf_status wf_replay_step(const wf_replay *r, wf_par *par, wf_par_trainer *traine
     else if (n == 0)
         wf_fail(ctx, WF_EDATA,
                 ".replay: %s has no digests of step %" PRId64
-                ": begin at a checkpoint behind it, or end before it (.replay_to)",
+                ": begin at a checkpoint after it, or end before it (.replay_to)",
                 r->folder, step);
     else if (wf_par_inexact(par))
         wf_fail(ctx, WF_EINVAL,
@@ -155,6 +155,6 @@ void wf_replay_report(const wf_replay *r, int64_t first, int64_t last, FILE *out
 {
     fprintf(out,
             "replay: steps %" PRId64 " to %" PRId64
-            " made again: what %d of %d ranks held is the same, part by part\n",
+            " repeated: what %d of %d ranks held is the same, part by part\n",
             first, last, r->files, r->rows.ranks);
 }

@@ -86,11 +86,10 @@ static wf_status check_head(wf_replay_rows *r, const json_t *head, const char *p
     int ranks = (int)json_integer_value(json_object_get(head, "ranks"));
 
     if (strcmp(theirs, numerics) != 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            ".replay: %s is of a run with other numerics (%.200s, here %s): its "
-            "steps cannot be made again with the same bits",
-            path, theirs, numerics);
+        return wf_error_set(error, WF_EINVAL,
+                            ".replay: %s is of a run with other numerics (%.200s, here %s): "
+                            "its steps cannot be repeated with the same bits",
+                            path, theirs, numerics);
     r->ranks = ranks > r->ranks ? ranks : r->ranks;
     return WF_OK;
 }
@@ -129,8 +128,8 @@ static bool a_line_ends(FILE *file)
     return c == '\n';
 }
 
-/* Returns the next row; NULL at the end. A row that was cut is the last, or a run that went on
-   has written a head behind it, on a line of its own. */
+/* Returns the next row; NULL at the end. A row that was cut is the last, or a run that
+   continued has written a head after it, on a line of its own. */
 static json_t *next_row(FILE *file, bool *damaged)
 {
     long start;
@@ -168,11 +167,10 @@ wf_status wf_replay_rows_read(wf_replay_rows *r, FILE *file, const char *path,
     if (status == WF_OK && ferror(file))
         return wf_error_set(error, WF_EIO, ".replay: cannot read %s", path);
     if (status == WF_OK && damaged)
-        return wf_error_set(
-            error, WF_EDATA,
-            ".replay: %s is damaged behind %zu rows of all that were read: what "
-            "follows is neither a row nor one that was cut",
-            path, json_array_size(r->all));
+        return wf_error_set(error, WF_EDATA,
+                            ".replay: %s is damaged after %zu rows of all that were read: what "
+                            "follows is neither a row nor one that was cut",
+                            path, json_array_size(r->all));
     return status;
 }
 

@@ -26,13 +26,13 @@ typedef struct wf_replay_rows {
     int ranks; /* those that the run had */
 } wf_replay_rows;
 
-/* Adds a file's rows. numerics: those of the run that is to make the steps again. Errors:
-   WF_EIO, WF_EDATA, WF_EINVAL (other numerics), WF_ENOMEM. */
+/* Adds a file's rows. numerics: those of the run that is to repeat the steps. Errors: WF_EIO,
+   WF_EDATA, WF_EINVAL (other numerics), WF_ENOMEM. */
 wf_status wf_replay_rows_read(wf_replay_rows *rows, FILE *file, const char *path,
                               const char *numerics, wf_error *error);
 
 /* Sorts what was read, and keeps the last row of each rank and step: a run that was continued
-   has made it again. */
+   has repeated it. */
 void wf_replay_rows_sort(wf_replay_rows *rows);
 
 void wf_replay_rows_free(wf_replay_rows *rows);

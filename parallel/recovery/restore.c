@@ -77,7 +77,7 @@ static wf_status finish(wf_par_trainer *t, wf_kept *kept)
     return wf_context_status(ctx);
 }
 
-/* The ranks of a process take turns with the shards that lack the last update. */
+/* Makes the last update of shards that lack it; the ranks of a process share the work. */
 static wf_status finish_all(wf_par_snapshot *k, wf_par_trainer *t)
 {
     wf_error error = {WF_OK, ""};
@@ -148,7 +148,7 @@ static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path,
             good = take_shard(&k->kept[i], kind, &part, &m, to);
     wf_data_close(&view);
     if (!good || !to)
-        wf_error_set(error, WF_ENOMEM, "no memory to take up %s", path);
+        wf_error_set(error, WF_ENOMEM, "no memory to restore %s", path);
     else if (m.n)
         wf_error_set(error, WF_EDATA,
                      "no rank that is left has the %s%s%s after step %" PRId64

@@ -51,21 +51,21 @@ wf_status wf_par_snapshot_serves(wf_par_trainer *t)
         if (!wf_nn_optimizer_is_alone(t->optimizer, i))
             return wf_fail(
                 ctx, WF_EUNSUPPORTED,
-                "what ranks leave cannot be taken up: ranks make the update of %s "
+                "the state that ranks leave cannot be restored: ranks make the update of %s "
                 "together (muon, adafactor), and one that is lost in it leaves others "
                 "in the middle: use adamw",
                 p->path);
         if (h->optimizer != h->gradient || h->optimizer != h->shard_layout)
             return wf_fail(
                 ctx, WF_EUNSUPPORTED,
-                "what ranks leave cannot be taken up: strategy %s gathers what each "
+                "the state that ranks leave cannot be restored: strategy %s gathers what each "
                 "rank has updated of %s, and one that is lost in it leaves others in "
                 "the middle: use shard_grad_op",
                 h->policy->strategy->name, p->path);
         if (wf_par_shard_cuts_blocks(wf_nn_optimizer_moment(t->optimizer, i, 0)))
             return wf_fail(
                 ctx, WF_EUNSUPPORTED,
-                "what ranks leave cannot be taken up: the columns of %s are cut, and "
+                "the state that ranks leave cannot be restored: the columns of %s are cut, and "
                 "with them rows of moments in 8 bits: use adamw",
                 p->path);
     }

@@ -7,8 +7,7 @@
 #include <stddef.h>
 
 /**
- * wf_write_whole - appends bytes to the open file; where they do not fit, all of them are
- * removed again
+ * wf_write_whole - appends bytes to the open file; where they do not fit, none of them stays
  *
  * @param path  for the message
  * Errors:      WF_EIO with path and reason

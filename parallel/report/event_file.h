@@ -5,7 +5,7 @@
  * protobuf, masked CRC32C of the Event; all numbers little-endian. The first Event is
  * "brain.Event:2"; the second, before the first scalars, is SessionLog START of their step, at
  * which TensorBoard drops scalars of that step and later ones in earlier files: a run that is
- * resumed from a checkpoint writes those steps again.
+ * resumed from a checkpoint rewrites those steps.
  */
 #ifndef WF_PARALLEL_REPORT_EVENT_FILE_H
 #define WF_PARALLEL_REPORT_EVENT_FILE_H

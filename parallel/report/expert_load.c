@@ -67,7 +67,7 @@ static void count_layer(void *arg, wf_nn_module *m)
         l->experts += ((const wf_nn_moe *)m)->gate->tensor->dim[0].size;
 }
 
-/* Puts a counter into a mixture, and its numbers into their places. */
+/* Gives a mixture a counter, and the counter its numbers. */
 static void add_layer(void *arg, wf_nn_module *m)
 {
     wf_expert_load *l = arg;

@@ -22,7 +22,7 @@ typedef struct wf_expert_load wf_expert_load;
 
 /**
  * wf_expert_load_open - counts from now on what tokens of training steps choose, not those of
- * evaluations, and no recomputation again
+ * evaluations, and recomputation once
  *
  * @param model  planned; a rank counts for the stages that it has
  * Collective:   no

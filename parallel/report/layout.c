@@ -121,7 +121,7 @@ static void print_picture(const layout_report *r, const wf_tensor *t, const wf_l
 
 static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)
 {
-    fprintf(out, "\n  %-34s %12s %14s %14s  on rank 0\n", "unit", "parameters", "bytes at rest",
+    fprintf(out, "\n  %-34s %12s %14s %14s  on rank 0\n", "unit", "parameters", "bytes stored",
             "bytes at use");
     for (int64_t i = 0; i < wf_par_unit_count(par, model); i++) {
         wf_par_unit_info u = wf_par_unit_at(par, model, i);

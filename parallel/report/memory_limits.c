@@ -48,8 +48,8 @@ static FILE *open_file(const reading *r, const char *folder, const char *name)
     return fopen(path, "r");
 }
 
-/* The number behind a key at the beginning of a line, "" for the only one; `missing` where
-   there is none, or a word. */
+/* Returns the number after a key at the beginning of a line, "" for the only one; `missing`
+   where there is none, or a word. */
 static double number_in(const reading *r, const char *folder, const char *name, const char *key,
                         double missing)
 {
@@ -143,8 +143,8 @@ static bool is_inside(const char *group, const char *path)
     return *group && strncmp(group, path, n) == 0 && (!group[n] || group[n] == '/');
 }
 
-/* A group and those above it, up to where the file system of groups is mounted. path: of the
-   group, as /proc tells it */
+/* Adds a group and those above it, up to where the file system of groups is mounted. path: of
+   the group, as /proc has it */
 static void add_groups(reading *r, const char *mount, char *path, const char *group, bool newer,
                        const char *launcher)
 {

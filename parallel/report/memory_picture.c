@@ -14,7 +14,7 @@ enum {
     TOP = 64,
     PLOT_WIDTH = WIDTH - LEFT - RIGHT,
     PLOT_HEIGHT = 300,
-    TICKS = 6, /* so many on the axis, about */
+    TICKS = 6, /* number of ticks on the axis, about */
     ROW = 18,
     HOLDERS = 14,
     TABLE = TOP + PLOT_HEIGHT + 64,
@@ -22,7 +22,7 @@ enum {
     LETTER = 7    /* the width of a letter, about */
 };
 
-/* Colours of Okabe and Ito first, which colour-blind readers can tell apart. */
+/* Colours of Okabe and Ito first, which colour-blind readers can distinguish. */
 static const char *const colour[] = {"#0072b2", "#56b4e9", "#8c6bb1", "#d55e00",
                                      "#009e73", "#e69f00", "#cc79a7", "#999999",
                                      "#b58900", "#444444", "#a6cee3", "#b2df8a"};

@@ -58,8 +58,8 @@ typedef struct wf_memory_holder {
 size_t wf_memory_timeline_top(const wf_memory_timeline *t, size_t by_kind[WF_MEMORY_KINDS],
                               size_t *bytes);
 
-/* Returns the holders after so many changes, the largest first. Owner: the caller, free; NULL:
-   no memory */
+/* Returns the holders after a number of changes, the largest first. Owner: the caller, free;
+   NULL: no memory */
 wf_memory_holder *wf_memory_timeline_holders(const wf_memory_timeline *t, size_t changes,
                                              size_t *count);
 

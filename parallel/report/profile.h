@@ -1,7 +1,7 @@
 /*
  * parallel/report/profile.h - where the time of steps went, over all ranks: ops by module,
  * waits, what the host did beside ops, and launches, dearest first, as a table. --profile N
- * prints it; in a program of your own one call does, in place of wf_par_train_step:
+ * prints it; in a program of your own one call does, instead of wf_par_train_step:
  *
  *     wf_profile_step(trainer, step, &data, &result, stdout, 20);
  *

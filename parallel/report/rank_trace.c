@@ -2,9 +2,9 @@
 #include "parallel/report/rank_trace.h"
 #include <stdlib.h>
 
-enum { TRACE_EVENTS = 1 << 17 }; /* a rank keeps so many */
+enum { TRACE_EVENTS = 1 << 17 }; /* most events that a rank keeps */
 
-/* The rows of ranks in other processes come to rank 0, which has the file. */
+/* Gathers the rows of ranks in other processes on rank 0, which has the file. */
 static wf_status collect_rows(wf_rank_trace *t, const int64_t *here, wf_error *error)
 {
     wf_status status = WF_OK;

@@ -4,7 +4,7 @@
  *
  * Opening it changes nothing: its content stays, and rows are appended. Where its last row was
  * cut, by a run that was killed or a disk that was full, the next one begins a line of its own.
- * A file that opening made and that got no row is removed again.
+ * A file that opening made and that got no row is removed.
  */
 #ifndef WF_PARALLEL_REPORT_ROW_FILE_H
 #define WF_PARALLEL_REPORT_ROW_FILE_H

@@ -34,7 +34,7 @@ static const char *duration(char out[32], double seconds)
     return out;
 }
 
-/* Writes a number with so many decimals, or "none" for one that is none: a mean over
+/* Writes a number with `decimals` decimals, or "none" for one that is none: a mean over
    nothing. */
 static const char *or_none(char out[32], double value, int decimals)
 {

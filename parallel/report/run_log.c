@@ -26,11 +26,11 @@ struct wf_run_log {
     bool any; /* a step was logged */
     double mean_ms;
     wf_step_rows *rows;  /* NULL: none */
-    bool begun, failing; /* failing: rows found no room; that has been told */
+    bool begun, failing; /* failing: rows found no room; that has been reported */
     char *events_folder; /* NULL: none */
     wf_event_file *events;
     bool events_failing;
-    bool nothing; /* a step had no loss; that has been told */
+    bool nothing; /* a step had no loss; that has been reported */
     double world, peak;
     void (*warning)(void *arg, const char *text);
     void *arg;
@@ -136,7 +136,7 @@ static wf_status write_row(wf_run_log *log, const wf_step_log *r, wf_error *erro
     if (unwritten.code != WF_OK && !log->failing)
         warn(log, unwritten.text);
     log->failing |=
-        unwritten.code != WF_OK; /* a shorter row may still fit: told once all the same */
+        unwritten.code != WF_OK; /* a shorter row may still fit: reported once all the same */
     return status;
 }
 

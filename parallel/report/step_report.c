@@ -90,7 +90,7 @@ static json_t *units_json(const wf_par_report *r)
     return list;
 }
 
-/* Returns the facts of the model, and behind them its parameters. */
+/* Returns the facts of the model, followed by its parameters. */
 static json_t *model_json(const char *facts, const wf_par_report *r)
 {
     json_error_t ignored;

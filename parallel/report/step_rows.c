@@ -82,7 +82,7 @@ static bool read_rows(const char *path, int64_t *last)
     return ours || !any;
 }
 
-/* Rows of a run that is not continued stay what they are: another run is not written behind
+/* Refuses a file with rows of a run that is not continued: another run is not appended to
    them. */
 static wf_status check_rows(wf_step_rows *rows, const wf_run_log_options *o, wf_error *error)
 {
@@ -99,8 +99,8 @@ static wf_status check_rows(wf_step_rows *rows, const wf_run_log_options *o, wf_
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,
                         ".log_jsonl %s has rows of a run, up to step %" PRId64
-                        ", and this run goes on from no checkpoint: give another name, remove "
-                        "the file, or go on with .resume",
+                        ", and this run continues from no checkpoint: give another name, "
+                        "remove the file, or continue with .resume",
                         o->path, rows->logged);
 }
 

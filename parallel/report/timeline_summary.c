@@ -46,7 +46,7 @@ void wf_timeline_summary(FILE *out, const wf_trace *trace)
         l->hidden += wf_trace_hidden(trace, i);
     }
     fprintf(out, "  %-10s %-16s %8s %12s %16s %12s\n", "axis", "collective", "times", "ms",
-            "behind kernels", "waited ms");
+            "overlapped", "waited ms");
     for (int i = 0; i < n; i++) {
         char hidden[24] = "-"; /* a part of no time is no number */
 

@@ -200,7 +200,7 @@ void wf_par_buddies_close(wf_par_buddies *b)
     free(b);
 }
 
-/* Tensors that go to the rank behind, and those that come from the one before. */
+/* Tensors that go to the next rank, and those that come from the one before. */
 typedef struct shift {
     wf_par_buddies *b;
     wf_comm *comm;

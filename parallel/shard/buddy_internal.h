@@ -6,7 +6,7 @@
  * Moments are never sent. A buddy receives the reduced gradient of the shard that it copies, 4
  * bytes a parameter of it, and runs the same update; an update is element by element, so the
  * copy has the bits of the original (after Gemini, Wang et al. 2023, which sends all state to a
- * peer's memory in place of recomputing it).
+ * peer's memory instead of recomputing it).
  *
  * The rank before is the one whose process is another one, for all ranks, where there is such a
  * distance: a host that is lost takes no shard and its copy along.

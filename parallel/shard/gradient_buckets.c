@@ -47,7 +47,7 @@ static int64_t bucket_size(const wf_par_gradients *g)
     return end - g->next_node;
 }
 
-/* A bucket of n nodes has been summed: the results take their places. */
+/* Replaces the n nodes of a bucket that has been summed by the results. */
 static void put_bucket(wf_par_gradients *g, int64_t n)
 {
     for (int64_t i = g->next_node; i < g->next_node + n; i++) {

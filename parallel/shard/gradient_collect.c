@@ -17,9 +17,9 @@ static void *grow_array(void *array, int64_t n, size_t size, bool *there)
     return grown ? grown : array;
 }
 
-/* Add what a micro-step, or `count` of them, gives to use u: to its sum, or to that of the
-   micro-step's group. True where the latter is complete; *whole is then what it comes to, for
-   the caller, or NULL where that is nothing. */
+/* Adds the gradient of use u from a micro-step, or from `count` of them, to the sum of the use
+   or of the micro-step's group. Returns true where the group is complete; *whole is then its
+   sum, for the caller, or NULL where there is none. */
 static bool add_to_group(const wf_par_gradients *g, struct slots *s, int u, wf_tensor *term,
                          int64_t micro, int64_t count, wf_tensor **whole)
 {

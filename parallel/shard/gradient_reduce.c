@@ -76,7 +76,7 @@ void wf_par_gradients_close(wf_par_gradients *g)
     free(g);
 }
 
-/* The slots' sums added in the order of use, behind those of earlier uses. */
+/* Adds the slots' sums in the order of use, after those of earlier uses. */
 static void take_sum(const struct slots *s, wf_tensor **grad)
 {
     wf_tensor *sum = *grad;

@@ -5,8 +5,7 @@
 #include "kernels/ops.h"
 #include <string.h>
 
-/* The layout of a tensor whose dims 0, 1, .. are dims `from`, .. of one of this layout, behind
-   `front`. */
+/* Returns the layout `front`, followed by dims `from`, .. of this layout as dims 0, 1, ... */
 static const wf_layout *behind(wf_par *par, const wf_layout *front, const wf_layout *layout,
                                int from, int first)
 {

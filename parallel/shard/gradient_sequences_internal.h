@@ -19,13 +19,13 @@
 wf_tensor *wf_par_per_sequence_put(wf_par *par, wf_tensor *grad);
 
 /* Returns the target layout of gradients per sequence: rows whole over the ranks that each
-   micro-step sums, the rest split over these, as the gradient is kept or in dim 0. */
+   micro-step sums, the other dims split over these as the gradient is kept, or else dim 0. */
 const wf_layout *wf_par_per_sequence_layout(wf_par *par, const wf_par_parameter_state *h,
                                             const wf_tensor *rows);
 
-/* The gradient of the rank that is number i of those, of what has come; it is partial over the
-   other data-parallel axes. One that stays is a copy, so that the rest can go. The scope's,
-   NULL after an error. */
+/* Returns the gradient of rank i of those, out of the rows that were received; it is partial
+   over the other data-parallel axes. One that stays is a copy, so that the rows can be freed.
+   It belongs to the scope; NULL after an error. */
 wf_tensor *wf_par_per_sequence_take(wf_par *par, wf_tensor *rows, int64_t i, bool stays);
 
 #endif

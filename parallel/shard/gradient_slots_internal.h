@@ -24,9 +24,9 @@ struct wf_par_gradients {
     wf_nn_parameter *const *parameter;
     const wf_nn_pass *pass; /* the one whose gradients come */
     int64_t micro, micros;  /* the number of its micro-step, of how many */
-    /* gradients of so many are added one by one; 0: sums over ranks are added */
+    /* number of sequences whose gradients are added one by one; 0: sums over ranks are added */
     int64_t sequences;
-    int64_t ranks;         /* so many have one of them each in a micro-step */
+    int64_t ranks;         /* number of ranks with one sequence each in a micro-step */
     struct slots *slots;   /* [count] */
     int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
@@ -52,8 +52,8 @@ wf_status wf_par_gradients_settle(wf_par_gradients *g);
 /* Refuses a step in which some micro-step has not ended. */
 wf_status wf_par_gradients_complete(const wf_par_gradients *g);
 
-/* Lists the sums that data-parallel ranks have to add: where they are, and the layouts that
-   they come to. */
+/* Lists the sums that data-parallel ranks have to add: where they are, and their target
+   layouts. */
 void wf_par_gradients_list(wf_par_gradients *g);
 
 #endif

@@ -59,7 +59,7 @@ bool wf_par_sum_has(const wf_par_sum *s, int64_t i)
     return at < s->open && s->node[at].first <= i;
 }
 
-/* Make node `older` and the one behind it their parent. */
+/* Merges node `older` and the next one into their parent. */
 static wf_status merge(wf_par_sum *s, int older)
 {
     wf_par_sum_node *a = &s->node[older], *b = a + 1;
@@ -166,7 +166,7 @@ wf_status wf_par_sum_start(wf_context *ctx, wf_par_sum *s, const wf_par_sum *lik
     return WF_OK;
 }
 
-/* Put "5" or "5 to 7" behind what the text has; what does not fit is left out. */
+/* Appends "5" or "5 to 7" to the text; what does not fit is left out. */
 static void add_range(char *text, size_t size, int64_t first, int64_t end)
 {
     size_t n = strlen(text);

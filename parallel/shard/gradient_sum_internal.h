@@ -2,11 +2,10 @@
  * parallel/shard/gradient_sum_internal.h - a sum over micro-steps whose terms come in any
  * order. Not installed.
  *
- * The terms 0 .. n-1 are the leaves of the midpoint tree (core/numerics/tree.h). A term finds
- * its place by its number: where the other child of its parent is there, the two become one,
- * older + newer by number, and so on up. So the bits are those of the tree, whatever the order.
- * In ascending order at most log2(n) + 1 nodes are open; in another one up to half of the
- * terms.
+ * The terms 0 .. n-1 are the leaves of the midpoint tree (core/numerics/tree.h). A term's
+ * number is its leaf: where the other child of its parent is there, the two are added, lower
+ * number first, and so on up. So the bits are those of the tree, whatever the order. In
+ * ascending order at most log2(n) + 1 nodes are open; in another one up to half of the terms.
  */
 #ifndef WF_PARALLEL_SHARD_GRADIENT_SUM_INTERNAL_H
 #define WF_PARALLEL_SHARD_GRADIENT_SUM_INTERNAL_H
@@ -37,8 +36,8 @@ wf_status wf_par_sum_add_node(wf_context *ctx, wf_par_sum *s, wf_tensor *sum, in
 /* Returns true where term i is there. */
 bool wf_par_sum_has(const wf_par_sum *s, int64_t i);
 
-/* Takes term i out, where it lies in a node of so many terms: true, and *sum is the caller's.
-   The sum continues without it; where it has an end, so many terms divide it into 1, 2, 4, ..
+/* Takes the node of `terms` terms that contains term i out: true, and *sum is the caller's. The
+   sum continues without it; where the sum has an end, `terms` divides it into 1, 2, 4, ..
    parts. */
 bool wf_par_sum_take(wf_par_sum *s, int64_t i, int64_t terms, wf_tensor **sum);
 

@@ -150,8 +150,8 @@ static void count_planned(void *arg, wf_nn_module *m, const char *name, wf_nn_pa
         n->first = p;
 }
 
-/* Plans a model that has no plan yet; one whose plan lacks parameters was changed behind its
-   plan. */
+/* Plans a model that has no plan yet; a plan that lacks parameters is an error: the model was
+   changed after it was planned. */
 static wf_status plan_where_none_is(wf_par *par, wf_nn_module *module)
 {
     planned n = {.with = 0};

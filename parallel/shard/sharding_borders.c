@@ -21,7 +21,8 @@ static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
     return b->state == WF_PAR_DISPATCH && ep < 0 ? 0 : own | (ep >= 0 ? 1u << ep : 0);
 }
 
-/* Behind a sum over experts each rank has its own sequences again. */
+/* Returns the layout of the batch after a border; after a sum over experts each rank has its
+   own sequences. */
 static const wf_layout *batch_layout(const wf_par_place *p, const wf_par_border *b,
                                      const wf_layout *to)
 {

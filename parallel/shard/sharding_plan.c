@@ -32,7 +32,7 @@ static wf_par_place *place_of(const wf_nn_module *m)
     return NULL;
 }
 
-/* The module's place, made where it has none; NULL on error. */
+/* Returns the module's record, made where it has none; NULL on error. */
 static wf_par_place *place_in(wf_par *par, wf_nn_module *m)
 {
     wf_par_place *p = place_of(m);
@@ -112,8 +112,8 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     layout = wf_layout_split(mesh, layout, pl->split->dim, pl->axis);
     if (h->styled && h->compute_layout != layout)
         wf_fail(pl->par->ctx, WF_EINVAL,
-                "parameter %s is tied, but style %s of module %s splits it in another way than "
-                "its first place does",
+                "parameter %s is tied, but style %s of module %s splits it otherwise than the "
+                "style of its first module does",
                 p->path, pl->style->name, m->path);
     h->compute_layout = layout;
     h->styled = true;

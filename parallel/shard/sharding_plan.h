@@ -32,8 +32,8 @@ typedef enum wf_par_state {
 } wf_par_state;
 
 typedef struct wf_par_split {
-    const char
-        *parameter; /* field name, behind a "?" where modules may lack it; NULL ends the list */
+    /* field name, with a "?" before it where modules may lack it; NULL ends the list */
+    const char *parameter;
     int dim;
 } wf_par_split;
 
@@ -41,8 +41,8 @@ typedef struct wf_par_border {
     const char *point; /* NULL ends the list; with "?" in front of one that a module may lack */
     wf_par_state state;
     int dim;
-    /* keep the tensor from before the border for the gradients of weights, and move it again
-       then (wf_keep_origin) */
+    /* keep the tensor from before the border for the gradients of weights, and move it a second
+       time then (wf_keep_origin) */
     bool regather;
 } wf_par_border;
 
@@ -50,8 +50,8 @@ typedef struct wf_par_style {
     const char *name;
     const wf_par_split *splits;
     const wf_par_border *borders;
-    /* splits, and sums, are over the axis ep too where it splits the batch, outside of the
-       style's own; at WF_PAR_RESIDUAL the batch is split over it again */
+    /* splits and sums are over the axis ep too where it splits the batch, outside of the
+       style's own axes; at WF_PAR_RESIDUAL the batch is again split over it */
     bool experts;
 } wf_par_style;
 
@@ -61,8 +61,8 @@ extern WF_API const wf_par_style wf_par_row;      /* linear: inputs split, outpu
 extern WF_API const wf_par_style wf_par_vocab;    /* embedding: vocabulary split, rows summed */
 extern WF_API const wf_par_style wf_par_position; /* position table: its rows like the tokens */
 extern WF_API const wf_par_style wf_par_groups; /* attention: key-value heads for its queries */
-extern WF_API const wf_par_style
-    wf_par_wide_norm; /* norm over features that are split: whole inside, split again behind */
+/* norm over features that are split: gathered before the norm, split after it */
+extern WF_API const wf_par_style wf_par_wide_norm;
 extern WF_API const wf_par_style wf_par_experts; /* mixture: experts split, output summed */
 extern WF_API const wf_par_style wf_par_loss;    /* cross-entropy over a split vocabulary */
 #define WF_COLUMN    (&wf_par_column)
@@ -196,12 +196,12 @@ WF_API int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model);
 WF_API wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, int64_t i);
 
 /**
- * wf_par_reshard_unit - sets resharding for the units of some modules, in place of
+ * wf_par_reshard_unit - sets resharding for the units of some modules, instead of
  * wf_par_options.reshard
  *
  * @param pattern  of module paths; "*" is any one name, "" is the root
- * @param reshard  free parameters after forward and gather them again for backward: less
- *                 memory, for one more gather
+ * @param reshard  free parameters after forward and regather them for backward: less memory,
+ *                 for one more gather
  * Errors:  WF_EINVAL: no unit matches
  */
 WF_API wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *pattern,

@@ -17,7 +17,7 @@ static const wf_par_strategy own[] = {
 
 enum { OWN = sizeof own / sizeof *own };
 
-/* Rows that are registered; those below the count are never changed again. */
+/* Rows that are registered; those below the count never change. */
 static const wf_par_strategy *registered[WF_PAR_MOST_STRATEGIES];
 static atomic_int registered_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -59,7 +59,8 @@ static void visit_module(void *arg, wf_nn_module *m)
     t->visited++;
 }
 
-/* A module's parameters come behind it, among those of its children. */
+/* Sets the owner of a parameter to the lowest entry above all modules that use it; a module's
+   parameters are visited after it, among those of its children. */
 static void find_home(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     tree *t = arg;
@@ -159,7 +160,7 @@ static const wf_par_policy *policy_of(const tree *t, const entry *e)
 }
 
 /* Wraps modules, children before parents: the smallest ones that are large enough are wrapped,
-   and the rest counts for the next one above. Returns the number of units. */
+   and what no unit has counts for the parent. Returns the number of units. */
 static int64_t wrap(tree *t)
 {
     int64_t units = 0;

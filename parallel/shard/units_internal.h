@@ -23,7 +23,7 @@ typedef struct wf_par_unit {
     bool unsharded;      /* its parameters are gathered */
     wf_move *handle;     /* the gather in flight, or NULL */
     int active;          /* runs of its module that have begun and not ended */
-    int pins;            /* so many hold it gathered: stages of a pipeline */
+    int pins;            /* number of pipeline stages that keep it gathered */
 } wf_par_unit;
 
 /* Units in an order that was seen, from which the next ones are known in advance. */
@@ -49,7 +49,7 @@ typedef struct wf_par_units {
     const wf_layout **to;
     wf_par_order model;          /* the order of passes over the model */
     wf_par_order *order;         /* the order of the pass that runs */
-    int depth;                   /* so many runs have begun */
+    int depth;                   /* number of runs that have begun and not ended */
     bool recording;              /* the pass that runs is on a tape */
     bool in_backward;            /* modules that run now are recomputed */
     wf_par_gradients *gradients; /* takes those of a unit when they are complete, or NULL */

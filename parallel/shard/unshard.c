@@ -10,13 +10,13 @@
  * A stage of a pipeline that is resident pins its units: they are gathered once, and none of
  * this gives them back.
  *
- * Which units are next is known from the pass before. One that was prefetched and does not come
- * is given back as soon as that shows: another comes in its place, or the pass ends.
+ * The order of units is that of the pass before. One that was prefetched and is not used is
+ * freed as soon as that shows: another unit runs instead, or the pass ends.
  *
  * So at most `prefetch` + 1 units are gathered or under way, beside those that contain the one
  * that runs. A unit's parameters travel in one collective. What modules compute with is one
- * tensor per parameter, which is kept with all that aliases it while its memory comes and goes:
- * what a tape has saved of it finds its data again in backward.
+ * tensor per parameter, which is kept with all that aliases it while its memory is allocated
+ * and freed: what a tape has saved of it finds the regathered data in backward.
  */
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
@@ -183,7 +183,7 @@ static wf_status post_backward(void *arg)
     return wf_context_status(u->of->par->ctx);
 }
 
-/* Backward comes to the last thing that the unit's module computed. */
+/* Gathers a unit before the backward of the last op of its module. */
 static wf_status pre_backward(void *arg)
 {
     wf_par_unit *u = arg;
@@ -251,7 +251,7 @@ void wf_par_unit_leave(wf_par_unit *u)
         wf_tape_hook(ctx, WF_WALK_INPUTS, pre_backward, u);
     all->depth--;
     if (--u->active == 0 && !all->in_backward && (u->reshard || !all->recording))
-        release(u); /* backward goes on with what has just been recomputed */
+        release(u); /* backward continues with what has just been recomputed */
     if (all->depth > 0 || all->in_backward)
         return;
     pass_ends(all);

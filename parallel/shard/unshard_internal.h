@@ -1,7 +1,7 @@
 /*
  * parallel/shard/unshard_internal.h - units over time: gathered before their module runs,
- * released behind it, and gathered again in backward; the next `prefetch` units are prefetched,
- * their gathers under way. Not installed.
+ * released after it, and regathered in backward; the gathers of the next `prefetch` units are
+ * started ahead. Not installed.
  */
 #ifndef WF_PARALLEL_SHARD_UNSHARD_INTERNAL_H
 #define WF_PARALLEL_SHARD_UNSHARD_INTERNAL_H

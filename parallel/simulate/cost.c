@@ -69,8 +69,9 @@ static double tensor_gather(const wf_sim_costing *c)
     return tensor_move(c, WF_SIM_ALL_GATHER, (int)wf_dtype_size(c->layout->dtype));
 }
 
-/* Two leave a block's forward pass, and two its backward pass, of attention and of an MLP. With
-   sequence parallelism what products take is gathered again for weights' gradients. */
+/* Adds the moves of tensor parallelism: two in a block's forward pass, and two in its backward
+   pass, of attention and of an MLP. With sequence parallelism the inputs of products are
+   regathered for weights' gradients. */
 static void add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s)
 {
     double modules = 2 - c->model->mixtures;
@@ -133,8 +134,8 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
         to->of[i] += times * cost->of[i];
 }
 
-/* The module of attention, with its products: its input is kept, and its output made again,
-   too. */
+/* Returns the cost of recomputing the module of attention, with its products: its input is
+   kept, and its output recomputed, too. */
 static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *block)
 {
     const wf_sim_model *m = c->model;
@@ -279,9 +280,9 @@ static void slow_down(wf_sim_cost *cost, double times)
         cost->of[i] *= times;
 }
 
-/* The ranks of a pipeline coordinate share a host's cores with those of the others: so many
-   coordinates compute at a time as there are cores for all of theirs, and where there are not
-   even those for one, it is slower. */
+/* The ranks of a pipeline coordinate share a host's cores with those of the others: as many
+   coordinates compute at a time as there are cores for all of theirs, and where there are too
+   few for one, it is slower. */
 static void share_cores(const wf_sim_machine *machine, int64_t inner, int64_t pp,
                         wf_sim_stage *stage, int stages, wf_sim_costs *costs)
 {
@@ -298,8 +299,8 @@ static void share_cores(const wf_sim_machine *machine, int64_t inner, int64_t pp
     }
 }
 
-/* All ranks agree on what each of them has found, add up their norms, and the mean of the loss
-   comes to all. */
+/* Returns the time in which all ranks agree on what each has found, add up their norms, and get
+   the mean of the loss. */
 static double norm_time(const wf_sim_machine *machine, const wf_sim_layout *l)
 {
     enum { AGREED = 560, NORM = 24, LOSS = 32 };

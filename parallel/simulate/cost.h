@@ -42,7 +42,7 @@ typedef enum wf_sim_when {
 typedef enum wf_sim_recompute {
     WF_SIM_KEEP_ALL,
     WF_SIM_RECOMPUTE_ATTENTION,
-    /* activation checkpointing: a block's forward pass runs again in its backward pass */
+    /* activation checkpointing: a block's forward pass is recomputed in its backward pass */
     WF_SIM_RECOMPUTE_BLOCK,
     WF_SIM_RECOMPUTE_STAGE /* by R of a table, so that backward costs no more */
 } wf_sim_recompute;

@@ -32,7 +32,7 @@ static inline int64_t wf_sim_inner(const wf_sim_layout *l)
 /* Adds the router, the experts and the ways of tokens to them to a block (mixture.c). */
 void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *block);
 
-/* Adds the cost of data parallelism to a stage of so many blocks, and other parameters beside
+/* Adds the cost of data parallelism to a stage of `blocks` blocks, and other parameters beside
    them, of which `gathered` are gathered with them: gathers and reductions of units in its
    actions (units.c). */
 void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double blocks,

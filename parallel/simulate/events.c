@@ -199,7 +199,7 @@ static void await_buckets(const wf_sim_state *s, int rank, wf_sim_turn *t)
     }
 }
 
-/* Waits for a reduction: a part progresses by itself, the rest is moved here. */
+/* Waits for a reduction: a part progresses by itself, the remainder is moved here. */
 static void await_reduction(const wf_sim_state *s, int rank, const wf_pipe_action *a,
                             wf_sim_turn *t)
 {
@@ -214,7 +214,8 @@ static void await_reduction(const wf_sim_state *s, int rank, const wf_pipe_actio
         (left - under_way) * (c->buckets ? c->reduce / c->buckets : c->reduce);
 }
 
-/* All ranks come to NORM; the ranks of the first and the last stage come to TIE. */
+/* Waits for a meeting: all ranks join NORM; the ranks of the first and the last stage join
+   TIE. */
 static void await_all(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim_turn *t)
 {
     int m = a->kind == WF_PIPE_NORM, last = s->place[s->shape.stages - 1];
@@ -239,7 +240,7 @@ static void await_all(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim
     t->cost.of[WF_SIM_OPTIMIZER] = m ? s->costs->norm : s->costs->tie;
 }
 
-/* One action behind what the turn has already. */
+/* Adds one action to what the turn has already. */
 static void look_at(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim_turn *t)
 {
     switch (a->kind) {
@@ -314,7 +315,7 @@ static void commit_message(wf_sim_state *s, int rank, const wf_pipe_action *a, d
     }
 }
 
-/* Behind an action that computes the next bucket of each reduction of its rank begins. */
+/* Begins the next bucket of each reduction of a rank, after an action that computes. */
 static void commit_buckets(wf_sim_state *s, int rank, double end)
 {
     for (int k = 0; k < s->shape.stages; k++) {

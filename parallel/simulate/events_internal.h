@@ -9,7 +9,7 @@ enum { WF_SIM_NOT_YET = -1 };
 
 /* The last dependency of an action: the cause of the time before it. */
 typedef struct wf_sim_cause {
-    int rank; /* waited for; -1: it began as its row came to it */
+    int rank; /* waited for; -1: it began when its row reached it */
     int64_t index;
     /* category of the time between that action's end and this one's begin */
     wf_sim_term term;
@@ -48,10 +48,10 @@ typedef struct wf_sim_state {
     wf_sim_message *message; /* [2 * stages * micro] */
     int *place;              /* [stages] */
     wf_sim_cause **cause;    /* [ranks][actions]; NULL: not asked for */
-    double meeting[2];       /* the latest that has come to TIE, to NORM */
+    double meeting[2];       /* the latest arrival at TIE, at NORM */
     int latest[2];           /* who that was */
-    int64_t latest_at[2];    /* behind which of its actions */
-    int come[2];             /* those that have come */
+    int64_t latest_at[2];    /* after which of its actions */
+    int come[2];             /* number of ranks that have arrived */
     bool *met[2];            /* [ranks] */
 } wf_sim_state;
 
@@ -61,7 +61,7 @@ typedef struct wf_sim_turn {
     int awaits;       /* for that rank, or -1: any */
     wf_sim_cost cost; /* from its begin to its end */
     double duration;  /* all of that */
-    double waits;     /* from when its row came to it until it begins */
+    double waits;     /* from when its row reached it until it begins */
     /* counts also the part of `cost` that waits for gathers and reductions */
     wf_sim_cause cause;
     int count; /* actions that begin and end together: 1, or 2 of a block */

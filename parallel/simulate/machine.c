@@ -24,9 +24,9 @@ static int steps_of(int64_t n)
     return steps;
 }
 
-/* Seconds in which each rank comes to have what the others have: inside hosts, where all but
-   its own part passes its link; and between hosts, where all but the host's own part comes in
-   over the links of all members there. */
+/* Returns the seconds of an all-gather: inside hosts, where all but a rank's own part passes
+   its link; and between hosts, where all but the host's own part comes in over the links of all
+   members there. */
 static double pass(const wf_sim_machine *m, double bytes, int64_t ranks, int64_t stride)
 {
     int64_t members = members_of(m, ranks, stride), hosts = (ranks + members - 1) / members;

@@ -56,8 +56,8 @@ WF_API wf_status wf_sim_machine_read(const char *path, wf_sim_machine *machine,
 WF_API wf_status wf_sim_machine_write(const wf_sim_machine *machine, const char *path,
                                       wf_error *error);
 
-/** wf_sim_link_of - returns the link between neighbours in a group of ranks that are `stride`
- * apart in the order of the mesh: the network, where the group does not fit in a host. */
+/** wf_sim_link_of - returns the link between neighbours in a group of ranks with a stride in
+ * the order of the mesh: the network, where the group does not fit in a host. */
 WF_API wf_sim_link wf_sim_link_of(const wf_sim_machine *machine, int64_t ranks, int64_t stride);
 
 typedef enum wf_sim_move {

@@ -123,7 +123,7 @@ void wf_sim_result_free(wf_sim_result *r)
     *r = (wf_sim_result){.rank = NULL};
 }
 
-/* A rank goes on until it waits for another one. */
+/* Continues a rank until it waits for another one. */
 static bool go_on(wf_sim_state *s, int rank)
 {
     bool moved = false;

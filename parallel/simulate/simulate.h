@@ -47,17 +47,18 @@ typedef struct wf_sim_stage {
         weights; /* F (and R), I, W of a micro-batch; B is I and W .. */
     /* .. and this, which may be below 0: work that runs concurrently with one of them */
     wf_sim_cost joined;
-    /* the W or B that completes so many micro-batches takes `sum`, or `sum_joined`, more; 0:
-       none does */
+    /* the W or B that completes a group of this many micro-batches takes `sum`, or
+       `sum_joined`, more; 0: none does */
     int group;
     double sum, sum_joined,
-        /* or that, where a W is of several micro-batches: their sums begin behind its
+        /* or that, where a W is of several micro-batches: their sums begin after its
            products */
         sum_behind;
     double gather, reduce, update; /* UNSHARD, REDUCE, OPT */
     double units,
-        /* the last so many gathers of UNSHARD, of so many seconds each, are waited for one by
-           one, as the action that needs them computes; 0: all of them are waited for first */
+        /* the number of last gathers of UNSHARD, of `unit` seconds each, that are waited for
+           one by one, as the action that needs them computes; 0: all of them are waited for
+           first */
         unit;
     /* number of parts of REDUCE: the next one begins when the one before it was waited for,
        after an action that computes; 0: all of it progresses by itself */

@@ -1,11 +1,11 @@
 /*
- * parallel/simulate/units.c - what data parallelism takes: gathers and reductions of units
- * beside what is computed, in the order in which the runtime begins them and waits for them
+ * parallel/simulate/units.c - the cost of data parallelism: gathers and reductions of units
+ * beside the computation, in the order in which the runtime begins them and waits for them
  * (parallel/shard/unshard.c, gradient_reduce.c).
  *
  *     forward    unit i begins the gather of i + 1, waits for its own, computes
  *     backward   unit i begins the gather of i - 1, waits for its own, computes, waits for the
- *                reduction of i + 1 and begins its own; behind the last one, that of what is in
+ *                reduction of i + 1 and begins its own; after the last one, that of what is in
  *                no block, and all are waited for; what is waited for is summed over the other
  *                replicas at once, where groups of micro-batches are summed
  *
@@ -92,12 +92,13 @@ static double replicas_time(const wf_sim_costing *c, moved p)
                              l->replicate, l->tp * wf_sim_ep(l) * l->shard);
 }
 
-/* Units of a stage, one after the other: seconds each; those of the root in front of and behind
+/* Units of a stage, one after the other: seconds each; those of the root before and after
    all. */
 typedef struct passing {
     double units, compute, gather, reduce, root_gather, root_reduce;
-    double across, root_across; /* transfers behind each reduction; nothing goes on meanwhile */
-    double behind;              /* a transfer behind each gather */
+    double across,
+        root_across; /* transfers after each reduction; nothing else runs meanwhile */
+    double behind;   /* a transfer after each gather */
 } passing;
 
 /* Returns the time of a pass beyond its computation. */
@@ -185,7 +186,7 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
 }
 
 enum {
-    BUCKET_BYTES = 25 << 20, /* gradients go together in so many */
+    BUCKET_BYTES = 25 << 20, /* gradients are reduced together up to this size */
     ADAMW_BYTES = 28, /* for a parameter: gradient, and master and moments read and written */
     NORM_BYTES = 4,
     COPY_BYTES = 2 /* to make bf16 compute copies */

@@ -34,7 +34,7 @@ static const wf_op look_op = {.name = "chain_border",
                               .flags = WF_OP_BORDER | WF_OP_PASS,
                               .backward = look_back};
 
-/* Write down a tensor that is carried; returns what the next step takes in its place. */
+/* Records a tensor that is carried; returns what the next step takes instead of it. */
 static wf_tensor *look(wf_tensor *t, wf_par_carried *b, double *flops)
 {
     const crossing c = {b, flops};

@@ -55,7 +55,7 @@ typedef struct wf_par_chain_step {
     int carried; /* 0 for the head, which is the last row */
     wf_par_carried border[WF_NN_CARRIED];
     int64_t first_use;        /* the number in the pass of its first use of a parameter .. */
-    int64_t uses;             /* .. of so many: a stage begins with that of its first step */
+    int64_t uses;             /* number of uses; a stage begins with that of its first step */
     double forward, backward; /* this rank's work (wf_context_flops), with what is recomputed */
 } wf_par_chain_step;
 

@@ -174,7 +174,7 @@ static wf_status make(planning *plan, const wf_par_pipeline_options *how, wf_err
     if (!how->model || !how->input || !how->head_loss)
         return wf_error_set(error, WF_EINVAL,
                             "a pipeline needs a model function, the field that step 0 takes "
-                            "(input) and the loss behind the last step (head_loss)");
+                            "(input) and the loss after the last step (head_loss)");
     snprintf(p->input, sizeof p->input, "%s", how->input);
     if (wf_par_pipeline_count(p, plan->ranks, error) != WF_OK)
         return error->code;

@@ -51,7 +51,7 @@ typedef struct wf_par_pipeline_options {
     const char *schedule;
     int stages_per_rank; /* 0: the schedule's default, or the file's */
     const char *split;   /* wf_pipe_split's text; NULL: "auto" */
-    /* the forward of a whole stage runs again for its backward, and only its input is kept
+    /* the forward of a whole stage is recomputed for its backward, and only its input is kept
        until then; not for a table with R actions of its own */
     bool recompute;
     /* messages to one rank that are begun before the first has to end; 0: the least that costs

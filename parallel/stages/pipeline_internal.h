@@ -1,5 +1,5 @@
-/* parallel/stages/pipeline_internal.h - what a pipeline is made of, and the places of
-   parameters in it. Not installed. */
+/* parallel/stages/pipeline_internal.h - the parts of a pipeline, and the stages that each
+   parameter lies in. Not installed. */
 #ifndef WF_PARALLEL_STAGES_PIPELINE_INTERNAL_H
 #define WF_PARALLEL_STAGES_PIPELINE_INTERNAL_H
 
@@ -20,7 +20,7 @@ struct wf_par_pipeline {
     char text[512];
     /* found in the plan */
     int micros;
-    int frozen;   /* so many stages at the begin have nothing to train */
+    int frozen;   /* number of first stages that have nothing to train */
     bool tied;    /* the first and the last stage share a parameter that is trained */
     bool gathers; /* parameters are gathered for use */
     bool keeps;   /* .. and kept for the whole step, as the strategy has it */
@@ -36,7 +36,7 @@ wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *erro
 /* Writes head.job: the schedule, a hash of table and cut, and the cut. */
 void wf_par_pipeline_describe(wf_par_pipeline *p);
 
-/* Returns the step behind a stage's last; the head belongs to the last stage. */
+/* Returns the step after a stage's last; the head belongs to the last stage. */
 static inline int64_t wf_par_pipeline_end(const wf_par_pipeline *p, int stage)
 {
     return p->first[stage + 1] + (stage + 1 == p->stages);
@@ -47,7 +47,7 @@ static inline int64_t wf_par_pipeline_end(const wf_par_pipeline *p, int stage)
 bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int64_t count,
                              wf_nn_parameter *const *parameter);
 
-/* The next stage behind s that a parameter lies in; -1 behind the last. `places` is the
+/* Returns the next stage after s that a parameter lies in; -1 after the last. `places` is the
    parameter's row. */
 int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int s);
 

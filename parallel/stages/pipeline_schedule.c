@@ -133,8 +133,8 @@ static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error
     return WF_OK;
 }
 
-/* A table that is lowered has been told what options say of others; and what it says has to be
-   what a run does. */
+/* Checks a table given by the user. A lowered one has in it what options say of others, and its
+   forwards, gathers and messages have to be those of a run. */
 static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *table,
                              wf_error *error)
 {
@@ -142,10 +142,11 @@ static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *tabl
     int micros = wf_pipe_table_shape(table).micro;
 
     if (facts.lowered && (p->options.depth || p->options.resident || p->options.recompute))
-        return wf_error_set(error, WF_EINVAL,
-                            "it is lowered, so its messages, gathers and forwards again stand "
-                            "in it: leave out depth, resident and recompute, or give the table "
-                            "as it was before");
+        return wf_error_set(
+            error, WF_EINVAL,
+            "it is lowered, so its messages, gathers and recomputed forwards stand in it: "
+            "leave out depth, resident and recompute, or give the table "
+            "as it was before");
     if (facts.lowered && facts.frozen != p->frozen)
         return wf_error_set(error, WF_EINVAL,
                             "it is lowered for a model whose first %d stages have nothing to "

@@ -319,7 +319,7 @@ static void replay_step(replaying *r, wf_par_profile_row *row)
         for (int k = 0; a[i].kind <= WF_PIPE_R && k < row->stages; k++) {
             uint64_t key = wf_par_profile_row_bucket(row, k);
 
-            if (key && find(r->of, key)) /* behind the last bucket nothing comes */
+            if (key && find(r->of, key)) /* nothing follows the last bucket */
                 add(r, key, i);
         }
     }

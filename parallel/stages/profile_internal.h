@@ -1,6 +1,6 @@
 /*
  * parallel/stages/profile_internal.h - the entries of a profile, how a row is walked to find
- * them, and what a rank's stages tell it. Not installed.
+ * them, and what a rank's stages report to it. Not installed.
  */
 #ifndef WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
 #define WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
@@ -13,7 +13,7 @@
 typedef struct wf_par_profile_sums {
     bool exact;
     bool reduced;  /* over ranks in each group of micro-steps */
-    int64_t group; /* .. of so many */
+    int64_t group; /* number of micro-steps in a group */
 } wf_par_profile_sums;
 
 /* A row up to an action: what the next one finds. */
@@ -23,7 +23,7 @@ typedef struct wf_par_profile_row {
     wf_par_profile_sums sums;
     int rank, stages; /* this rank's */
     int *stage;       /* [stages] their numbers */
-    int *of;          /* [stages of the table] the place in `stage`; -1: another rank's */
+    int *of;          /* [stages of the table] the index in `stage`; -1: another rank's */
     struct wf_par_profile_stage *state;
     uint16_t *flag; /* [stages * micro] */
 } wf_par_profile_row;
@@ -38,11 +38,12 @@ void wf_par_profile_row_restart(wf_par_profile_row *row);
 /* Returns the key of the actions that are like the row's next one, and does that one. */
 uint64_t wf_par_profile_row_key(wf_par_profile_row *row, const wf_pipe_action *action);
 
-/* The same for the bucket that stage number k of the rank brings home behind an action; 0: it
-   has none under way. */
+/* The same for the bucket that stage number k of the rank finishes after an action; 0: it has
+   none under way. */
 uint64_t wf_par_profile_row_bucket(wf_par_profile_row *row, int k);
 
-/* The end of a step, behind all actions, of the rank that begins with this stage. */
+/* Returns the key of the end of a step, after all actions, of the rank that begins with this
+   stage. */
 static inline uint64_t wf_par_profile_rest_key(int stage)
 {
     return (uint64_t)stage << 44 | 1;

@@ -29,7 +29,7 @@ struct wf_par_profile_stage {
     uint64_t seen; /* a bit for each kind that the step has had */
     bool used;     /* since it was gathered */
     bool begun;    /* its reduction */
-    int buckets;   /* brought home behind other actions */
+    int buckets;   /* finished after other actions */
 };
 
 typedef struct wf_par_profile_stage state;

@@ -1,6 +1,6 @@
 /*
  * parallel/stages/stage_compute.c - what a rank computes of a stage and a micro-batch: forward,
- * backward, or the two halves of backward apart.
+ * backward, or the two halves of backward one by one.
  */
 #include "kernels/ops.h"
 #include "parallel/train/added_loss_internal.h"
@@ -216,7 +216,7 @@ void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
 
 void wf_par_stage_recompute(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
 {
-    setting last = enter(s, &stage->flight[micro], micro, "forward again");
+    setting last = enter(s, &stage->flight[micro], micro, "recomputed forward");
 
     pass_begins(s, stage, false);
     run_steps(s, stage, micro, true);

@@ -82,7 +82,7 @@ static bool is_back(wf_par_edge edge)
     return edge == WF_PAR_RECV_B || edge == WF_PAR_SEND_B;
 }
 
-/* The border that it passes, by the stage behind it. */
+/* Returns the border that it passes, by the stage after it. */
 static int border_at(const wf_par_stage *stage, wf_par_edge edge)
 {
     return stage->number + (edge == WF_PAR_SEND_F || edge == WF_PAR_RECV_B);

@@ -21,7 +21,8 @@ static bool has_messages(const wf_par_stages *s)
     return false;
 }
 
-/* Drops what a step has in flight; after an error the world is told, so that no rank waits. */
+/* Drops what a step has in flight; after an error the world is aborted, so that no rank
+   waits. */
 static void drop(wf_par_trainer *t)
 {
     wf_par_stages *s = t->own;
@@ -190,7 +191,7 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
     s->data = data;
     profile_begins(s);
     wf_context_position(ctx, t->step.number,
-                        wf_par_sequences(t, 0)); /* messages tell the step */
+                        wf_par_sequences(t, 0)); /* messages carry the step */
     for (int64_t i = 0; i < s->actions && wf_context_status(ctx) == WF_OK; i++) {
         const wf_pipe_action *a = &s->row[i];
 

@@ -8,7 +8,7 @@
 #include "mesh/comm/collective.h"
 #include <string.h>
 
-/* A batch's place among those that go through one after the other. */
+/* A batch and its index among those that go through one after the other. */
 typedef struct travel {
     wf_par_stages *s;
     int64_t number;                  /* 0, 1, .. */
@@ -37,7 +37,7 @@ static wf_tensor *as_said(wf_par *par, const announcement *h)
                          WF_MEMORY_ACTIVATION);
 }
 
-/* A tensor for what the stage before sends; a plan is told nothing. */
+/* Returns a tensor for what the stage before sends; in a plan nothing is announced. */
 static wf_tensor *announced(const travel *v, int stage, int k, int from)
 {
     wf_par *par = v->s->t->par;

@@ -53,7 +53,7 @@ typedef struct wf_par_stages {
     int rank, ranks; /* coordinate on axis pp, and its size */
     int count;
     wf_par_stage *stage; /* [count] ascending */
-    int *of;      /* [stages of the pipeline] its place in `stage`; -1: another rank has it */
+    int *of;      /* [stages of the pipeline] its index in `stage`; -1: another rank has it */
     bool *places; /* wf_par_pipeline_places */
     bool summed;  /* the gradients of the step are in step.grad */
     const wf_par_data *data;
@@ -114,7 +114,7 @@ void wf_par_stage_reshard(wf_par_stages *s, wf_par_stage *stage);
 void wf_par_flight_drop(wf_par_flight *f);
 
 /* Returns the number of tensors that are carried into a stage; of stage 0 its inputs, of the
-   one behind the last those that it leaves to the head. */
+   one after the last those that the last leaves to the head. */
 int wf_par_stage_carried(const wf_par_pipeline *p, int stage);
 
 /* Returns whether a gradient of tensor k that is carried into a stage is sent back. */

@@ -75,8 +75,8 @@ static wf_status check_parameter(const wf_par_stages *s, int64_t i)
         return wf_fail(
             s->t->par->ctx, WF_EINVAL,
             "parameter %s is materialised on a pipeline rank none of whose %d stages "
-            "uses it: call wf_par_pipeline_materialize in place of "
-            "wf_par_materialize, which makes the whole model real",
+            "uses it: call wf_par_pipeline_materialize instead of wf_par_materialize, which "
+            "makes the whole model real",
             p->path, s->count);
     return WF_OK;
 }

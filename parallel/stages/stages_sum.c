@@ -112,7 +112,7 @@ static void give(summing *m, const tie *e, int to, int stage)
     m->n_sent += m->sent[m->n_sent] != NULL;
 }
 
-/* Sums go on from stage to stage, in the order of uses, as one rank adds them. */
+/* Continues the sums from stage to stage, in the order of uses, as one rank adds them. */
 static void sum_stage(summing *m, const wf_par_stage *stage)
 {
     wf_par_stages *s = m->s;

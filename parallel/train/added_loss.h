@@ -30,7 +30,8 @@ typedef struct wf_par_trainer wf_par_trainer;
  * included. In evaluation and generation, and outside of a trainer's step, nothing is added.
  * Every micro-step has to add the same losses.
  *
- * @param module  whose forward runs; its path tells the loss apart from those of other modules
+ * @param module  whose forward runs; its path distinguishes the loss from those of other
+ *                modules
  * @param name    of the sum over all modules that add it, in logs: letters, digits and _, at
  *                most WF_PAR_LOSS_NAME - 1 of them
  * @param loss    [batch, ..], a number per sequence or per element of one; or without dims, a

@@ -1,7 +1,7 @@
 /*
- * parallel/train/anomaly.c - anomaly detection: where numbers stop being finite. Which
- * parameters or gradients are not, and which op has the first such result of a step that runs
- * again.
+ * parallel/train/anomaly.c - anomaly detection: finds where numbers stop being finite: which
+ * parameters or gradients are not, and, by repeating the step, which op has the first such
+ * result.
  */
 #include "core/numerics/squares.h"
 #include "parallel/agree_internal.h"
@@ -20,7 +20,7 @@ typedef struct anomaly {
     struct sight {
         bool seen;
         int64_t micro, order,
-            call; /* micro-step, place of a pipeline's action in it, call of its rank */
+            call; /* micro-step, index of a pipeline's action in it, call of its rank */
         char text[360];
     } first;
 } anomaly;
@@ -98,8 +98,8 @@ static bool before(const struct sight *a, const struct sight *b)
     return false;
 }
 
-/* A maximum over nothing is -inf, and is right. With a schedule a later micro-step may run
-   first: what is seen goes on being looked for in earlier ones. */
+/* Looks at the results of an op. A maximum over nothing is -inf, and is right. With a schedule
+   a later micro-step may run first, so earlier ones are searched after a find too. */
 static void look(void *arg, const wf_call *call)
 {
     anomaly *w = arg;
@@ -151,7 +151,7 @@ static int64_t bad_parameter(wf_par_trainer *t)
     return bad;
 }
 
-/* Run the micro-steps again, of a pipeline by its schedule, and look at every result. */
+/* Repeats the micro-steps, of a pipeline by its schedule, and looks at every result. */
 static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
 {
     wf_tensor *total;

@@ -34,7 +34,7 @@ static wf_tensor *average_of(wf_par_trainer *t, int64_t i)
     return moved;
 }
 
-/* Puts weights and averages into each other's place. */
+/* Exchanges weights and averages. */
 static void exchange_all(wf_par_trainer *t)
 {
     wf_par_units_change(t->units);
@@ -90,10 +90,10 @@ wf_status wf_par_trainer_average(wf_par_trainer *t, bool on)
                        "the optimizer keeps no moving average of the weights: set .ema of its "
                        "options");
     if (wf_context_status(ctx) == WF_OK && t->step.at != WF_PAR_AT_NONE)
-        return wf_fail(ctx, WF_EINVAL,
-                       "the moving average takes the place of the weights between steps, and "
-                       "step %lld has begun",
-                       (long long)t->step.number);
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "weights and moving average are exchanged between steps, and step %lld has begun",
+            (long long)t->step.number);
     if (!on)
         wf_par_average_end(t);
     else if (!t->averaged && t->committed.step - t->committed.fresh > t->committed.skipped &&

@@ -1,6 +1,6 @@
 /*
- * parallel/train/engine_internal.h - the ways to run the parts of a step, a row each. step.c,
- * evaluate.c and anomaly.c know which part comes when; a row knows how it is run. Not
+ * parallel/train/engine_internal.h - the engines that run the parts of a step, a row each.
+ * step.c, evaluate.c and anomaly.c know which part comes when; a row knows how it is run. Not
  * installed.
  *
  *     eager    op by op, micro-step by micro-step; every rank has all of the model
@@ -9,8 +9,8 @@
  *              (graph_step.c)
  *     stages   action by action, as the schedule of a pipeline says (parallel/stages/stages.c)
  *
- * A row comes to the trainer with what it is opened with: the last one with its pipeline, so
- * that parallel/stages includes parallel/train, and not the other way round.
+ * A trainer gets a row from its options: the last one from its pipeline, so that
+ * parallel/stages includes parallel/train, and not the other way round.
  */
 #ifndef WF_PARALLEL_TRAIN_ENGINE_INTERNAL_H
 #define WF_PARALLEL_TRAIN_ENGINE_INTERNAL_H

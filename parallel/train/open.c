@@ -50,8 +50,8 @@ typedef struct level {
     int64_t count;
 } level;
 
-/* Data-parallel axes over which each micro-step sums, or the others, behind n levels; returns
-   how many there are then. */
+/* Appends the data-parallel axes over which each micro-step sums, or the others, to n levels;
+   returns how many there are then. */
 static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 {
     for (int i = 0; i < par->n_dp; i++) {

@@ -158,8 +158,7 @@ wf_status wf_par_trainer_digest_parts(wf_par_trainer *trainer, wf_par_held_part 
             wf_fail(ctx, WF_EINVAL,
                     "%s, tensor %d of it, is not of this model, or has another size, or a part "
                     "of it "
-                    "lies outside: a step is "
-                    "made again with the model and optimizer that it was made with",
+                    "lies outside: repeat a step with the model and optimizer of its first run",
                     list[k].path, list[k].kind);
         list[k].digest = sum[k];
     }
@@ -184,7 +183,7 @@ wf_status wf_par_trainer_flip_bit(wf_par_trainer *trainer, const char *path, int
             t = wf_par_kept(s.parameter[i], s.optimizer, i, kind);
     if (!t || wf_tensor_is_fake(t) || (t->dtype != WF_F32 && t->dtype != WF_BF16))
         return wf_fail(wf_par_context(s.par), WF_EINVAL,
-                       "no bit of %s, tensor %d of it, can be turned on this rank: it is not "
+                       "no bit of %s, tensor %d of it, can be flipped on this rank: it is not "
                        "here, or no tensor of floats",
                        path, kind);
     bits = t->dtype == WF_BF16 ? 16 : 32;

@@ -10,8 +10,8 @@
  *
  * With a reduction per micro-step and one sequence a rank in it the last micro-step may have
  * fewer sequences than ranks. The ranks without one are idle: they compute the last sequence
- * once more, so that collectives have all their members, and what they come to is left out of
- * all sums.
+ * once more, so that collectives have all their members, and their results are left out of all
+ * sums.
  */
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/step_alike_internal.h"
@@ -31,7 +31,8 @@ static int dims_of(const wf_par_field *field)
     return n;
 }
 
-/* The shape of a field's tensor for so many sequences; returns its number of dims. */
+/* Writes the shape of a field's tensor for a number of sequences; returns its number of
+   dims. */
 static int shape_of(const wf_par_field *field, int64_t sequences, wf_dim dim[WF_MAX_DIMS])
 {
     int n = dims_of(field);

@@ -179,7 +179,7 @@ const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *t, const wf_par_data
     if (wf_context_status(t->par->ctx) == WF_OK && t->engine->scheduled)
         wf_fail(t->par->ctx, WF_EINVAL,
                 "with a pipeline a schedule runs the micro-steps: call wf_par_forward_backward "
-                "in place of wf_par_micro_step_begin and wf_par_backward");
+                "instead of wf_par_micro_step_begin and wf_par_backward");
     if (!wf_par_step_may_come(t, "wf_par_micro_step_begin",
                               s->at == WF_PAR_AT_MICRO_STEPS && !s->running &&
                                   s->micro < t->micros))

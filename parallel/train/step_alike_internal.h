@@ -25,7 +25,7 @@ void wf_par_alike_read(wf_par_trainer *t, int64_t step, int64_t k, uint64_t hash
 /* Returns this rank's summand. */
 uint64_t wf_par_alike_summand(const wf_par_trainer *t);
 
-/* The step goes on where the sum over the world is 0. Collective over the world where it is
+/* The step continues where the sum over the world is 0. Collective over the world where it is
    not, with WF_EMISMATCH in the context of all ranks. */
 wf_status wf_par_alike_check(wf_par_trainer *t, uint64_t sum);
 

@@ -121,7 +121,7 @@ WF_API int64_t wf_par_rampup_sizes(const wf_par_train_options *options);
 
 typedef struct wf_par_trainer wf_par_trainer;
 
-/** wf_par_trainer_sequences - returns the sequences of the first so many steps. */
+/** wf_par_trainer_sequences - returns the number of sequences in the first `steps` steps. */
 WF_API int64_t wf_par_trainer_sequences(const wf_par_trainer *trainer, int64_t steps);
 
 /**
@@ -285,9 +285,10 @@ WF_API wf_status wf_par_clip(wf_par_trainer *trainer, float max_norm, double *no
  * origin: a parameter, or the op of a module on a rank. The step is over then, and the model as
  * it was
  *
- * To find the op the micro-steps run again, with options.loss, and every result is checked.
+ * To find the op, the micro-steps are repeated with options.loss, and every result is checked.
  *
- * @param data  that of the step; NULL: nothing runs again, parameters and gradients are checked
+ * @param data  that of the step; NULL: nothing is repeated, parameters and gradients are
+ *              checked
  * Collective:  over the world where something is not finite
  */
 WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double norm,
@@ -304,7 +305,7 @@ WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double
 WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 
 /**
- * wf_par_skip_step - ends a step without its update, in place of wf_par_optimizer_step
+ * wf_par_skip_step - ends a step without its update, instead of wf_par_optimizer_step
  *
  * Parameters and what is kept of them stay as they are; the first rank reports the step. Every
  * rank decides alike, by loss and norm, which are the same on all.
@@ -316,9 +317,8 @@ WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 WF_API wf_status wf_par_skip_step(wf_par_trainer *trainer, const char *why);
 
 /**
- * wf_par_trainer_average - lets the model compute with the moving average of its weights (.ema
- * of the optimizer) from now on, or with the weights again; before the first update they are
- * alike
+ * wf_par_trainer_average - makes the model compute with the moving average of its weights (.ema
+ * of the optimizer) from now on, or with the weights; before the first update they are equal
  *
  * Weights and average exchange their memory. Where the optimizer's state is split more than the
  * weights (no_shard, zero1) the average is gathered first, which takes the memory of the
@@ -355,8 +355,8 @@ WF_API wf_status wf_par_trainer_verify(wf_par_trainer *trainer);
 
 /**
  * wf_par_trainer_check_replicas - compares tensors that are whole on several ranks, or split
- * alike: parameters and moments, bit by bit; a debug mode, which
- * wf_par_train_options.check_replicas runs every so many steps
+ * alike: parameters and moments, bit by bit; a debug mode, which runs every
+ * wf_par_train_options.check_replicas steps
  *
  * Each rank reads its state once, and 24 bytes a parameter tensor move.
  *

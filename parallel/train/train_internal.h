@@ -48,7 +48,8 @@ typedef struct wf_par_step_state {
     wf_tensor **grad; /* [count] retained, where reduced; NULL: the parameter has none */
     float grad_scale; /* by which the update multiplies gradients: clipping */
     bool of_graph;    /* gradients and losses are what a graph leaves, and summed */
-    bool op_by_op;    /* results of ops are looked at: no graph takes their place */
+    /* results of ops are inspected, so they run one by one and not as a graph */
+    bool op_by_op;
     struct {
         const char *name; /* the action of a schedule that runs; NULL: none */
         int stage;
@@ -69,12 +70,12 @@ typedef struct wf_par_alike {
 
 /* The update that was made last. */
 typedef struct wf_par_committed {
-    int64_t step; /* 0: none yet; or where it went on from */
+    int64_t step; /* 0: none yet; or where it continued from */
     float lr, scale;
     bool skip;       /* the step was skipped, and has no update */
     int64_t skipped; /* steps that were, until then */
     int64_t fresh;   /* the step after which the optimizer's state was new: 0, or a reset */
-    /* the next one has begun: what is updated and what is not, nobody can tell */
+    /* the next one has begun: what is updated and what is not is unknown */
     bool under_way;
 } wf_par_committed;
 
@@ -84,7 +85,7 @@ struct wf_par_trainer {
     wf_par *par;
     wf_nn_module *model;
     wf_par_train_options options;
-    int fields; /* a batch has so many */
+    int fields; /* number of fields of a batch */
     int64_t count;
     int64_t batch, micros; /* the sequences of the step, and its micro-steps */
     int64_t ranks;     /* data-parallel ranks whose gradients each micro-step sums; 1: none */
@@ -99,7 +100,7 @@ struct wf_par_trainer {
     wf_par_units *units;
     wf_par_buddies *buddies; /* NULL: there is no redundancy */
     bool mirrored;           /* buddies have what their originals have */
-    wf_tensor **averaged;    /* [count] NULL but while the average is in the weights' place */
+    wf_tensor **averaged;    /* [count] NULL but while average and weights are exchanged */
     wf_par_losses losses;
     wf_par_added **added; /* [added_count] */
     int64_t added_count;
@@ -118,7 +119,7 @@ struct wf_par_trainer {
 void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped,
                              int64_t fresh);
 
-/* Puts the weights back where the average is in their place; also after an error. */
+/* Puts the weights back where they are exchanged with the average; also after an error. */
 void wf_par_average_end(wf_par_trainer *trainer);
 
 /* Fails where it still is. */

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The digest of a copy, as of the part of the tensor that it stands for. */
+/* Returns the digest of a copy, equal to that of the part of the tensor that it copies. */
 static uint64_t digest_copy(const wf_nn_parameter *p, const wf_par_buddy *copy, int kind)
 {
     int64_t size[WF_MAX_DIMS];
@@ -57,7 +57,7 @@ static wf_status compare(wf_par_trainer *t, int axis, uint64_t *mine, uint64_t *
                     "rank %d and its buddy, rank %d, do not hold the same %s%s%s after "
                     "step %" PRId64 ": digests %016" PRIx64 " and %016" PRIx64
                     "; memory or arithmetic of one of them is wrong, and a replay from "
-                    "an earlier checkpoint tells which",
+                    "an earlier checkpoint shows which",
                     wf_par_buddies_before(t->buddies, axis), wf_context_rank(t->par->ctx),
                     kind ? wf_nn_kept_words(kind) : "", kind ? " of " : "", p->path,
                     t->committed.step, theirs, copied);

@@ -50,7 +50,7 @@ def square_root_of_tp(step):
     step.backward().scale(r"mlp\..*weight", math.sqrt(2))
 
 
-@fault("factor", "bias behind a row-parallel linear", ("gpt2",), flags=["--tp", "2"])
+@fault("factor", "bias after a row-parallel linear", ("gpt2",), flags=["--tp", "2"])
 def bias_on_every_rank(step):  # torchtitan#4245
     step.backward().scale(r"c_proj\.bias", 2)
 
@@ -115,7 +115,7 @@ def one_rank_of_output(step):
             step.dump[name][:, 16:] = 0
 
 
-@fault("rows columns", "scaled apart|fused")
+@fault("rows columns", "scale of its own|fused")
 def one_part_doubled(step):
     step.backward()
     for name in step.pick(r"down_proj\.weight|mlp\.c_proj\.weight"):

@@ -21,7 +21,7 @@ from failures import Runner, hosts_possible
 from training_runs import Failure, ROOT
 
 # Lines of a run that goes on, and those of saves that failed, of which the last one decides.
-INFORMS = re.compile(r"; trying \S+$|goes on after step|going on after step|begins again|ranks are there again|"
+INFORMS = re.compile(r"; trying \S+$|continues after step|continuing after step|restarts|ranks are back|"
                      r"no checkpoint was saved| warning: ")
 HOSTS = str(ROOT / "tests/hosts")
 

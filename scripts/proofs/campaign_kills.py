@@ -78,7 +78,7 @@ class Chain:
         out, err = (self.folder / "out").read_text(), (self.folder / "err").read_text()
         self.need(status in (0, -9), f"status {status}")
         self.need(not err, f"something was said: {err.splitlines()[0] if err else ''}")
-        began = re.search(r"^going on from .* after step (\d+)$", out, re.MULTILINE)
+        began = re.search(r"^continuing from .* after step (\d+)$", out, re.MULTILINE)
         self.began = int(began[1]) if began else 0
         if re.search("^step ", out, re.MULTILINE):
             self.need(self.began >= self.seen, f"did not go on from step {self.seen} or later")

@@ -87,7 +87,7 @@ def trial(options, random_, folder):
     if process.returncode:
         raise Failure(f"status {process.returncode}: {(folder / 'err').read_text()[-600:]}")
     before, after = flat(tenths)
-    lost = (folder / "err").read_text().count("the run goes on after step")
+    lost = (folder / "err").read_text().count("the run continues after step")
     if lossy and lost < options.steps // EVERY - 1:
         raise Failure(f"{lost} ranks were lost, of {options.steps // EVERY}")
     subprocess.run([f"{options.build}/apps/gpt_train", *base, "--eval-interval", "0", "--log-jsonl", str(whole)],

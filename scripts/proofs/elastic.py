@@ -3,7 +3,7 @@
 elastic.py [--trials N] [--seed S] [--ranks N] [BUILD] - proves that a lost rank costs no step and no bit: each trial trains on a random
 layout with --elastic on, loses a random rank at a random moment (wherever it is then: computing, in a collective,
 in its update), and has to end with the digest of a run that lost none, each step logged once. The place of the rank is
-filled at once, or stays empty for some steps, so that the run goes on on a smaller mesh and grows back. There is no
+filled at once, or stays empty for some steps, so that the run continues on a smaller mesh and grows back. There is no
 --save: nothing could be read from a disk.
 
 Layouts: pp 1, 2 x tp 1 to 8 x dp 2 to 8 with N ranks (32), strategies with copies or buddies, sequence parallelism, GPT-2 and
@@ -27,8 +27,8 @@ MODEL = ["--n-layer", "2", "--n-head", "8", "--n-embd", "64", "--seq-len", "32",
          "--micro-batch-size", "1", "--lr", "3e-3", "--dropout", "0.1", "--eval-interval", "4", "--eval-iters", "1",
          "--threads-per-rank", "1", "--steps", str(STEPS), "--digest"]
 STRATEGIES = ["no_shard", "hybrid_shard", "full_shard --redundancy buddy", "shard_grad_op --redundancy buddy"]
-LOST = re.compile(r"(?:goes on after step (\d+) with what \d+ ranks hold|begins again), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
-GROWN = re.compile(r"ranks are there again: going on after step (\d+), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+LOST = re.compile(r"(?:continues after step (\d+) with what \d+ ranks hold|restarts), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+GROWN = re.compile(r"ranks are back: continuing after step (\d+), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
 
 
 def numbers_of(rows):

@@ -34,7 +34,7 @@ while [[ $1 == -* ]]; do shift; done
 [ ! -e {folder}/down-$1 ] || exit 255
 exec {make} --on "$@"
 """
-BACK = re.compile(r"going on after step (\d+) with what hosts have kept in \S+ --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+BACK = re.compile(r"continuing after step (\d+) with what hosts have kept in \S+ --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
 
 
 def layout_of(random_, hosts):

@@ -186,7 +186,7 @@ class Together(Case):
 
 
 class Call(Case):
-    """A system call of the rendezvous fails once in one process; the run goes on, or says why not."""
+    """A system call of the rendezvous fails once in one process; the run continues, or says why not."""
 
     def __init__(self, name, number, process, code):
         super().__init__("mpi", "call", "meet", process)

@@ -134,7 +134,7 @@ def fail_call(place, before, flags, launcher, process, at, code, digest):
         need(saved, f"{name}: nothing is left", done)
         again = place.run(save, launcher=launcher)
         need(again.returncode == 0, f"{name}: the next run fails", again)
-        need("going on from" in again.stdout, f"{name}: the next run begins anew", again)
+        need("continuing from" in again.stdout, f"{name}: the next run begins anew", again)
         after = re.search(r"after step (\d+)", again.stdout)
         need(int(after[1]) >= BEFORE, f"{name}: the next run goes back", again)
         need(int(after[1]) == STEPS or last_digest(again) == digest, f"{name}: another digest after it",

@@ -3,7 +3,7 @@
 thread_orders.py [--seeds N] [--first SEED] [--only SEED ..] [--tests N] [--once-failed] [--jobs N] [BUILD] - runs whose
 ranks are threads, each in another order of these threads. The order is a function of the seed
 (tests/scheduler/scheduler_internal.h), and so is what is run: a layout, a schedule, saves, ranks that are lost, once, again or
-two at a time, while the run goes on without them, or one that fails otherwise. So a failure is had again by its seed, as
+two at a time, while the run continues without them, or one that fails otherwise. So a failure is had again by its seed, as
 often as one likes, under a debugger too.
 
 A run passes when it ends in virtual time, with the digests of one rank or with one line that says what failed. A deadlock is
@@ -29,7 +29,7 @@ from training_runs import Failure, ROOT, write_text
 
 STOPPED = 75  # the status of a run that was asked to end, and has saved
 ONCE_FAILED = ROOT / "tests/scheduler/once_failed.txt"
-NOTHING_LEFT = re.compile(r"no rank that is left has the .*there is no checkpoint to go on from")
+NOTHING_LEFT = re.compile(r"no rank that is left has the .*there is no checkpoint to continue from")
 LIMIT = 120  # seconds of this machine's time, for a run of half a second
 STEPS = 4
 MODEL = ["--n-layer", "2", "--n-head", "4", "--n-embd", "16", "--seq-len", "16", "--global-batch-size", "8",

@@ -1,6 +1,6 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # for those who source it
+# shellcheck shell=bash disable=SC2034,SC2154 # for files that source it
 # tests/apps/cli_cases.sh - sourced by tests of gpt_train as a user meets it, which have set $gpt_train:
-# how a case is told, and the files that cases read.
+# how a case is reported, and the files that cases read.
 bin=$(dirname "$gpt_train") # where the other programs are
 reference=$(cd "$(dirname "$0")/../reference" && pwd)
 # shellcheck source=tests/cases.sh

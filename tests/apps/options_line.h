@@ -10,7 +10,7 @@
 
 enum { MOST_ARGUMENTS = 32 };
 
-/* Parses words of a line that are divided by single spaces; "_" stands for an empty word. */
+/* Parses words of a line that are divided by single spaces; "_" is an empty word. */
 static inline wf_status parse(const char *line, app_options *options, wf_error *error)
 {
     char copy[1024], *argv[MOST_ARGUMENTS], *rest = copy, *word;

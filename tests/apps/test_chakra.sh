@@ -73,7 +73,7 @@ touch traces/weft.77.et
 refused "traces of another plan" 2 "traces has weft.77.et, and this plan has ranks 0 to 1 alone" --plan --dp 2 --chakra traces
 touch file
 refused "a folder that cannot be" 3 "cannot make folder file: Not a directory" --plan --chakra file/traces
-refused "a file in its place" 3 "cannot make folder file" --plan --chakra file
+refused "a file instead of it" 3 "cannot make folder file" --plan --chakra file
 refused "a search" 2 "--chakra writes one layout" --plan --search --machine "$here/../../docs/machines/h100.json" --chakra traces
 
 # No room: an error that names the file, and what was there stays.

@@ -18,16 +18,16 @@ if [ "$sanitized" != --sanitized ]; then
     refuse "more ranks than can be started" 1 \
         "(only [0-9]+ of 4096 ranks can be started|no thread to watch the ranks).*ask for fewer ranks" \
         "${tiny[@]}" --tp 1024 --dp 4 --memory-check off
-    refuse "the same, told before one is started" 1 \
+    refuse "the same, reported before one is started" 1 \
         "does not fit: 4096 ranks of 1 thread take .* without their tensors, .* start fewer ranks" \
         "${tiny[@]}" --tp 1024 --dp 4
     refuse "more worker threads than can be started" 1 "rank .* thread .* did not start" \
         "${tiny[@]}" --tp 4 --threads-per-rank 1024 --memory-check off
-    refuse "the same, told before" 1 "4 ranks of 1024 threads take .* start fewer" \
+    refuse "the same, reported before" 1 "4 ranks of 1024 threads take .* start fewer" \
         "${tiny[@]}" --tp 4 --threads-per-rank 1024
     refuse "a model that does not fit" 1 "rank [0-3].*out of memory: [0-9]+ bytes for parameters" \
         "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072 --memory-check off
-    refuse "the same, told before anything is taken" 1 \
+    refuse "the same, reported before anything is allocated" 1 \
         "not fit: the tensors of the 4 ranks .* most for [a-z ]+, and RLIMIT_AS .ulimit -v. .* leaves" \
         "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072
     limit=''
@@ -58,14 +58,14 @@ refuse "a number of groups that does not divide dp" 2 "dp 4 .*dp-replicate 8: .*
     "${tiny[@]}" --dp 4 --strategy hybrid_shard --dp-replicate 8
 refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny[@]}" --dp 4 \
     --dp-replicate 2
-refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \
+refuse "units by type and by size" 2 "both choose units" "${tiny[@]}" --wrap-type mlp \
     --wrap-min-params 20000
 WEFT_PLUGINS=$PWD CUDA_VISIBLE_DEVICES=-1 refuse "a device that is not here" 2 "--device cuda: .*use --device cpu" "${tiny[@]}" --device cuda
 refuse "rounded products on the CPU" 2 "--tf32 is for GPUs; use --device cuda" "${tiny[@]}" --tf32 --device cpu
 refuse "a graph of the CPU's work" 2 "--cuda-graph on is for GPUs; use --device cuda" "${tiny[@]}" --cuda-graph on
 refuse "a graph of several ranks" 2 "--cuda-graph on records .* 4 ranks .*one rank and no pipeline, or --cuda-graph off" "${tiny[@]}" --cuda-graph on --device cuda --tp 2 --dp 2
 CUDA_VISIBLE_DEVICES=-1 refuse "a transport between GPUs" 2 "transport nccl (joins GPUs, and there is none here|is not here)" "${tiny[@]}" --transport nccl
-refuse "processes that nobody started" 2 "--launcher mpi.*mpirun -np N" "${tiny[@]}" --launcher mpi
+refuse "processes that were not started" 2 "--launcher mpi.*mpirun -np N" "${tiny[@]}" --launcher mpi
 refuse "a transport for processes" 2 "--transport mpi.*launcher is threads.*mpirun" "${tiny[@]}" --transport mpi
 refuse "training that moves nothing" 2 "--transport fake.*--steps 0" "${tiny[@]}" --transport fake
 
@@ -88,7 +88,7 @@ done
 refuse "a log that is a directory" 3 "--log-jsonl: cannot write folder: Is a directory" "${tiny[@]}" --log-jsonl folder
 refuse "a log on a full disk" 3 "log file /dev/full: No space left" "${tiny[@]}" \
     --log-jsonl /dev/full
-refuse "a plan's file where nobody can write" 3 "--json: cannot write folder: Is a directory" \
+refuse "a plan's file that cannot be written" 3 "--json: cannot write folder: Is a directory" \
     "${tiny[@]}" --plan --json folder
 refuse "a missing config file" 3 "--config missing.json: No such file" --config missing.json
 refuse "a config file that is no JSON" 2 "--config broken.json, line 2, column" \
@@ -110,9 +110,9 @@ echo '{"global-batch-size": 2, "global_batch_size": 4}' >twice.json
 refuse "a key that is there twice" 2 "twice.json: \"global_batch_size\" is there as \"global-batch-size\"" \
     --config twice.json
 mkfifo pipe
-refuse "a log into a pipe that nobody reads" 3 "--log-jsonl: cannot write pipe: No such device" "${tiny[@]}" --log-jsonl pipe
+refuse "a log into a pipe without a reader" 3 "--log-jsonl: cannot write pipe: No such device" "${tiny[@]}" --log-jsonl pipe
 refuse "a report into one" 3 "--report-json: cannot write pipe: No such device" "${tiny[@]}" --report-json pipe
-refuse "a config file that nobody writes" 2 "--config pipe, line 1" --config pipe
+refuse "a config file that is an empty pipe" 2 "--config pipe, line 1" --config pipe
 refuse "a timeline that is a pipe" 3 "--trace: cannot write pipe: No such device" "${tiny[@]}" --trace pipe
 
 # Flags
@@ -175,7 +175,7 @@ refuse "a warmup beyond the end" 2 "--warmup-steps 4 is more than --steps 3" "${
     --warmup-steps 4
 refuse "an evaluation without data" 2 "--eval-interval 1 needs validation data" "${tiny[@]}" \
     --val-fraction 0 --eval-interval 1
-refuse "a time for what nobody saves" 2 "--exit-duration-in-mins.* belongs to --save DIR" \
+refuse "a time limit without --save" 2 "--exit-duration-in-mins.* belongs to --save DIR" \
     "${tiny[@]}" --exit-duration-in-mins 1
 refuse "a sample of random weights" 2 "--sample 9 with --steps 0.*--resume PATH or --init-from" \
     --steps 0 --sample 9
@@ -280,7 +280,7 @@ for row in [json.loads(line) for line in open("plain.jsonl")][1:]:
 run "several files" "${tiny[@]}" --data short.txt
 shows "which it says" "^data: text.txt and 1 more: "
 run "more entries than bytes" "${tiny[@]}" --vocab-size 300 --tp 2 --eval-interval 1
-result "which is told once" "$(grep -c "vocab-size 300 is more than the 256 bytes" err | grep -vx 1)"
+result "which is reported once" "$(grep -c "vocab-size 300 is more than the 256 bytes" err | grep -vx 1)"
 run "a layout that is not exact" "${tiny[@]}" --tp 3 --seq-len 8 --device cpu
 python "which says so once" '
 text = open("err").read()

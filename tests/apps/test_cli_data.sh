@@ -54,7 +54,7 @@ printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9999\n' >
 refuse "named as token ids" 2 "pointer.bin is the pointer that Git LFS left" --data pointer.bin --vocab-size 65536 --seq-len 4 --steps 1
 mkdir -p pointed
 cp pointer.txt pointed/config.json
-refuse "in place of a config" 3 "config.json is the pointer that Git LFS left" --data text.txt --init-from pointed --steps 1
+refuse "instead of a config" 3 "config.json is the pointer that Git LFS left" --data text.txt --init-from pointed --steps 1
 mkdir -p within && cp pointer.txt within/model.gguf
 for place in within/model.gguf within; do
     other "in place of a GGUF file: $place" 3 "^gpt_generate: within/model.gguf is the pointer that Git LFS left" gpt_generate "$place" --prompt a
@@ -63,12 +63,12 @@ other "for gpt_eval" 3 "pointer.txt is the pointer that Git LFS left" gpt_eval p
 other "for gpt_export" 3 "pointer.txt is the pointer that Git LFS left" gpt_export pointer.txt out
 other "for ckpt" 8 "pointer.txt is the pointer that Git LFS left" ckpt show pointer.txt
 other "for gpt_diff" 3 "pointer.txt is the pointer that Git LFS left" gpt_diff pointer.txt pointer.txt
-refuse "in place of a model's folder" 3 "pointer.txt/config.json: Not a directory: pointer.txt is the pointer that Git LFS left" \
+refuse "instead of a model's folder" 3 "pointer.txt/config.json: Not a directory: pointer.txt is the pointer that Git LFS left" \
     --data text.txt --init-from pointer.txt --steps 1
-refuse "in place of adapters" 3 "pointer.txt is the pointer that Git LFS left" --data text.txt --lora-init pointer.txt --steps 1
-refuse "in place of checkpoints" 8 "pointer.txt is the pointer that Git LFS left" --data text.txt --resume pointer.txt --steps 1
-refuse "a file in place of a folder" 3 "text.txt/config.json: Not a directory: text.txt is a file" --data text.txt --init-from text.txt --steps 1
-refuse "in place of a tokenizer" 3 "config.json is the pointer that Git LFS left" "${model[@]}" --data raw.bin --tokenizer pointed/config.json --sample 1 --steps 1
+refuse "instead of adapters" 3 "pointer.txt is the pointer that Git LFS left" --data text.txt --lora-init pointer.txt --steps 1
+refuse "instead of checkpoints" 8 "pointer.txt is the pointer that Git LFS left" --data text.txt --resume pointer.txt --steps 1
+refuse "a file instead of a folder" 3 "text.txt/config.json: Not a directory: text.txt is a file" --data text.txt --init-from text.txt --steps 1
+refuse "instead of a tokenizer" 3 "config.json is the pointer that Git LFS left" "${model[@]}" --data raw.bin --tokenizer pointed/config.json --sample 1 --steps 1
 printf 'PAR1 and so on' >a.parquet
 refuse "a file of columns" 2 "a.parquet is a Parquet file" --data a.parquet --steps 1
 run "ids of u16" "${model[@]}" --data raw.bin --steps 3 --log-jsonl raw.jsonl
@@ -114,7 +114,7 @@ mv rest.jsonl last.jsonl
 run "gone on with on another mesh" "${mix[@]}" --steps 80 --tp 2 --dp 4 --resume at63/step-00000063 --log-jsonl rest.jsonl
 python "the same bits there" "$same" last.jsonl rest.jsonl
 run "gone on with other data" "${model[@]}" --steps 81 --resume at63 --data raw.bin --val-data val.bin u16.idx
-result "which is told" "$(grep -cE '^from here on --(val-)?data is \[.*made with \[|the files of --(val-)?data have \[' err |
+result "which is reported" "$(grep -cE '^from here on --(val-)?data is \[.*made with \[|the files of --(val-)?data have \[' err |
     grep -vx 4)"
 
 # Epochs and evaluations.
@@ -236,7 +236,7 @@ refuse "a tokenizer that is none" 3 "raw.bin.*; --sample 5 needs the model.s tok
 # Documents that see themselves alone: one number on every layout, and another one than without.
 documents=(--data u16.idx --documents mask --seq-len 150 --vocab-size 301 --n-layer 2 --n-head 4 --n-embd 16
     --global-batch-size 4 --steps 2 --eval-interval 1 --eval-iters 0 --digest)
-run "documents apart" "${documents[@]}" --log-jsonl apart.jsonl
+run "documents masked" "${documents[@]}" --log-jsonl apart.jsonl
 shows "validation begins with a window" "^data: u16.bin: 1801 tokens to train on, 201 to validate on"
 run "documents ignored" "${documents[@]}" --documents ignore --log-jsonl ignored.jsonl
 result "are another computation" "$(cmp -s apart.jsonl ignored.jsonl && echo the same; python3 -c "$same" apart.jsonl ignored.jsonl | grep digest >/dev/null || echo no other digest)"
@@ -263,7 +263,7 @@ for key in ("memory", "collectives"):
     if key not in same: print("no", key, "in", list(plan), list(ran))
     elif plan[key] != ran[key]: print(key, plan[key], ran[key])'
 refuse "documents of text" 2 "--documents mask is for token ids, and --data is text" --data text.txt --documents mask --steps 1
-refuse "documents that nobody tells of" 2 "not all files of --data say where documents begin, .*: give --tokenizer PATH" \
+refuse "documents without a source" 2 "not all files of --data say where documents begin, .*: give --tokenizer PATH" \
     "${model[@]}" --data raw.bin --documents mask --steps 1
 refuse "nor their tokenizer" 2 "gpt2.json has no end of text that could end documents" "${model[@]}" --vocab-size 401 --data raw.bin --documents mask --steps 1 --tokenizer "$tokenizers/gpt2.json"
 

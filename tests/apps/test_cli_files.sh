@@ -60,8 +60,8 @@ train "a model" --steps 2 --save mix --save-interval 1
 train "another one in the same directory" --steps 4 --save mix --save-interval 4 --n-embd 32 \
     --resume none
 result "has deleted nothing" "$(find mix -maxdepth 1 -name 'step-0000000[124]' | wc -l | grep -vx 3)"
-train "goes on" --steps 5 --save mix --n-embd 32
-result "from latest" "$(grep -q "^going on from mix/step-00000004, after step 4$" out || echo no)"
+train "continues" --steps 5 --save mix --n-embd 32
+result "from latest" "$(grep -q "^continuing from mix/step-00000004, after step 4$" out || echo no)"
 ends "the first one does not" 2 "mix/step-00000005 is of another model: --n-embd 16 .it has 32." gpt_train \
     "${tiny[@]}" --steps 5 --save mix
 
@@ -70,7 +70,7 @@ cp text.txt grows.txt
 own=("${tiny[@]:2}" --data grows.txt)
 ends "a run" 0 '' gpt_train "${own[@]}" --steps 1 --save own
 ends "the same, gone on with" 0 '' gpt_train "${own[@]}" --steps 1 --save own
-result "nothing is told" "$(grep 'from here on' err)"
+result "nothing is reported" "$(grep 'from here on' err)"
 echo "And on it went." >>grows.txt
 ends "the data have grown" 0 'the files of --data have .[0-9]+. bytes; .* was made with .[0-9]+.' \
     gpt_train "${own[@]}" --steps 2 --save own
@@ -189,7 +189,7 @@ for kind in sharded full local; do
 done
 train "stages saved, and one rank" --n-layer 2 --steps 2 --micro-batch-size 2 --digest \
     --resume pp-sharded/step-00000001
-same_end "goes on with them"
+same_end "continues with them"
 ends "other stages of a local one" 2 'saved as local, with [a-z0-9.]+ on pp 1, which is on pp 0 now' \
     gpt_train "${tiny[@]}" "${stages[@]}" --pp-split 3,0,0,1 --steps 3 --resume pp-local
 ends "whose stage it is" 0 '' ckpt show pp-local
@@ -211,7 +211,7 @@ cp out sample
 ends "a sample of a local one" 0 '' gpt_train --device cpu --steps 0 --sample 20 --dp 2 --strategy \
     zero1 --resume local
 result "is the same" "$(diff <(sed -n '/^--- sample/,$p' sample) <(sed -n '/^--- sample/,$p' out))"
-result "and flags of training are not told" "$(grep 'from here on' err)"
+result "and flags of training are not reported" "$(grep 'from here on' err)"
 ends "on another layout" 2 'saved as local, so it fits the layout .* zero1 .*load it there' \
     gpt_train --device cpu --steps 0 --sample 20 --resume local
 
@@ -250,10 +250,10 @@ done
 fails "data that are not there" 3 'cannot open data file nothing' --resume a/saved/here --data nothing
 fails "a checkpoint that is not there" 8 'there is no checkpoint' --resume nothing
 fails "a prompt of no tokenizer" 3 'nothing.*tokenizer|tokenizer.*nothing' --resume a/saved/here --sample 3 --tokenizer nothing
-fails "a log of another run" 2 'a/new/log has rows of a run, up to step 2, .*or go on with --resume' --resume none
+fails "a log of another run" 2 'a/new/log has rows of a run, up to step 2, .*or continue with --resume' --resume none
 rm a/new/log
 (cd a && find . -type f | sort | xargs md5sum) >before
-fails "digests of another run" 2 'a/digests/rank-00000.jsonl has rows of a run, .*or go on with --resume' --resume none
+fails "digests of another run" 2 'a/digests/rank-00000.jsonl has rows of a run, .*or continue with --resume' --resume none
 mkfifo pipe
 ends "a plan that is a pipe" 3 'pipe is not a plan' mesh_info --plan pipe
 ends "a topology that is one" 3 'pipe: it is no regular file' mesh_info --topology pipe
@@ -262,7 +262,7 @@ ends "recorder_diff of a pipe" 3 'pipe is not a flight recorder' recorder_diff p
 change good/step-00000001/index.json 'o["options"]["lr"] = "\x1b[31m1\x7f\x9b5m"'
 ends "escapes in a value" 0 '' ckpt show good
 result "are not shown" "$(grep -P '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' out)"
-ends "nor where it is told" 0 'from here on --lr' gpt_train "${tiny[@]}" --steps 2 --resume \
+ends "nor where it is reported" 0 'from here on --lr' gpt_train "${tiny[@]}" --steps 2 --resume \
     good/step-00000001
 result "that it is another one" "$(grep -P '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' err)"
 
@@ -318,7 +318,7 @@ if [ -z "$sanitized" ]; then
             [ -e exchanged/target/mine/notes.txt ] || problem+=" what is no model's is gone"
             result "an exchange that ends at rename $at with $with" "$problem"
             "$bin/gpt_export" wide exchanged/target --overwrite >out 2>err
-            result "and comes to its end" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1; ls -A exchanged | grep -vx target;
+            result "and reaches its end" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1; ls -A exchanged | grep -vx target;
                 find exchanged/target -name '.*'; cat exchanged/target/mine/notes.txt | grep -vx mine)"
         done
     done
@@ -326,9 +326,9 @@ if [ -z "$sanitized" ]; then
     rm -rf exchanged/target && cp -r folder exchanged/target && mkdir exchanged/target/mine && echo mine >exchanged/target/mine/notes.txt
     { WEFT_FAIL_UNDER=$PWD/exchanged WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=4 WEFT_FAIL_WITH=kill LD_PRELOAD=$failing \
         "$bin/gpt_export" wide exchanged/target --overwrite; } >out 2>err
-    result "one that is killed behind the exchange" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1)"
+    result "one that is killed after the exchange" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1)"
     "$bin/gpt_export" wide exchanged/target --overwrite >out 2>err
-    result "and comes to its end too" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1; ls -A exchanged | grep -vx target;
+    result "and reaches its end too" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1; ls -A exchanged | grep -vx target;
         grep -vx mine exchanged/target/mine/notes.txt)"
 fi
 
@@ -388,7 +388,7 @@ if [ -z "$sanitized" ]; then
             done
             result "a data set whose writing ends at rename $at with $with" "$problem"
             "$bin/gpt_data" pack docs --seq-len 30 --output sets/packed >out 2>err
-            result "and is written again" "$(cmp sets/packed.bin packed2.bin 2>&1; cmp sets/packed.loss.bin packed2.loss.bin 2>&1; ls -A sets | grep partial)"
+            result "and is rewritten" "$(cmp sets/packed.bin packed2.bin 2>&1; cmp sets/packed.loss.bin packed2.loss.bin 2>&1; ls -A sets | grep partial)"
         done
     done
 fi

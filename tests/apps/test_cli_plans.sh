@@ -100,7 +100,7 @@ long=longrope:16:1,1.5:2,9
 refuse "factors of other heads" 2 "longrope has 2 short and long factors, and 8 pairs of features" --arch llama \
     --n-embd 64 --n-head 4 --rope-scaling $long --plan
 refuse "lists that are none" 2 "--rope-scaling longrope:16:1,2:1 is none of none" --arch llama --rope-scaling longrope:16:1,2:1 --plan
-refuse "a part that makes no pairs" 2 "--rotary-percent 0.2 has 3 of a head's 16 features turn.*use --rotary-percent 0.125" \
+refuse "a part that makes no pairs" 2 "--rotary-percent 0.2 rotates 3 of a head's 16 features.*use --rotary-percent 0.125" \
     --arch llama --n-embd 64 --n-head 4 --rotary-percent 0.2 --plan
 refuse "a part of what is learnt" 2 "--rotary-percent is for RoPE" --rotary-percent 0.5 --plan
 refuse "blocks without a window" 2 "--window-blocks 1 says which blocks have a window, and there is none" --arch llama \
@@ -114,12 +114,12 @@ refuse "blocks by two rules" 2 "and so do --window-first and --window-skip" --ar
     --window-blocks 2-3 --window-first 1 --plan
 turns=("${tiny[@]}" --arch llama --n-embd 64 --n-head 8 --n-layer 4 --seq-len 32 --rotary-percent 0.5 --rope-scaling $long
     --sliding-window 5 --window-blocks 0,2-3 --steps 2 --eval-interval 0 --digest)
-run "long texts, a part that turns, windows of some blocks" "${turns[@]}" --save turned
+run "long texts, a part that is rotated, windows of some blocks" "${turns[@]}" --save turned
 grep -o 'digest .*' out >turned.txt
 run "the same on tp 2 x dp 2" "${turns[@]}" --tp 2 --dp 2 --sequence-parallel
 result "their digests are the same" \
     "$([ -s turned.txt ] || echo none; grep -o 'digest .*' out | diff turned.txt -)"
-refuse "to go on with another list" 2 "window_blocks|window-blocks" "${turns[@]}" --save turned --window-blocks 0,2
+refuse "to continue with another list" 2 "window_blocks|window-blocks" "${turns[@]}" --save turned --window-blocks 0,2
 refuse "an odd head of a llama" 2 "--head-dim 7 is odd.*use --head-dim 8" --arch llama --head-dim 7 --plan
 
 # What --accumulate auto stands for, by the room that there is: the numbers are those of any other way.
@@ -270,7 +270,7 @@ problem=$(
         echo "exit status $?"
 )
 result "a timeline that finds no room ends no run" "$problem$(grep -q "^step *4/" out &&
-    grep -q "warning: .*full.json: File too large; the run goes on without its timeline" err || cat out err)"
+    grep -q "warning: .*full.json: File too large; the run continues without its timeline" err || cat out err)"
 refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
     --trace t.json --trace-steps 3-9
 

@@ -16,7 +16,7 @@ refuse "latest names what is not there" 8 "latest names step-00000003, which is 
     "${saved[@]}" --save saved
 echo step-00000002 >saved/latest
 run "gone on with elsewhere" "${saved[@]}" --save saved --dp 4 --async-save on --log-jsonl rest.jsonl
-shows "from where" "^going on from saved/step-00000002, after step 2$"
+shows "from where" "^continuing from saved/step-00000002, after step 2$"
 python "the last step is the same" '
 import json
 a, b = ([json.loads(line) for line in open(name)][-1] for name in ("whole.jsonl", "rest.jsonl"))
@@ -24,7 +24,7 @@ for key in ("step", "loss_bits", "digest", "val_loss"):
     if a[key] != b[key]: print(key, a[key], b[key])'
 run "nothing is left to do" "${saved[@]}" --save saved
 run "gone on with in bf16" "${saved[@]}" --resume saved/step-00000002 --dtype bf16
-result "which is told, of weights too" "$(grep -cE \
+result "which is reported, of weights too" "$(grep -cE \
     '^from here on --(param-)?dtype is "bf16"; the checkpoint was made with "fp32"$' err |
     grep -vx 2)"
 refuse "another model" 2 \
@@ -34,14 +34,14 @@ run "gone on with without the model's flags" --data text.txt --global-batch-size
 shows "it is the same" "^model: gpt2, layers 1, heads 4, width 16, " "a step is 4 sequences of 16 bytes" \
     "^step 4/4 "
 result "and a line for what is saved" "$(grep "^saved" out | grep -vx "saved saved/step-00000004")"
-# What ranks held, as digests, and steps made again beside it.
+# What ranks held, as digests, and steps repeated beside it.
 run "ranks say what they hold" "${saved[@]}" --tp 2 --dp 2 --log-digests held --save held_saved --save-config held.json
-run "made again on another mesh" "${saved[@]}" --dp 4 --replay held --replay-to 2
-shows "it is the same" "^replay: steps 1 to 2 made again: what 4 of 4 ranks held is the same, part by part$"
+run "repeated on another mesh" "${saved[@]}" --dp 4 --replay held --replay-to 2
+shows "it is the same" "^replay: steps 1 to 2 repeated: what 4 of 4 ranks held is the same, part by part$"
 run "and with the run's config" --config held.json --tp 1 --dp 1 --resume none --replay held
 result "which saves nothing" "$(grep "^saved" out; ls held_saved | grep -v "^latest$\|^lock$\|^step-00000003$")"
-shows "to the end" "^replay: steps 1 to 3 made again"
-refuse "a replay that is to save" 2 "--replay makes steps again and writes nothing: drop --log-jsonl" \
+shows "to the end" "^replay: steps 1 to 3 repeated"
+refuse "a replay that is to save" 2 "--replay repeats steps and writes nothing: drop --log-jsonl" \
     "${saved[@]}" --replay held --log-jsonl held.jsonl
 refuse "a last step without a replay" 2 "--replay-to belongs to --replay DIR" "${saved[@]}" --replay-to 2
 refuse "a replay of no digests" 3 "--replay: nowhere has no rank-.*.jsonl, as a run with --log-digests" \
@@ -51,7 +51,7 @@ refuse "a replay with another optimizer" 2 "is not of this model, or has another
     "${saved[@]}" --replay held --optimizer sgd
 "$gpt_train" "${saved[@]}" --replay held --replay-to 1 --resume saved/step-00000002 >out 2>err
 result "a replay of what comes before" "$([ $? = 2 ] &&
-    grep -q "the checkpoint is of step 2, and the last step to make again 1" err || cat out err)"
+    grep -q "the checkpoint is of step 2, and the last step to repeat 1" err || cat out err)"
 refuse "a bit of nothing" 2 "--flip-bit 1:0:embed.table:0 is no STEP:RANK:TENSOR:ELEMENT:BIT" \
     "${saved[@]}" --flip-bit 1:0:embed.table:0
 refuse "a bit that is not there" 2 "has 256 elements of 32 bits here: bit 32 of element 5 is none" \
@@ -69,11 +69,11 @@ shows "which has its model" "gpt2 of 1 blocks, 7664 parameters"
 refuse "to show what is not there" 8 "--resume nothing: there is no checkpoint" --steps 0 --resume nothing
 refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpoint" "${tiny[@]}" \
     --resume nothing
-refuse "saving without a place" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
+refuse "saving without a folder" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
 refuse "one checkpoint alone" 2 "--keep 1 would leave none" "${tiny[@]}" --save saved --keep 1
-refuse "a place that cannot be made" 8 "cannot make directory text.txt/where" "${tiny[@]}" --save text.txt/where
+refuse "a folder that cannot be made" 8 "cannot make directory text.txt/where" "${tiny[@]}" --save text.txt/where
 mkdir locked && exec 9>locked/lock && flock 9
-refuse "a place where another run saves" 8 "another run saves to locked .*use another --save" \
+refuse "a folder where another run saves" 8 "another run saves to locked .*use another --save" \
     "${tiny[@]}" --save locked
 exec 9>&-
 run "the same when that has ended" "${tiny[@]}" --save locked
@@ -100,8 +100,8 @@ result "a run that is to stop makes no sample" "$([ $? = 75 ] && ! grep "^--- sa
     exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --steps 60 --log-jsonl small.jsonl --eval-interval 0
 ) 2>err | cat >out
 result "a log that may not grow" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 60/60" out &&
-    [ "$(grep -c "warning: cannot write log file small.jsonl: File too large; training goes on" err)" = 1 ] ||
-    echo "ended, or not told once")"
+    [ "$(grep -c "warning: cannot write log file small.jsonl: File too large; training continues" err)" = 1 ] ||
+    echo "ended, or not reported once")"
 python "its rows are whole" '
 import json
 if len([json.loads(line) for line in open("small.jsonl")]) < 5: print("too few")'
@@ -110,7 +110,7 @@ result "an error names one rank" "$([ $? != 0 ] && grep -q "Too many open files"
 "$gpt_train" "${tiny[@]}" --steps 20 --eval-interval 0 --save piped 2>err | head -n 1 >out
 result "a reader that leaves" "$([ "${PIPESTATUS[0]}" = 0 ] && [ -f piped/latest ] || echo "ended, or unsaved")"
 "$gpt_train" "${tiny[@]}" --dp 2 --steps 1500 --eval-interval 0 --stall-timeout 1 2>err | (sleep 4 && tail -n 1 >out)
-result "a console that nobody reads for a while" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 1500/1500" out || cat err out)"
+result "a console that is not read for a while" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 1500/1500" out || cat err out)"
 # stopped SIGNAL: 75, and saved. Shells let background jobs ignore SIGINT, so this one is asked to.
 stopped()
 {
@@ -159,14 +159,14 @@ run "a run of f32" "${tiny[@]}" --tp 2 --save f32 --log-jsonl d.jsonl
 "$bin/gpt_diff" a.jsonl d.jsonl >out 2>err
 result "layouts and decays leave the numerics alone" "$(grep numerics out)"
 "$bin/gpt_diff" c.jsonl d.jsonl >out 2>err
-result "gpt_diff tells of other numerics" "$(grep -qE "^numerics: [0-9a-f]{16} in A and [0-9a-f]{16} in B" out || echo no)"
+result "gpt_diff reports other numerics" "$(grep -qE "^numerics: [0-9a-f]{16} in A and [0-9a-f]{16} in B" out || echo no)"
 result "and of losses as numbers" "$(grep -qE '^step [12]: loss is [0-9.]+ [(]bits "[0-9a-f]{8}"[)] in A and [0-9.]+ [(]' out || cat out)"
 "$bin/gpt_diff" bf16 f32 >out 2>err
 result "of checkpoints too" "$(grep -qE "^numerics: [0-9a-f]{16} in A and [0-9a-f]{16} in B" out || echo no)"
-run "going on with other numerics" "${tiny[@]}" --resume bf16
-result "that is told" "$(grep -qE "^from here on numbers are computed by other rules \(numerics" err || echo no)"
-run "going on with the same" "${tiny[@]}" --resume f32 --dp 2
-result "there is nothing to tell" "$(grep "other rules" err)"
+run "continuing with other numerics" "${tiny[@]}" --resume bf16
+result "that is reported" "$(grep -qE "^from here on numbers are computed by other rules \(numerics" err || echo no)"
+run "continuing with the same" "${tiny[@]}" --resume f32 --dp 2
+result "there is nothing to report" "$(grep "other rules" err)"
 python "they add up to the digest" '
 import json
 for row in map(json.loads, open("a.jsonl")):
@@ -329,10 +329,10 @@ config = json.load(open("tied_out/config.json"))
 if "lm_head.weight" in names or not config["tie_word_embeddings"]: print(config, list(names))'
 refuse "a tie that contradicts the weights" 2 "--tie-embeddings on contradicts .* has off" \
     "${from[@]}" --init-from "$reference/hf_llama" --tie-embeddings on
-run "a head that begins as the embedding, and is trained apart" "${from[@]}" --init-from "$reference/hf_llama_tied" \
+run "a head that begins as the embedding, and is trained separately" "${from[@]}" --init-from "$reference/hf_llama_tied" \
     --tie-embeddings off
 mkdir novel && cp "$reference"/hf_qwen3/* novel && chmod u+w novel/*
-python "a key that nobody knows" '
+python "an unknown key" '
 import json
 config = json.load(open("novel/config.json"))
 config["novelty"] = 1
@@ -375,7 +375,7 @@ head -c -9 a.jsonl >cut.jsonl
 other "gpt_diff of a log that is cut short" 3 "cut.jsonl, row 4: " gpt_diff a.jsonl cut.jsonl
 cat cut.jsonl <(echo) a.jsonl >on.jsonl
 "$bin/gpt_diff" a.jsonl on.jsonl >out 2>err
-result "gpt_diff of a log that went on after a cut row" "$([ $? = 0 ] && [ ! -s err ] || cat out err)"
+result "gpt_diff of a log that continues after a cut row" "$([ $? = 0 ] && [ ! -s err ] || cat out err)"
 for step in 1 2 1000000000 9000000000000000000 1; do
     echo "{\"step\": $step, \"loss_bits\": \"$step\"}"
 done >far.jsonl

@@ -1,6 +1,6 @@
 /*
  * tests/apps/test_eval_memory.c - every allocation of reading tokenizers, prompts and requests,
- * and of packing, fails once: each is told, and nothing is left behind.
+ * and of packing, fails once: each is reported, and nothing leaks.
  *
  * ctest: defines WEFT_TOKENIZERS=tests/text/tokenizers, links weft_app_texts weft_allocations
  */

@@ -8,7 +8,7 @@ gpt_train=$1
 # shellcheck source=tests/apps/cli_cases.sh
 . "$(dirname "$0")/cli_cases.sh"
 
-# Model FLOPs are those of one rank: nothing that is done again counts, nor what several ranks all do. MFU is of a machine's peak.
+# Model FLOPs are those of one rank: nothing that is recomputed counts, nor what several ranks all do. MFU is of a machine's peak.
 cat >machine.json <<'END'
 {"weft_machine": 1, "name": "mine", "device": {"memory": 1e9, "bf16": 2e12, "fp32": 1e12, "bandwidth": 1e11, "launch": 0, "products": 0.8, "attention": 0.7},
  "host": {"devices": 8, "background": true}, "inside": {"bandwidth": 1e10, "latency": 1e-6}, "network": {"bandwidth": 1e9, "latency": 1e-5}}

@@ -1,7 +1,7 @@
 /*
  * tests/apps/test_generate_memory.c - every allocation of generating texts and printing them,
  * of gpt_eval's commands, and of writing a GGUF file with its tokenizer fails once: each is
- * told, and nothing is left behind.
+ * reported, and nothing leaks.
  *
  * ctest: cost 50, defines WEFT_TOKENIZERS=tests/text/tokenizers WEFT_REFERENCE=tests/reference
  * ctest: links weft_app_texts weft_allocations

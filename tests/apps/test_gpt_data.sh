@@ -166,7 +166,7 @@ says out ' of which 12 are trained, '
 tool "a text of each turn" 0 chat chats.jsonl --chat-template chatml --output each --train each
 says out ', 40000 conversations by the template chatml$'
 printf '{"messages": [{"role": "user", "content": "a"}]}\n' >only.jsonl
-tool "nobody answers" 3 chat only.jsonl --chat-template chatml --output y
+tool "no answer" 3 chat only.jsonl --chat-template chatml --output y
 says err '^gpt_data: only.jsonl:1: no turn of an assistant is trained'
 printf '\n{"messages": [{"role": "assistant", "content": "a"}]}\n' >only.jsonl
 tool "turns in the wrong order" 3 chat only.jsonl --chat-template gemma --output y
@@ -258,7 +258,7 @@ tool "no such document" 2 show t1 --document 4
 says err 't1.idx has 4 documents, from 0 on'
 tool "no such tokenizer" 3 tokenize text.txt --tokenizer missing --output x
 says err 'missing: No such file or directory: a tokenizer is a folder .* none is fetched by its name'
-# Blocks come to something in any order, and what is told is the first error in the order of the files.
+# Blocks are done in any order, and the error that is reported is the first in the order of the files.
 awk 'BEGIN { for (i = 1; i <= 90000; i++) printf "{\"text\": \"row %d of many, each of which is some forty bytes long\"%s\n", i, i == 70000 || i == 85000 ? "" : "}" }' >late.jsonl
 for threads in 1 2 5; do
     tool "a line of a late block, $threads threads" 3 tokenize rows.jsonl late.jsonl missing --output x --threads $threads

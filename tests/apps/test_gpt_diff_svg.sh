@@ -69,7 +69,7 @@ tool "a log that is missing" 3 --svg none.svg nowhere.jsonl
 says err 'cannot read nowhere.jsonl'
 tool "a picture nowhere" 3 --svg nowhere/a.svg a.jsonl
 says err 'cannot write nowhere/a.svg'
-# Files that may not become larger are told of by each program, and no signal ends it.
+# Files that may not become larger are reported by each program, and no signal ends it.
 (ulimit -f 4 && exec "$program" --svg large.svg long.jsonl) >out 2>err
 result "no room" "$([ $? = 3 ] || echo "exit status $?"; grep -q 'cannot write large.svg: File too large' err || cat err)"
 finish

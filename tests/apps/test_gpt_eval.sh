@@ -99,7 +99,7 @@ done
 tac choices.jsonl >backwards.jsonl
 choose "backwards" llama --requests backwards.jsonl --json
 result "what is in the cache changes no bit" "$(cmp <(head -n -1 wanted) <(head -n -1 out | tac) 2>&1)"
-python "what choices come to" '
+python "the scores of choices" '
 import json
 rows = [json.loads(line) for line in open("wanted")]
 mine, summary = json.loads(open("mine").read()), rows.pop()

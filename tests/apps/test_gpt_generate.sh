@@ -105,15 +105,15 @@ python "after all positions" '
 import json
 row = json.loads(open("out").read())
 if row["finish_reason"] != "length" or len(row["ids"]) != 10: print(row)'
-result "is told once" "$([ "$(grep -c 'context of 160 tokens was full' err)" = 1 ] || cat err)"
+result "is reported once" "$([ "$(grep -c 'context of 160 tokens was full' err)" = 1 ] || cat err)"
 head -c 152 text.txt | python3 -c 'import json, sys; print(json.dumps({"prompt": sys.stdin.read()}))' >long.jsonl
 printf '{"prompt": "On day"}\n' >>long.jsonl
 full=(llama --prompts long.jsonl --max-new-tokens 12 --dp 2 --ignore-eos --threads-per-rank 1)
 result "that of one of two texts" "$("$bin/gpt_generate" "${full[@]}" 2>err >out || echo "exit status $?")"
 full="1 of 2 texts ended before --max-new-tokens 12, as the model's context of 160 tokens was full: shorten the prompts"
-result "is told with how many" "$(grep -qF "$full" err || cat err)"
+result "is reported with how many" "$(grep -qF "$full" err || cat err)"
 generate "contexts that have room" llama --prompt "On day" --max-new-tokens 12
-result "nothing is told" "$(cat err)"
+result "nothing is reported" "$(cat err)"
 generate "a plan" llama --plan --prompt "On day" --tp 2
 result "says what keys and values take" "$(grep -q 'keys and values' out || cat out)"
 generate "bf16" llama --prompts prompts.jsonl --max-new-tokens 5 --json --logprobs 0 --dtype bf16
@@ -210,8 +210,8 @@ other "a file that is not there" 3 'missing.jsonl' gpt_generate llama --prompts 
 printf '{"prompt": "a"}\n{"prompt": 3}\n' >bad.jsonl
 other "a line without a prompt" 3 'bad.jsonl, line 2: neither' gpt_generate llama --prompts bad.jsonl
 printf '{"ids": [1, 256]}\n' >bad.jsonl
-other "an id that is none" 3 'line 1: .*place 1 .* 0 to 255' gpt_generate llama --prompts bad.jsonl
-python "a prompt that is too long behind a short one" '
+other "an id that is none" 3 'line 1: .*index 1 .* 0 to 255' gpt_generate llama --prompts bad.jsonl
+python "a prompt that is too long after a short one" '
 import json
 with open("far.jsonl", "w") as f:
     for n in (3, 100000): print(json.dumps({"ids": [1] * n}), file=f)'

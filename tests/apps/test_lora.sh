@@ -76,7 +76,7 @@ file.write_bytes(data)
 END
 refuse "another base" 2 "has adapters of a base with checksum [0-9a-f]{16}, and this one has .* base;" \
     --init-from other "${base[@]:2}" --save whole --steps 8
-run "the same base as bf16, whose digest is another, goes on" "${base[@]}" --dtype bf16 --resume whole/step-00000006 --steps 7
+run "the same base as bf16, whose digest is another, continues" "${base[@]}" --dtype bf16 --resume whole/step-00000006 --steps 7
 refuse "another rank than was saved" 2 "--lora-rank 3 \(it has 4\)" "${base[@]}" --lora-rank 3 --save whole
 
 # PEFT's files.
@@ -170,11 +170,11 @@ for folder, heads in ("one.peft", 1), ("two.peft", 0):
              if n in names]
     if bytes[0] != bytes[-1]: print(folder, "head and embedding differ")'
 run "from PEFT, as one" "${tied[@]}" --lora-init one.peft
-run "from PEFT, apart, without a flag" "${tied[@]}" --lora-init two.peft --save two_again
+run "from PEFT, untied, without a flag" "${tied[@]}" --lora-init two.peft --save two_again
 python "is untied" '
 import json
 if json.load(open("two_again/step-00000002/index.json"))["options"]["tie_embeddings"] != "\"off\"": print("tied")'
-refuse "apart and tied" 2 "--tie-embeddings on contradicts --lora-init two.peft" "${tied[@]}" --lora-init two.peft \
+refuse "untied and tied" 2 "--tie-embeddings on contradicts --lora-init two.peft" "${tied[@]}" --lora-init two.peft \
     --tie-embeddings on
 result "merged" "$("$bin/gpt_export" two two.merged --merge 2>&1)"
 python "has both" '
@@ -206,7 +206,7 @@ refuse "a module that there is not" 2 "no parameter of the model is at nose" --i
 other "a model without adapters" 2 "base has no adapters; drop --merge" gpt_export base nowhere --merge
 other "adapters as GGUF" 2 "whole has adapters alone" gpt_export whole --gguf file.gguf --tokenizer none
 run "GPT-2" "${tiny[@]}" --lora-rank 2 --save gpt2
-other "whose files have one A for three" 2 "qkv.q has no place in PEFT's files: .* several linears in one tensor" \
+other "whose files have one A for three" 2 "qkv.q cannot be stored in PEFT's files: .* several linears in one tensor" \
     gpt_export gpt2 nowhere
 run "without those" "${tiny[@]}" --lora-rank 2 --lora-targets c_fc,attn.c_proj --save gpt2b
 result "is written" "$("$bin/gpt_export" gpt2b peftb 2>&1)"

@@ -70,8 +70,8 @@ if [ -z "$sanitized" ]; then
     "${six[@]}" --most 0 >out 2>err
     [ $? = 3 ] && grep -q '^0 are measured' out && result "a part without time" "" || result "a part without time" "$(cat out err)"
     "${six[@]}" >out 2>err && result "simulated and measured" "" || result "simulated and measured" "$(cat out err | tail -8)"
-    "${six[@]}" --most 0 >again 2>err && cmp -s out again && result "a run that goes on" "" ||
-        result "a run that goes on" "$(cat again err | tail -8)"
+    "${six[@]}" --most 0 >again 2>err && cmp -s out again && result "a run that continues" "" ||
+        result "a run that continues" "$(cat again err | tail -8)"
     "${six[@]}" --seed 2 >out 2>err
     grep -q 'is of another command line' err && result "another one's measurements" "" ||
         result "another one's measurements" "$(cat out err)"

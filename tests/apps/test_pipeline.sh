@@ -83,8 +83,8 @@ shows "its name" "^schedule mine.sched: 2 ranks, 2 stages, "
 same "the last stage on the first rank" --pp 2 --pp-schedule turned.sched
 same "a table with its messages" --pp 2 --pp-schedule lowered.sched
 shows "of which there are three at a time" "^schedule lowered.sched: .*, at most 3 in flight"
-same "stages forward again" --pp 4 --pp-schedule zb-h1 --recompute stage
-same "one stage forward again" --pp 2 --pp-schedule again.sched
+same "stages recomputed" --pp 4 --pp-schedule zb-h1 --recompute stage
+same "one stage recomputed" --pp 2 --pp-schedule again.sched
 same "a table of PyTorch" --pp 2 --pp-schedule torch.csv
 # As torch 2.15 writes them (scripts/peers/torch_schedules.py): messages, waits, gathers and reductions too.
 torch=$(cd "$(dirname "$0")/../parallel/torch_schedules" && pwd)
@@ -132,7 +132,7 @@ refuse "a message that never ends" 2 "schedule cut.sched: rank 1, .*F1\.3" "${sm
 sed 's/ F0\.0 F0\.1/ F0.1 F0.0 F0.9/' mine.sched >wrong.sched
 refuse "a micro-batch that is none" 3 "wrong.sched:3:[0-9]+: rank 0: F0\.9, but micro-batches go from 0 to 7" \
     "${small[@]}" --pp 2 --pp-schedule wrong.sched
-# A stage's gradients take several buckets, which come home one behind each action.
+# A stage's gradients take several buckets, which are reduced one after each action.
 wide=(--data text.txt --n-layer 4 --n-head 8 --n-embd 800 --seq-len 8 --global-batch-size 8 --micro-batch-size 1
     --dp 2 --strategy zero1 --steps 1 --eval-interval 0 --digest)
 run "wide stages, two a rank" "${wide[@]}" --pp 2 --pp-schedule interleaved
@@ -145,7 +145,7 @@ fi
 
 refuse "a table that is a folder" 3 "cannot read all of schedule folder" "${small[@]}" --pp 2 \
     --pp-schedule folder
-refuse "too few buffers" 2 "schedule zb-v: deadlock: rank 0 waits in .* for .* of rank 1, which stands behind" \
+refuse "too few buffers" 2 "schedule zb-v: deadlock: rank 0 waits in .* for .* of rank 1, which waits after" \
     "${small[@]}" --pp 2 --pp-schedule zb-v --pp-depth 1
 refuse "buffers of a table that has its messages" 2 \
     "schedule lowered.sched: it is lowered, so its messages, .* stand in it: leave out depth" \
@@ -153,9 +153,9 @@ refuse "buffers of a table that has its messages" 2 \
 "$schedule" lower 1f1b --pp 2 --micro 4 --group 2 >groups.sched
 refuse "gradients in groups" 2 "groups.sched: it reduces gradients of 2 micro-batches at a time, and a run those of all 4" \
     "${small[@]}" --pp 2 --dp 2 --pp-schedule groups.sched
-refuse "forward again twice" 2 "schedule again.sched: rank 0, action [0-9]+ of [0-9]+, R0\.0: .* had that already" \
+refuse "forward recomputed twice" 2 "schedule again.sched: rank 0, action [0-9]+ of [0-9]+, R0\.0: .* had that already" \
     "${small[@]}" --pp 2 --pp-schedule again.sched --recompute stage
-refuse "forward again in a table that has all" 2 "schedule lowered.sched: it is lowered, .* leave out .* recompute" \
+refuse "forward recomputed in a table that has all" 2 "schedule lowered.sched: it is lowered, .* leave out .* recompute" \
     "${small[@]}" --pp 2 --pp-schedule lowered.sched --recompute stage
 refuse "a cut that does not add up" 2 "the counts of the split '4,3' sum up to 7, but the model has 8 steps" \
     "${small[@]}" --pp 2 --pp-split 4,3

@@ -145,10 +145,10 @@ shows "are as many" "^  the global batch is 3 micro-steps x 3 "
 # What a plan says of itself.
 plan "a plan with recomputation in bf16" "${small[@]}" --dp 48 --global-batch-size 48 --recompute block \
     --dtype bf16
-shows "says whose FLOPs" "[0-9.e+]+ model FLOPs a step, of this rank; [0-9.e+]+ \([0-9]+ % more\) are done again"
-shows "what is at rest" "^  at rest units are fp32 masters, which count as optimizer state"
+shows "says whose FLOPs" "[0-9.e+]+ model FLOPs a step, of this rank; [0-9.e+]+ \([0-9]+ % more\) are extra"
+shows "what is stored" "^  stored units are fp32 masters, which count as optimizer state"
 shows "how even the shards are" "^  this rank's shards are [0-9]+ % above the mean of all: "
 shows "what it leaves out" "^  not counted: code, stacks, .*fragmentation"
 plan "a plan of even shards in fp32" "${small[@]}" --dp 4
-result "has no such lines" "$(grep -E 'at rest units|above the mean|of recomputation' out)"
+result "has no such lines" "$(grep -E 'stored units|above the mean|of recomputation' out)"
 finish

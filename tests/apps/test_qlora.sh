@@ -12,7 +12,7 @@ gpt_train=$1
 # A base; the same in 4 bits, and what that stands for.
 a_base --ffn 131
 result "in 4 bits" "$("$bin/gpt_export" base base4 --dtype nf4 2>&1)"
-result "and as floats again" "$("$bin/gpt_export" base4 wide 2>&1)"
+result "and back as floats" "$("$bin/gpt_export" base4 wide 2>&1)"
 python "as bitsandbytes has it" '
 import json, struct
 def head(folder):
@@ -50,13 +50,13 @@ done <<'END'
 --init-from base4 --tp 4 --dp 2 --sequence-parallel --recompute block
 --init-from base4 --dp 4 --strategy zero1 --micro-batch-size 1
 END
-run "on the numbers that it stands for" --init-from wide "${rest[@]}" "${lora[@]}"
+run "on the numbers that it represents" --init-from wide "${rest[@]}" "${lora[@]}"
 result "has its digests" "$(digests out | diff one.txt -)"
 run "a folder of 4 bits, read as floats" --init-from base4 "${rest[@]}" "${lora[@]}" --tp 2
 result "has its digests" "$(digests out | diff one.txt -)"
 run "on the numbers in bf16" --init-from wide "${rest[@]}" "${lora[@]}" --dtype bf16
 digests out >bf16.txt
-run "4 bits that stand for bf16" --init-from base4 "${rest[@]}" "${lora[@]}" --dtype bf16 --base-dtype nf4 --tp 4 --dp 2
+run "4 bits that represent bf16" --init-from base4 "${rest[@]}" "${lora[@]}" --dtype bf16 --base-dtype nf4 --tp 4 --dp 2
 result "have their digests" "$(digests out | diff bf16.txt -)"
 run "another base" --init-from base "${rest[@]}" "${lora[@]}"
 result "has other digests" "$(digests out | comm -12 <(sort one.txt) <(sort -))"

@@ -1,6 +1,5 @@
 /*
- * tests/apps/test_recorder_diff.c - ranks that go apart, and what recorder_diff says of
- * them.
+ * tests/apps/test_recorder_diff.c - ranks that diverge, and what recorder_diff says of them.
  *
  * ctest: builds address thread, defines WEFT_RECORDER_DIFF=recorder_diff
  */

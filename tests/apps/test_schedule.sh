@@ -23,7 +23,7 @@ says out '^schedule mine.sched: 2 ranks, 2 stages, 3 micro-batches, 12 actions, 
 tool "two buffers" 0 check zb-v --pp 8 --micro 32
 says out '1536 actions, 896 messages, at most 2 in flight; no deadlock; peak 16 activations'
 tool "one is too few" 1 check zb-v --pp 8 --micro 32 --depth 1
-says err '^schedule: deadlock: rank [0-9]+ waits in SENT_B9\.1 for RECVD_B8\.1 of rank 7, which stands behind'
+says err '^schedule: deadlock: rank [0-9]+ waits in SENT_B9\.1 for RECVD_B8\.1 of rank 7, which waits after'
 tool "lowered" 0 lower zb-h1 --pp 2 --micro 4 --group 2 --resident 1 --tied --recompute
 says out '^lowered  group 2  resident 1  frozen 0  tied$' 'RECVD_F1\.0' 'REDUCE0\.2-3' 'TIE NORM OPT0$' 'R0\.0'
 cp out lowered.sched

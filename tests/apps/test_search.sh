@@ -85,7 +85,7 @@ small=(--model llama-3.2-1b --seq-len 4096 --global-batch-size 32 --dtype bf16 -
 search "a model of a billion on 8 devices" "${small[@]}"
 holds "its list" "${small[@]}"
 grep -q 'devices compute .* % of it, micro-batches of up to [0-9]* fit' out && grep -q 'is enough' out &&
-    result "the simple ways beside it" "" || result "the simple ways beside it" "are not there"
+    result "the simple layouts beside it" "" || result "the simple layouts beside it" "are not there"
 shows_why=$(grep -c '^  \(tp\|pp\|recompute\|micro\|strategy\)' out)
 [ "$shows_why" -ge 3 ] && result "it says why" "" || result "it says why" "in $shows_why lines"
 
@@ -99,7 +99,7 @@ grep -q 'pp 4' out && result "given axes stay" "pp 4 is compared" || result "giv
 alone=(--arch llama --n-layer 6 --n-head 4 --n-embd 96 --seq-len 32 --global-batch-size 16 --dtype bf16 --machine "$h100" --pp 4)
 search "a pipeline alone" "${alone[@]}" --ranks 4
 holds "its list" "${alone[@]}"
-grep -q -- '--micro-batch-size' search.json && result "its micro-batches" "" || result "its micro-batches" "are not told"
+grep -q -- '--micro-batch-size' search.json && result "its micro-batches" "" || result "its micro-batches" "are not printed"
 
 # A mixture: layouts that split its experts over data-parallel ranks are tried beside those that gather them.
 mixture=(--arch llama --n-layer 8 --n-head 16 --n-embd 1024 --ffn 4096 --n-expert 16 --moe-top-k 2 --seq-len 256 --global-batch-size 16

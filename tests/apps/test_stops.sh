@@ -24,9 +24,9 @@ gone()
     rm -rf gone moved
 }
 gone "a directory that is moved" "mv gone moved" "warning: gone was moved to /.*/moved while the run saves there" moved
-result "is not made again" "$([ ! -e gone ] || ls gone)"
+result "is not recreated" "$([ ! -e gone ] || ls gone)"
 gone "and replaced" "mv gone moved; mkdir gone" "warning: gone was moved to /.*/moved while" moved
-gone "a directory that is removed" "rm -r gone" "warning: gone was removed while the run saves there: it is made again" gone
+gone "a directory that is removed" "rm -r gone" "warning: gone was removed while the run saves there: it is recreated" gone
 
 # unevaluated NAME FLAG..: SIGTERM in an evaluation of many minutes ends it at once: the step that was made is saved and logged,
 # without a value of a part, and no other one is made.
@@ -38,7 +38,7 @@ unevaluated()
     problem=$(python3 - "$gpt_train" "${tiny[@]}" --save halt --log-jsonl halt.jsonl --steps 3 --eval-interval 1 "$@" 2>&1 <<'END'
 import json, os, signal, subprocess, sys, time
 run = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)
-told = "the evaluation behind step 1 was stopped: a run that is resumed does not make it up\n"
+told = "the evaluation after step 1 was stopped: a run that is resumed does not make it up\n"
 next((line for line in run.stdout if line.startswith("data:")), None)
 time.sleep(1)
 run.send_signal(signal.SIGTERM)
@@ -60,7 +60,7 @@ END
 }
 unevaluated "stopped in an evaluation" --eval-iters 1000000
 unevaluated "of stages and replicas" --eval-iters 1000000 --pp 2 --n-layer 2 --dp 2
-unevaluated "behind the last step" --eval-iters 1000000 --steps 1
+unevaluated "after the last step" --eval-iters 1000000 --steps 1
 for ((i = 0; i < 20000; i++)); do
     echo "{\"doc_id\": $i, \"label\": 0, \"request\": {\"context\": \"On day\", \"continuation\": \" five\"}}"
 done >questions.jsonl

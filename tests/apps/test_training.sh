@@ -30,7 +30,7 @@ for mesh in "--tp 2 --dp 2" "--dp 4 --strategy zero1" "--dp 2 --strategy no_shar
 done
 whole=("${average[@]}" --dp 2 --strategy no_shard --param-dtype bf16)
 run "with copies in bf16" "${whole[@]}" --log-jsonl copies.jsonl
-run "that averages take the place of" "${whole[@]}" --eval-ema --log-jsonl copied.jsonl
+run "that averages replace" "${whole[@]}" --eval-ema --log-jsonl copied.jsonl
 result "and give back" "$([ "$(value digest copies.jsonl)" = "$(value digest copied.jsonl)" ] || echo differs)"
 plan_is_run "with an average of whole weights" "${average[@]}" --eval-ema --dp 2 --strategy no_shard --rank 0
 run "without a stop" "${average[@]}" --eval-ema --steps 4 --warmup-steps 1 --log-jsonl straight.jsonl --lr-schedule constant
@@ -65,7 +65,7 @@ first=("${tiny[@]}" --eval-interval 0 --lr-schedule constant --warmup-steps 1 --
 next=("${first[@]}" --steps 6 --resume plain/step-00000001 --reset-optimizer --optimizer lion --freeze embed --ema 0.5)
 refuse "another optimizer" 2 "is of another model: --optimizer lion .it has adamw." "${first[@]}" --steps 6 --resume plain/step-00000001 --optimizer lion
 run "with a new one" "${next[@]}" --log-jsonl fresh.jsonl
-shows "says so" "^going on from plain/step-00000001, after step 1, with a new optimizer$" "^step 2/6 "
+shows "says so" "^continuing from plain/step-00000001, after step 1, with a new optimizer$" "^step 2/6 "
 run "elsewhere, and saved" "${next[@]}" --steps 4 --tp 2 --dp 2 --save again
 goes=("${first[@]}" --steps 6 --optimizer lion --freeze embed --ema 0.5)
 run "and resumed" "${goes[@]}" --save again --dp 2 --log-jsonl rest.jsonl

@@ -3,7 +3,7 @@
  * peak of multiply-add, of floats and of bf16 numbers with bf16 products.
  *
  * Only the half of the scores that a causal mask leaves is counted: 2 products of S^2 D / 2
- * multiply-adds a head forward, 5 backward (the scores again, then dV, dP, dQ, dK).
+ * multiply-adds a head forward, 5 backward (the scores recomputed, then dV, dP, dQ, dK).
  */
 #include "tests/bench/bench.h"
 #include "kernels/attention_internal.h"

@@ -1,7 +1,7 @@
 /*
  * tests/bench/bench.h - what the subcommands of bench share: options, rows of results, races
- * between entrants that take turns, threads that start at once, worlds of ranks that wait for
- * their turn, and the limits of the machine.
+ * between alternating entrants, threads that start at once, worlds of ranks that sleep between
+ * their rounds, and the limits of the machine.
  *
  * A figure means something only beside a limit or a peer that was measured in the same run, so
  * a command puts both into one race, and reports medians and ratios.
@@ -28,7 +28,7 @@ typedef struct bench_options {
     const char *device; /* "cpu", "cuda"; NULL: the first */
     bool processes;     /* Weft over MPI, against MPI's own collectives */
     bool mpi_child;     /* started by bench itself, under mpirun */
-    const char *self;   /* this program, to start it again */
+    const char *self;   /* this program, to start copies of it */
     int cores;
 } bench_options;
 
@@ -88,7 +88,7 @@ void bench_note(bench_report *report, const char *format, ...) WF_PRINTF(2, 3);
 
 enum { BENCH_ENTRANTS = 24 };
 
-/* One of those that take turns. */
+/* An entrant of a race. */
 typedef struct bench_entrant {
     /* the seconds that `repeat` runs took, or NAN after a failure */
     double (*run)(void *arg, int64_t repeat);
@@ -125,14 +125,14 @@ double bench_workers_run(bench_workers *workers, void (*fn)(void *arg, int membe
 
 typedef struct bench_world bench_world;
 
-/* A rank's work in a turn; *own is its own between turns. */
+/* A rank's work in a round; *own is its own between rounds. */
 typedef wf_status bench_part(wf_rank *rank, void **own, void *arg);
 
-/* `ranks` threads that sleep between turns, so that several worlds can race; `threads` of each
-   are bound to cores of their own, where there are enough. */
+/* A world of `ranks` threads that sleep between rounds, so that several worlds can race;
+   `threads` of each are bound to cores of their own, where there are enough. */
 bench_world *bench_world_open(int ranks, int threads, wf_error *error);
 
-/* One turn: every rank does its part. After a failure the world is over. */
+/* Runs a round: every rank does its part. After a failure the world is over. */
 wf_status bench_world_run(bench_world *world, bench_part *part, void *arg, wf_error *error);
 void bench_world_close(bench_world *world);
 
@@ -183,7 +183,7 @@ void bench_copy_bytes(bench_store store, void *to, const void *from, size_t byte
  * is there; NULL and a text where there is too little. free() it. */
 float *bench_memory_new(size_t bytes, wf_error *error);
 
-/* A context on the CPU with so many threads; closed by wf_context_close. */
+/* Opens a context on the CPU with `threads` threads; closed by wf_context_close. */
 wf_context *bench_context(int threads, wf_error *error);
 
 /* One on the first GPU. */

@@ -37,14 +37,14 @@ struct bench_blas {
 /* Those that are here, best kernels chosen; a note says of each what it is or why it is not. */
 int bench_blas_load(bench_report *report, bench_blas blas[BENCH_BLAS]);
 
-/* oneDNN's two ways (onednn.c): how many were found, 0 or 2. */
+/* Adds oneDNN's two products (onednn.c): how many were found, 0 or 2. */
 int bench_onednn_load(bench_report *report, bench_blas blas[2]);
 
 /* A library of one of several names by comma, or NULL and a note. */
 void *bench_library(bench_report *report, const char *title, const char *names);
 
-/* Finds a function, and returns true where it is there; through memory, since C keeps pointers
-   to data and code apart. */
+/* Finds a function, and returns true where it is there; through memory, since C does not
+   convert pointers between data and code. */
 bool bench_function(void *library, const char *name, void *function);
 
 #endif

@@ -12,11 +12,11 @@
  *
  * The copy is the faster of plain stores and non-temporal stores, in the same memory and the
  * same race. It is strict for small sizes: a core copies what its own cache still holds from
- * the turn before and waits for nobody, where ranks must wait for each other, by sleep and wake
- * when there are more of them than cores. It is lax for all_gather of large sizes, which reads
- * its input from memory once per output; a ratio above 1 there is no error. What small ones are
- * to be held against is a hand-over between two cores (handover.c), as ranks wait: `handovers`
- * is how many of them a collective takes.
+ * the round before and waits for no other, where ranks must wait for each other, by sleep and
+ * wake when there are more of them than cores. It is lax for all_gather of large sizes, which
+ * reads its input from memory once per output; a ratio above 1 there is no error. What small
+ * ones are to be held against is a hand-over between two cores (handover.c), as ranks wait:
+ * `handovers` is how many of them a collective takes.
  */
 #include "tests/bench/mpi.h"
 #include "kernels/cpu/simd_internal.h"

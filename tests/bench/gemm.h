@@ -31,8 +31,8 @@ wf_status bench_gemm_bf16(const bench_options *o, const bench_shape *shapes, int
 /* Describes, in a line, the path by which this machine multiplies bf16. */
 const char *bench_gemm_path(void);
 
-/* An entrant whose run is so many operations of a tile unit, by one thread, on what it holds or
-   on what it loads from level 1 cache; its run is NULL where there is no such unit
+/* Returns an entrant whose run is a number of operations of a tile unit, by one thread, on what
+   it holds or on what it loads from level 1 cache; its run is NULL where there is no such unit
    (tile_peak.c). */
 bench_entrant bench_tiles(void);
 bench_entrant bench_loaded_tiles(void);

@@ -1,9 +1,9 @@
 /*
  * tests/bench/gemm_bf16.c - bench gemm --dtype bf16: products of bf16 operands beside the same
- * ones in fp32, which take turns, with 1, 2, 4 and 8 chunks. Limits are the peak of
- * multiply-adds of this thread, or of the thread pool's, and the peak of a tile unit where
- * products go there; the peer is oneDNN's matmul. GFLOP/s. A turn begins with a product that is
- * not timed: after 30 ms of others' turns a tile unit is slow for half a millisecond.
+ * ones in fp32, alternating, with 1, 2, 4 and 8 chunks. Limits are the peak of multiply-adds of
+ * this thread, or of the thread pool's, and the peak of a tile unit where products go there;
+ * the peer is oneDNN's matmul. GFLOP/s. A round begins with a product that is not timed: after
+ * 30 ms of other rounds a tile unit is slow for half a millisecond.
  */
 #include "tests/bench/blas.h"
 #include "tests/bench/gemm.h"

@@ -1,9 +1,9 @@
 /*
- * tests/bench/handover.c - a hand-over between two cores: one thread writes a word, and another
- * one that waited for it goes on. It waits as ranks do: it looks again and again where each has
- * a core for itself, and else sleeps and is woken (futex). No collective is through before
- * everybody knows of everybody: that takes one hand-over at least, and a second where a result
- * that one made is needed by all.
+ * tests/bench/handover.c - measures a hand-over between two cores: one thread writes a word,
+ * and another one that waited for it continues. It waits as ranks do: it polls where each has a
+ * core for itself, and else sleeps and is woken (futex). No collective ends before each rank
+ * has heard of all: that takes one hand-over at least, and a second where a result that one
+ * made is needed by all.
  */
 #include "tests/bench/bench.h"
 #include "core/futex.h"

@@ -51,8 +51,8 @@ bench_ceiling *bench_ceiling_open(const bench_model *model, bench_report *report
                                   wf_error *error);
 void bench_ceiling_close(bench_ceiling *ceiling);
 
-/* An entrant per library with so many threads, whose seconds are those of all products of a
-   step; returns how many, BENCH_BLAS at most. Of all calls there may be BENCH_ENTRANTS. */
+/* Adds an entrant per library with `threads` threads, whose seconds are those of all products
+   of a step; returns how many, BENCH_BLAS at most. Of all calls there may be BENCH_ENTRANTS. */
 int bench_ceiling_entrants(bench_ceiling *ceiling, int threads, bench_entrant *entrant);
 
 /* Returns the rate of the fastest library, from its entrants after a race. */

@@ -35,8 +35,8 @@ wf_status bench_mpi_race_child(int n_sizes, const size_t *sizes, const wf_reduce
                                wf_error *error);
 
 /*
- * Median seconds of an all-reduce of each size (bytes) over so many processes, started by
- * mpirun as copies of this program; NAN, and a note, where there is none.
+ * Measures median seconds of an all-reduce of each size (bytes) over a number of processes,
+ * started by mpirun as copies of this program; NAN, and a note, where there is none.
  */
 void bench_mpi(const bench_options *o, bench_report *report, int ranks, int n_sizes,
                const size_t *sizes, double *seconds);

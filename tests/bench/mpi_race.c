@@ -1,6 +1,6 @@
 /*
  * tests/bench/mpi_race.c - bench comm --processes: Weft's collectives over MPI and MPI's own,
- * by turns, in the same processes, on the same memory.
+ * alternating, in the same processes, on the same memory.
  */
 #include "tests/bench/mpi.h"
 #include <stdlib.h>

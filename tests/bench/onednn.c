@@ -1,8 +1,8 @@
 /*
- * tests/bench/onednn.c - oneDNN's two ways to multiply: sgemm, and the matmul primitive, of
- * which now one and now the other is faster. Versions 2 and 3 name the parts of a primitive
- * differently; what version 2 keeps in structs of its own is held in space that is large enough
- * here.
+ * tests/bench/onednn.c - oneDNN's two products: sgemm, and the matmul primitive, of which
+ * sometimes one and sometimes the other is faster. Versions 2 and 3 name the parts of a
+ * primitive differently; what version 2 keeps in structs of its own is held in space that is
+ * large enough here.
  */
 #include "tests/bench/blas.h"
 #include <dlfcn.h>

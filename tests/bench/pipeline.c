@@ -1,6 +1,6 @@
 /*
  * tests/bench/pipeline.c - bench pipeline: training steps over pipeline stages, schedule by
- * schedule, in turns with the same step on one rank, with one thread and with as many as a
+ * schedule, alternating with the same step on one rank, with one thread and with as many as a
  * pipeline has ranks.
  */
 #include "tests/bench/models.h"

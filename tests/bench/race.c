@@ -1,4 +1,4 @@
-/* tests/bench/race.c - entrants take turns, so that a busy machine slows all of them alike. */
+/* tests/bench/race.c - alternates entrants, so that a busy machine slows all of them alike. */
 #include "tests/bench/bench.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * tests/bench/step.c - bench step: whole training steps of a model under several layouts, which
- * take turns, beside the peak of multiply-add of the cores that a layout can keep busy.
+ * tests/bench/step.c - bench step: whole training steps of a model under several layouts,
+ * alternating, beside the peak of multiply-add of the cores that a layout can keep busy.
  *
  * Steps of exact layouts have to have the same losses, bit for bit; that is checked here too.
  */

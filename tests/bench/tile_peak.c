@@ -2,7 +2,7 @@
  * tests/bench/tile_peak.c - two limits of AMX: products of tiles that wait for nothing, and
  * products of tiles that are loaded from level 1 cache, as many as a product of matrices needs.
  * Tiles have numbers as operands have: of zeros the unit takes less power, and a core that has
- * less to do with it runs up to 1.2 times as fast. Its build has the flags of the unit. A turn
+ * less to do with it runs up to 1.2 times as fast. Its build has the flags of the unit. A round
  * begins with some that are not timed, as one of products does.
  */
 #include "tests/bench/gemm.h"

@@ -1,5 +1,5 @@
-/* tests/bench/world.c - a world of ranks in the background, whose ranks sleep until they are
- * given a turn: so worlds of different sizes can take turns in one process. */
+/* tests/bench/world.c - a world of ranks in the background, whose ranks sleep between rounds:
+   so worlds of different sizes can alternate in one process. */
 #include "tests/bench/bench.h"
 #include <pthread.h>
 #include <stdlib.h>

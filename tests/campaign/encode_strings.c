@@ -3,10 +3,10 @@
  * ids, for scripts/peers/tokenizers.py, which compares them with those of other tokenizers.
  *
  * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and
- * these ids. Each is decoded again, at once and id by id; where that gives another text, and
- * the tokenizer's texts come back whole, the program ends with 1. FLAGS is a number of WF_TOK_
- * flags, 4 more: texts come back whole, 8 more: time alone is written, as text, of encoding the
- * strings once more.
+ * these ids. Each is decoded, at once and id by id; where that gives another text, and the
+ * tokenizer restores texts, the program ends with 1. FLAGS is a number of WF_TOK_ flags, 4
+ * more: texts come back whole, 8 more: time alone is written, as text, of encoding the strings
+ * once more.
  */
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/clock.h"

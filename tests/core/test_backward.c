@@ -1,6 +1,6 @@
 /*
  * tests/core/test_backward.c - what backward may not share, forget or walk: gradients that
- * their leaves own, tensors that were changed after a tape had saved them, what lies behind the
+ * their leaves own, tensors that were changed after a tape had saved them, what lies after the
  * root.
  */
 #include "core/host_data.h"
@@ -333,7 +333,7 @@ static void rows_of_two_batches_meet(void)
             CU_ASSERT_EQUAL(wf_backward(y, make(ctx, 0, 2, ones), false), WF_ESHAPE);
             CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE,
                                    "with rows of 1 and of 2 sequences, f64 [2,2]: give each "
-                                   "place of use a wf_leaf of its own"));
+                                   "use a wf_leaf of its own"));
         }
         wf_tape_close(tape);
         wf_context_close(ctx);

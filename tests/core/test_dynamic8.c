@@ -1,7 +1,6 @@
 /*
  * tests/core/test_dynamic8.c - 8 bits a number against a plain oracle: codes, scales and
- * numbers, whatever part of a row is here, and that what is read is stored again without a
- * change.
+ * numbers, whatever part of a row is here, and that storing what was read changes nothing.
  */
 #include "core/numerics/dynamic8.h"
 #include "tests/core/core_harness.h"

@@ -1,5 +1,5 @@
 /* tests/core/test_nf4_ops.c - ops and the host read what is stored as NF4: they see the numbers
-   that it stands for. */
+   that it represents. */
 #include "core/host_data.h"
 #include "core/nf4_tensor.h"
 #include "kernels/ops.h"

@@ -1,5 +1,5 @@
 /*
- * tests/core/test_op_recompute.c - what an op makes again in backward (wf_op.recompute): its
+ * tests/core/test_op_recompute.c - what an op recomputes in backward (wf_op.recompute): its
  * memory goes with the forward pass, and what reads it gets the bits that it had, whatever
  * became of it in between.
  */

@@ -43,11 +43,11 @@ size_t bytes_of(const wf_tensor *t);
 /* The part of a dim that rank r of p has (WHOLE: all); the caller frees `host`. */
 numbers part_of(const numbers *whole, int dim, int p, int r);
 
-/* From now on data lie so many elements behind an aligned address. */
+/* Sets the number of elements by which data lie after an aligned address from now on. */
 void place_at(size_t elements);
 
-/* One call on the device: operands go there, results come back (of an op in place: operands).
-   `add`: results go there too. */
+/* Makes one call on the device: operands go there, results come back (of an op in place:
+   operands). `add`: results go there too. */
 void run_on_device(const wf_call *call, numbers *in, numbers *out, bool add);
 
 /* Results against the reference loop over the same operands and what was there before (NULL: no

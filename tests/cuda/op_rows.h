@@ -3,7 +3,7 @@
  * checked against the reference, once more at other addresses, and in parts (device_parts.h).
  *
  * A case names its operands by their dims: a letter before the colon says how they are stored,
- * those behind it are dims of a shape. Dims that are split one after another follow from the
+ * those after it are dims of a shape. Dims that are split one after another follow from the
  * letters.
  */
 #ifndef WF_TESTS_CUDA_OP_ROWS_H

@@ -72,7 +72,7 @@ grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
 run "what was saved is gone on with on the CPU" --device cpu --resume there --steps 3
 grep -q 'step 3/3' out && result "from where it was" "" || result "from where it was" "no step 3"
 
-# generate FLAG...: a line of JSON on stdout, of a text that goes on from "line 1".
+# generate FLAG...: a line of JSON on stdout, of a text that continues "line 1".
 generate()
 {
     timeout -s KILL 120 "$(dirname "$gpt_train")/gpt_generate" there --prompt "line 1" --max-new-tokens 6 \

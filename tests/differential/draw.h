@@ -1,5 +1,5 @@
 /* tests/differential/draw.h - random numbers of a case: functions of the seed, the case and a
- * place in it, so that leaving a part of a case out changes no other part. */
+   position in it, so that leaving a part of a case out changes no other part. */
 #ifndef WF_TESTS_DIFFERENTIAL_DRAW_H
 #define WF_TESTS_DIFFERENTIAL_DRAW_H
 

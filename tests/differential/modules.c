@@ -1,6 +1,6 @@
 /*
  * tests/differential/modules.c - parts of a program as modules under activation checkpointing
- * (wf_nn_recompute), whose uses of their input, of leaves and of what they make come again in
+ * (wf_nn_recompute), whose uses of their input, of leaves and of what they make are repeated in
  * backward, on another tape.
  */
 #include "tests/differential/run.h"

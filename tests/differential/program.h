@@ -100,7 +100,7 @@ typedef struct value {
 
 /*
  * A part of a program that a mesh runs as a module under activation checkpointing: the input
- * alone is kept, and backward runs it again. On one rank it is steps like others.
+ * alone is kept, and backward recomputes it. On one rank it is steps like others.
  */
 typedef struct submodule {
     int first, end; /* steps; leaves among them are made before it runs */
@@ -184,7 +184,7 @@ bool within_reach(const maker *m, int id);
 /* operands.c */
 /* Appends a step whose outputs are the next values; NULL where the program is full. */
 step *append(maker *m, step s);
-/* Each axis to one of n places, or to none; to a dim, or a sum if that may be. */
+/* Maps each axis to one of n dims, or to none, or to a sum if that may be. */
 placing draw_placing(const program *p, draw *d, int n, const int *places);
 placing place_dims(const program *p, draw *d, int ndim, bool partial);
 /* A new leaf; -1 where there is no room. */
@@ -201,7 +201,7 @@ float leaf_element(const step *s, const world *w, const value *v, int64_t index)
 int partial_members(const placing *at, const world *w);
 /* The gradient of a leaf that may have a row per sequence, without these. */
 wf_tensor *whole_vector(const wf_tensor *leaf, wf_tensor *grad);
-/* One step of the program's optimizer, from moments that are drawn, in place. */
+/* Makes one step of the program's optimizer, from moments that are drawn, in place. */
 wf_status optimize(const program *p, wf_tensor *parameter, wf_tensor *gradient);
 
 /* run.c */

@@ -1,10 +1,10 @@
 /*
- * tests/differential/promise.c - sums over ranks that have the bits of one rank for certain.
+ * tests/differential/promise.c - sums over ranks that must have the bits of one rank.
  *
- * The context tells of every sum that has not (wf_context_inexact); all else is compared bit
- * for bit. So that it does not tell of everything, these it must not tell of: 2, 4 or 8 parts,
- * by axes in the order of the mesh, of a dim that has 8 chunks, or of a batch whose halves are
- * the ranks'.
+ * The context reports every sum that has not (wf_context_inexact); all else is compared bit for
+ * bit. So that it does not report everything, these it must not report: 2, 4 or 8 parts, by
+ * axes in the order of the mesh, of a dim that has 8 chunks, or of a batch whose halves are the
+ * ranks'.
  */
 #include "tests/differential/program.h"
 

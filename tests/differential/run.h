@@ -24,7 +24,7 @@ struct run {
     bool rough[VALUES]; /* summed in another order than on one rank: close, not equal */
     bool rough_now, rough_any, rough_back;
     bool fell_back;      /* an operand passed a border that one rank has not */
-    bool again;          /* a module runs again, and does what it did */
+    bool again;          /* a module is recomputed, and does the same */
     int8_t tried[STEPS]; /* the attempt that went well */
     recomputed recomputed[MODULES];
     uint64_t told; /* every refusal, in one number: alike on all ranks */
@@ -38,7 +38,8 @@ const wf_layout *layout_of_operand(const run *r, const step *s, int i);
 wf_status run_step(run *r, int k);
 /* modules.c: all of a module's steps, from its first one. */
 wf_status run_module(run *r, const submodule *part);
-/* A refusal that all ranks must be told alike; an error where the failure is another one. */
+/* A refusal whose text must be the same on all ranks; an error where the failure is another
+   one. */
 wf_status note_refusal(run *r, const char *what);
 
 #endif

@@ -6,7 +6,7 @@
  *     test_differential --cases N --seed S    as many as there is time for
  *     test_differential --seed S --case K     one of them, and the program that it is
  *
- * A failing case is made smaller and printed with the line that runs it again.
+ * A failing case is made smaller and printed with the command that repeats it.
  *
  * ctest: builds address thread
  */

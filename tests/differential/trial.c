@@ -3,8 +3,8 @@
  *
  * A child draws some programs, runs them on one rank, and then on a world of threads that runs
  * all of them. It ends with the first case that fails; its parent, which reads the board that
- * they share, kills it where a case takes too long, tries to make the case smaller, and goes on
- * behind it.
+ * they share, kills it where a case takes too long, tries to make the case smaller, and
+ * continues after it.
  */
 #include "tests/differential/trial.h"
 #include "tests/clock.h"

@@ -1,6 +1,6 @@
 /*
  * tests/fuzz/fuzz_generation.c - generation_config.json: what is accepted says token ids, each
- * once, behind those that were there.
+ * once, after those that were there.
  */
 #include "parallel/models/gpt/hf_generation_internal.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,7 +1,7 @@
 /*
  * tests/fuzz/fuzz_jinja.c - a chat template from strangers: what compiles is rendered, and ends
  * within its limits; spans lie in the text, one after another; the same template renders the
- * same text again.
+ * same text a second time.
  */
 #include "nn/text/chat/json_value_internal.h"
 #include "tests/fuzz/fuzz.h"

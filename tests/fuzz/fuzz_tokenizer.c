@@ -1,6 +1,6 @@
 /*
- * tests/fuzz/fuzz_tokenizer.c - tokenizers from strangers: a file of any kind, and behind its
- * last NUL a text, which whatever was accepted encodes; the ids are ids, and decode.
+ * tests/fuzz/fuzz_tokenizer.c - tokenizers from strangers: a file of any kind, and after its
+ * last NUL a text, which every accepted tokenizer encodes; the ids are ids, and decode.
  */
 #include "nn/text/tokenizer/load_internal.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # for those who source it
+# shellcheck shell=bash disable=SC2034 # for files that source it
 # tests/hosts/common.sh - sourced by the tests here, with the build folder as $1: mpirun as they use
 # it, and what is the same on every launch.
 build=$(cd "$1" && pwd)
@@ -35,7 +35,7 @@ digests()
     sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' "$1"
 }
 
-# CI has little time: so many steps of each layout there, and with WHOLE=yes all cases.
+# CI has little time: STEPS steps of each layout there, and with WHOLE=yes all cases.
 steps=${STEPS:-3} whole=${WHOLE:-no}
 
 # bits FILE: the losses and the digest of every layout, without its name; seats FILE NAME: hosts.

@@ -23,7 +23,7 @@
  * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any
  * time: in that step or later. With a collective as the phase all ranks make one of each kind
  * over the world as each step begins. The rank writes the time to the file WEFT_FAULT_LOG. With
- * WEFT_FAULT_EVERY=N it vanishes again N steps later; WEFT_FAULT_WITH has lost its state, too.
+ * WEFT_FAULT_EVERY=N it vanishes also N steps later; WEFT_FAULT_WITH has lost its state, too.
  */
 #include "nn/dataset/dataset.h"
 #include "mesh/transport/launcher.h"

@@ -6,7 +6,7 @@
  *     bits tp 4 dp 2 full_shard: 40b18f2a 40b06c11 .. 5d1c2f4a9be07733
  *     seats tp 4 dp 2 full_shard: node0 node0 node0 node0 node1 node1 node1 node1
  *
- * Started by nobody it begins with one rank; `layouts STEPS` under mpirun has 8 ranks in any
+ * Started without a launcher it has one rank; `layouts STEPS` under mpirun has 8 ranks in any
  * number of processes that divides 8.
  */
 #include "mesh/transport/launcher.h"

@@ -77,7 +77,7 @@ touch "$dir/held/model.safetensors"
 cp alone expected
 rm -f log
 start 2 '' --nnodes 2 --dp 2
-result "the same job of the same run goes on" "$(grep -qE 'going on after step|goes on after step' out err || cat err)"
+result "the same job of the same run continues" "$(grep -qE 'continuing after step|continues after step' out err || cat err)"
 result "and leaves a file that is none of its own" "$([ "$(find "$dir" -name '*.safetensors')" = "$dir/held/model.safetensors" ] || find "$dir")"
 rm -r "$dir/held"
 unset WEFT_RUN_ID
@@ -87,12 +87,12 @@ rm -f log
 start 4 "kill forward 1 4"
 result "a process is killed, and the others leave what they hold" \
     "$([ $? != 0 ] && [ "$(find "$dir/held" -name '*.safetensors' | wc -l)" = 3 ] || cat err)"
-goes_on "three go on with it" 0 3 'after step 3 .*--dp 3'
+goes_on "three continue with it" 0 3 'after step 3 .*--dp 3'
 
 rm -f log
 start 4 "kill forward 1 6;kill forward 2 6" --save saved --save-interval 3
 result "a process is killed, and the one with its buddy" "$([ $? != 0 ] || cat err)"
-goes_on "the run goes on from its checkpoint, steps 4 and 5 are made again and logged once" 0 4 'going on after step 3 with a checkpoint' --save saved --save-interval 3
+goes_on "the run continues from its checkpoint, steps 4 and 5 are repeated and logged once" 0 4 'continuing after step 3 with a checkpoint' --save saved --save-interval 3
 
 # Two hosts are the smallest cluster: down to one process, which is asked to leave at once and is started again, and
 # back to two. Each step is logged once, with and without checkpoints, which are older than what the survivor holds.
@@ -111,18 +111,18 @@ two_of_two()
     rm "$dir/held/leave"
     start 1 'term forward 0 6' --nnodes 2 "$@"
     got=$?
-    if [ $# = 0 ]; then # without --save SIGTERM ends it; what it took up is still there
-        result "goes on alone, and is killed" "$([ $got != 0 ] && grep -q 'after step 3 with .*--dp 2' err || cat out err)"
+    if [ $# = 0 ]; then # without --save SIGTERM ends it; what it restored is still there
+        result "continues alone, and is killed" "$([ $got != 0 ] && grep -q 'after step 3 with .*--dp 2' err || cat out err)"
     else
-        result "goes on alone, and is asked to stop" "$([ $got = 75 ] && grep -q 'after step 3 with .*--dp 2' err || cat out err)"
+        result "continues alone, and is asked to stop" "$([ $got = 75 ] && grep -q 'after step 3 with .*--dp 2' err || cat out err)"
     fi
-    goes_on "both go on, $how" 0 2 'after step [3-7] .*--dp 4' --nnodes 2 "$@"
+    goes_on "both continue, $how" 0 2 'after step [3-7] .*--dp 4' --nnodes 2 "$@"
 }
 two_of_two "nothing is saved"
 two_of_two "the run saves" --save saved --save-interval 2
 
 rm -f log
 start 4 "kill forward 1 6;kill forward 2 6"
-goes_on "without one it says what to do" 3 4 'There is no checkpoint to go on from: start the run where the rest is kept, or remove'
+goes_on "without one it says what to do" 3 4 'There is no checkpoint to continue from: start the run where the other shards are kept, or remove'
 result "on one line" "$([ "$(lines '^gpt_train: ')" = 1 ] || cat err)"
 finish

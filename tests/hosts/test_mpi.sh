@@ -165,7 +165,7 @@ EOF
 }
 
 write_text
-start "another program in place of a process" another_program
+start "another program instead of a process" another_program
 for n in 1 2 3 4; do
     start "test_comm in $n processes" every_case test_comm $n
     [ $n = 4 ] || # its 6 ranks cannot be shared out evenly over 4

@@ -28,7 +28,7 @@ rest()
     local problem=''
     digests log >got
     tail -n +$(($2 + 1)) alone >expected
-    [ "$(lines "^going on from .*, after step $2\$")" = 1 ] || problem+=" not told from where;"
+    [ "$(lines "^continuing from .*, after step $2\$")" = 1 ] || problem+=" not told from where;"
     cmp -s got expected || problem+=" other digests: $(wc -l <got) steps;"
     result "$1" "$problem"
 }
@@ -45,7 +45,7 @@ dp=(--dp 4 --strategy zero1)
 flags=("${tp[@]}" --save four --save-interval 5 --keep 0)
 go "saved by 4 processes" 0 "${four[@]}"
 flags=("${dp[@]}" --save two --save-interval 5 --keep 0 --checkpoint full --async-save on)
-go "one file, saved behind the steps by 2 processes x 2 threads" 0 "${two[@]}"
+go "one file, saved after the steps by 2 processes x 2 threads" 0 "${two[@]}"
 for from in four two; do
     flags=(--resume "$from/step-00000005")
     go "saved by $from, gone on with by one rank" 0 env
@@ -66,7 +66,7 @@ done
 printf 'x' | dd of=four/step-00000020/rank-00002.safetensors bs=1 seek=100000 conv=notrunc 2>err
 flags=("${tp[@]}" --resume four/step-00000020)
 go "a damaged file" 8 "${four[@]}"
-result "is told once" "$([ "$(lines 'rank-00002.safetensors is damaged: tensor')" = 1 ] || echo no)"
+result "is reported once" "$([ "$(lines 'rank-00002.safetensors is damaged: tensor')" = 1 ] || echo no)"
 
 # Processes that do not see the same checkpoints: the newest that all of them have.
 mkdir other
@@ -107,7 +107,7 @@ wait $job
 status=$?
 result "SIGTERM saves first" "$([ $status = 75 ] && [ -f ended/latest ] || echo "exit status $status")"
 
-# In an evaluation of many minutes, too: one process is told, all leave it, and the step that was made is saved.
+# In an evaluation of many minutes, too: one process is signalled, all leave it, and the step that was made is saved.
 "${two[@]}" "$gpt_train" "${model[@]}" --steps 3 --eval-interval 1 --eval-iters 1000000 "${tp[@]}" --save halted >out 2>err &
 job=$!
 timeout 30 sh -c "until grep -q '^data:' out; do sleep 0.05; done"
@@ -117,5 +117,5 @@ timeout 10 tail --pid=$job -f /dev/null || kill -KILL $job
 wait $job
 status=$?
 result "SIGTERM in an evaluation ends it" "$([ $status = 75 ] && [ "$(ls -d halted/step-*)" = halted/step-00000001 ] &&
-    [ "$(lines 'the evaluation behind step 1 was stopped')" = 1 ] || { echo "exit status $status"; cat out err; })"
+    [ "$(lines 'the evaluation after step 1 was stopped')" = 1 ] || { echo "exit status $status"; cat out err; })"
 finish

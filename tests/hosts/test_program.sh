@@ -24,7 +24,7 @@ start()
 elastic=(--redundancy buddy --elastic on --recovery-dir "$dir/held" --nnodes 2 --log-jsonl log)
 "$build/tests/hosts/digits_faulty" --data "$data" --steps 24 >out 2>err
 whole=$(grep '^digest' out)
-result "a run that loses nobody" "$([ -n "$whole" ] || cat err)"
+result "a run that loses no rank" "$([ -n "$whole" ] || cat err)"
 start 2 '' --redundancy buddy --elastic on
 result "processes without memory that outlives them" "$([ $? = 2 ] && grep -q 'give --recovery-dir DIR' err || cat out err)"
 start 2 'kill 1 6' "${elastic[@]}"
@@ -33,7 +33,7 @@ start 1 '' "${elastic[@]}" --steps 25
 result "another job is refused" "$([ $? = 2 ] && grep -q 'was left by another job (--steps 24 there and 25 here)' err || cat err)"
 start 1 '' "${elastic[@]}"
 result "the other one continues alone" "$([ $? = 0 ] && [ "$(grep '^digest' out)" = "$whole" ] &&
-    grep -q 'going on after step 5 with what hosts have kept in .*, --dp 1 --tp 1, ' err || cat out err)"
+    grep -q 'continuing after step 5 with what hosts have kept in .*, --dp 1 --tp 1, ' err || cat out err)"
 result "each step is logged once" "$([ "$(grep -c '"step"' log)" = 24 ] || echo "$(grep -c '"step"' log) rows")"
 result "nothing is left on the host" "$([ ! -e "$dir/held" ] || find "$dir")"
 finish

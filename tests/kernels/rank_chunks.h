@@ -8,7 +8,7 @@
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd_internal.h"
 
-enum { RANK_CHUNKS = 512 }; /* parts has room for so many */
+enum { RANK_CHUNKS = 512 }; /* room of `parts` */
 
 static int64_t within(int64_t at, int64_t first, int64_t end)
 {

@@ -1,6 +1,6 @@
 /*
  * tests/kernels/test_ops_a_rules.c - what cases and parts cannot say: that sums are the trees
- * the design names, bit for bit; that random numbers are random; that mistakes are told.
+ * the design names, bit for bit; that random numbers are random; that mistakes are reported.
  */
 #include "core/tape.h"
 #include "kernels/devices.h"

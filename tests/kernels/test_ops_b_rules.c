@@ -1,7 +1,7 @@
 /*
  * tests/kernels/test_ops_b_rules.c - norms, rope, attention and cross-entropy, what cases
- * cannot say: that mistakes are told, where dropout's random numbers come from, and what work
- * is counted.
+ * cannot say: that mistakes are reported, where dropout's random numbers come from, and what
+ * work is counted.
  */
 #include "tests/kernels/op_harness.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * tests/kernels/test_ops_computed.c - operands that other ops made, and groups whose members
  * differ: cases for op_harness.h. A weight, a bias or a gain that is computed before it is used
- * has a gradient of its own shape, which goes on to what it was computed from.
+ * has a gradient of its own shape, which flows to what it was computed from.
  */
 #include "tests/kernels/op_harness.h"
 #include "tests/sanitizer.h"

@@ -1,7 +1,7 @@
 /*
  * tests/kernels/test_simd.c - the CPU's inner loops of rows and elements: against a reference
- * in double, with equal bits from every instruction set, and from rows taken together or apart.
- * Every pointer is odd by one float, and what lies around an output must stay as it was.
+ * in double, with equal bits from every instruction set, and from rows taken together or one by
+ * one. Every pointer is odd by one float, and what lies around an output must stay as it was.
  */
 #include "tests/harness.h"
 #include "tests/kernels/simd_reference.h"

@@ -1,5 +1,5 @@
 /*
- * tests/kernels/tile_emulated.h - a tile unit in plain C, in place of
+ * tests/kernels/tile_emulated.h - a tile unit in plain C, instead of
  * kernels/cpu/amx/tile_internal.h: eight tiles for each thread, which read as NaN until they
  * are written and end a test that uses them without a configuration.
  */

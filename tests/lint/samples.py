@@ -45,6 +45,7 @@ SAMPLES = {
     "flags": [
         ("core/a.c", 'fail("use --seq-len 4");\n/* "--x" */\nfail("use .seq_len", "a--b");\nfail("more "\n "--steps");\n', [1, 5]),
         ("parallel/program/a.c", 'fail("--steps");\n', []),
+        ("parallel/plan/a.c", 'fail("more --steps");\nfail("more .steps");\n', [1]),
         ("parallel/b.c", 'fail("scripts/build.sh --all builds it");\n', []),
     ],
     "tables": [

@@ -149,7 +149,7 @@ static inline float fold_places(shares *s, int axis, int first, int n)
     return a + b;
 }
 
-/* The share at the places chosen so far, folded over the axes from this one on. */
+/* Returns the share at the coordinates chosen so far, folded over the axes from this one on. */
 static inline float fold(shares *s, int axis)
 {
     int member = 0;

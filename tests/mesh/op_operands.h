@@ -253,7 +253,7 @@ static inline float operand_value(const wf_op *op, int i, int64_t index)
 
     if (operand_type(op, i) == WF_I32)
         return (float)(bits % (uint64_t)letter_dim('v').size);
-    if (op_is_choice(op, i)) /* a row leaves out the first so many experts */
+    if (op_is_choice(op, i)) /* a row leaves out some of the first experts */
         return (float)(index % letter_dim('k').size +
                        (int64_t)(noise(i, index / letter_dim('k').size, 0) % 4));
     if (op_is_index(op, i))

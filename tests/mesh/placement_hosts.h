@@ -1,6 +1,6 @@
 /*
  * tests/mesh/placement_hosts.h - for the tests of placements: hosts from descriptions, and a
- * count and a cost of placements that stand apart from the library's.
+ * count and a cost of placements that are independent of the library's.
  */
 #ifndef WF_TESTS_MESH_PLACEMENT_HOSTS_H
 #define WF_TESTS_MESH_PLACEMENT_HOSTS_H

@@ -1,5 +1,5 @@
 /*
- * tests/mesh/ranks.h - what the tests of communication share: arithmetic that stands apart from
+ * tests/mesh/ranks.h - what the tests of communication share: arithmetic that is independent of
  * the kernels, numbers whose sums show their order, and a world with either path of
  * collectives.
  *
@@ -82,7 +82,7 @@ static inline void test_maximum(const float *a, const float *b, float *y, int64_
         y[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
-/* The number that a member holds at place i of buffer b: of widely differing sizes. */
+/* Returns the number that a member holds at index i of buffer b: of widely differing sizes. */
 static inline float number(int member, int64_t b, int64_t i)
 {
     uint64_t x = (uint64_t)member * 0x9e3779b97f4a7c15u + (uint64_t)b * 0xbf58476d1ce4e5b9u +

@@ -1,5 +1,5 @@
 /* tests/mesh/rule_trial.c - what is known of rows: splits that a kernel cannot take, sums that
-   may tell that they are not exact, partial operands. See the header. */
+   may be reported as not exact, partial operands. See the header. */
 #include "tests/mesh/rule_trial.h"
 
 /* Splits of a letter that would be right and that no row claims. */

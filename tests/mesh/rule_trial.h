@@ -8,7 +8,7 @@
 #include "tests/mesh/op_operands.h"
 
 enum {
-    TOKENS = 26, /* the one letter that "..." stands for where there is a 'b', after 'z' */
+    TOKENS = 26, /* the one letter of "..." where there is a 'b', after 'z' */
     MANY = 4     /* operands: of more, not every combination is tried */
 };
 
@@ -23,7 +23,7 @@ typedef struct trial {
     int n_options[WF_MAX_INPUTS];
     wf_tensor *want[WF_MAX_OUTPUTS];
     op_attr attr;
-    bool heads; /* behind the tokens of "..." */
+    bool heads; /* after the tokens of "..." */
     int64_t accepted, refused, unclaimed, told_inexact;
     uint64_t told; /* a hash of this rank's reports */
 } trial;
@@ -43,8 +43,8 @@ bool may_be_inexact(const trial *t, const wf_call *call);
    operand; without, sums may be added to sums. */
 bool may_be_partial(const trial *t, const wf_call *call);
 
-/* Members of a group that are split apart would be right, but the gradient of what they share
-   would not: its sum is over the letters of all outputs that the first operand lacks. */
+/* Members of a group that are split differently would be right, but the gradient of what they
+   share would not: its sum is over the letters of all outputs that the first operand lacks. */
 bool splits_members(const trial *t, uint32_t split);
 
 /* Returns true where a split of one letter is on the list of those that would be right and that

@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_comm_mismatch.c - ranks that disagree, on a collective, a message or a group,
- * are told so, each by what it and the other one called.
+ * get an error, each with what it and the other one called.
  *
  * ctest: builds address thread
  */

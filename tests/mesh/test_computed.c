@@ -1,13 +1,13 @@
 /*
- * tests/mesh/test_computed.c - parameters that user code computes before it uses them: split at
- * rest and gathered, scaled, masked, normed by rows, merged with a low-rank product. A few
+ * tests/mesh/test_computed.c - parameters that user code computes before it uses them: stored
+ * split and gathered, scaled, masked, normed by rows, merged with a low-rank product. A few
  * steps of SGD on any mesh leave the bits that one rank leaves.
  *
  *     y = rmsnorm(x, gain') W'^T + bias'     loss = sum (y - target)^2 / 2
  *
- * x is [batch/a, tokens/b] up to the norm, the columns of W' are split over b, and what the
- * accents stand for ends with a wf_redistribute, whose gradient sums over the ranks that share
- * the weight.
+ * x is [batch/a, tokens/b] up to the norm, the columns of W' are split over b, and the
+ * operation of the accents ends with a wf_redistribute, whose gradient sums over the ranks that
+ * share the weight.
  *
  * ctest: builds plain address thread
  */

@@ -1,9 +1,8 @@
 /*
- * tests/mesh/test_exchange_stress.c - a rank that is told WF_OK has what all members sent it,
+ * tests/mesh/test_exchange_stress.c - a rank that gets WF_OK has what all members sent it,
  * whatever fails meanwhile: pieces of work that fail, pieces that are left out because the
- * world has ended, in every order that many worlds come upon, and once in the order that
- * matters. An abort returns when nobody reads any more, and what looks like a deadlock is
- * looked at twice.
+ * world has ended, in every order that many worlds meet, and once in the order that matters. An
+ * abort returns when no rank reads any more, and what looks like a deadlock is looked at twice.
  *
  *     test_exchange_stress [WORLDS]      by hand: 20000
  *

@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_failure_detector.c - ranks that hang and ranks that crash: noticed by the
- * others, named with where they were, and left behind. Ranks in several processes:
+ * others, named with where they were, and left running. Ranks in several processes:
  * scripts/proofs/failures.py.
  *
  * ctest: builds address thread

@@ -1,7 +1,7 @@
 /*
  * tests/mesh/test_gradients.c - what gradients may not be across ranks: sums that meet before
- * they are taken, of a maximum, of members that are split apart; and borders that vectors pass,
- * or that are crossed again in backward.
+ * they are taken, of a maximum, of members that are split differently; and borders that vectors
+ * pass, or that are crossed a second time in backward.
  *
  * ctest: builds plain address thread
  */

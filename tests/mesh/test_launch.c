@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_launch.c - a world of ranks: all start or none, and the first failure is
- * told.
+ * reported.
  *
  * ctest: builds address thread
  */

@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_launcher.c - what started this process, by the environment; and
- * contradictions, which are told with both sides by name.
+ * contradictions, which are reported with both sides by name.
  *
  * ctest: environment ASAN_OPTIONS=detect_leaks=0
  */

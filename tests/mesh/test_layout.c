@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_layout.c - layouts: where they cut, how they are told apart, printed and
- * read, and what cannot be one.
+ * tests/mesh/test_layout.c - layouts: where they cut, how they are compared, printed and read,
+ * and what cannot be one.
  */
 #include "core/numerics/bits.h"
 #include "kernels/ops.h"

@@ -3,7 +3,7 @@
  *
  * CASES lists hosts and meshes with what must come out: how many groups of the innermost axis
  * have which worst link. Whatever has at most 8 devices is also compared with all placements,
- * by a count and a cost that stand apart from the library's.
+ * by a count and a cost that are independent of the library's.
  *
  * ctest: builds plain, defines WEFT_TOPOLOGIES=tests/mesh/topologies
  * ctest: environment ASAN_OPTIONS=detect_leaks=0

@@ -1,7 +1,7 @@
 /*
- * tests/mesh/test_progress.c - what was begun goes on while its ranks compute, in the order in
- * which it was begun, and costs nothing where it is ended at once. The transport's link is made
- * slow, and sleeps, so that there is something to overlap with on any machine.
+ * tests/mesh/test_progress.c - what was begun progresses while its ranks compute, in the order
+ * in which it was begun, and costs nothing where it is ended at once. The transport's link is
+ * made slow, and sleeps, so that there is something to overlap with on any machine.
  *
  * ctest: builds address thread
  */

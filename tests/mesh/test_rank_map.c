@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_rank_map.c - which ranks run in which process: processes of several hosts are
- * played by turns, each with what the others would say. Their machine is this one.
+ * emulated one by one, each with what the others would say. Their machine is this one.
  *
  * ctest: environment ASAN_OPTIONS=detect_leaks=0
  */

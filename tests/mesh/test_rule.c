@@ -2,12 +2,12 @@
  * tests/mesh/test_rule.c - the layout rules of every row of ops.def, by brute force.
  *
  * Every combination of operand layouts is given to dispatch. Where it is accepted, the outputs,
- * gathered, must be those of whole operands: bit for bit, or the context tells that they are
- * not; which it may do only where a short list says. Where it is refused, all ranks must be
- * told the same, with every operand's layout in the text; and then the op's kernel is run on
+ * gathered, must be those of whole operands: bit for bit, or the context reports that they are
+ * not; which it may do only where a short list says. Where it is refused, all ranks must get
+ * the same error, with every operand's layout in the text; and then the op's kernel is run on
  * the parts all the same, to see whether any layout of the outputs would have been right: such
- * a rule that nobody claims must be in a short list too, with the reason (rule_trial.h).
- * ctest: builds plain
+ * an unclaimed rule must be in a short list too, with the reason (rule_trial.h). ctest: builds
+ * plain
  */
 #include "tests/mesh/rule_trial.h"
 #include <math.h>

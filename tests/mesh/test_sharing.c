@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_sharing.c - what is whole on ranks of one process is there once and computed
- * once: who sees the same memory, who does not, and that nobody sees what another changes.
+ * once: who sees the same memory, who does not, and that no rank sees what another changes.
  *
  * ctest: builds address thread
  */

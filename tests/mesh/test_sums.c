@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_sums.c - sums over dims that axes split, by hand: those that have the bits of
- * one rank, and those that have not and tell so, once, with op, tensor, dim and axis.
+ * one rank, and those that have not and are reported, once, with op, tensor, dim and axis.
  *
  * ctest: builds plain address thread
  */

@@ -1,5 +1,5 @@
 /* tests/nccl/device_memory.h - devices for the tests of a transport between devices: their
- * memory is the host's, and nobody but they may know. */
+   memory is the host's, which only they know. */
 #ifndef WF_TESTS_NCCL_DEVICE_MEMORY_H
 #define WF_TESTS_NCCL_DEVICE_MEMORY_H
 

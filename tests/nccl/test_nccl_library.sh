@@ -25,7 +25,7 @@ check "needs no driver" [ -z "$(readelf -d "$library" | grep -E 'NEEDED.*libcuda
 check "needs NCCL" [ -n "$(readelf -d "$library" | grep -E 'NEEDED.*libnccl')" ]
 check "all symbols are there" [ -z "$(ldd -r "$library" 2>&1 | grep -E 'undefined|not found')" ]
 if [ -e /dev/nvidiactl ]; then
-    echo "there is a GPU here: scripts/proofs/gpu_check.sh goes on"
+    echo "there is a GPU here: scripts/proofs/gpu_check.sh continues"
     finish
 fi
 head -c 4000 "$self" >text.txt

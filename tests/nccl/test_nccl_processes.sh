@@ -61,7 +61,7 @@ if [ -e "$build/tests/cuda/libweft_cuda.so" ]; then
         --device cuda --steps 3 --pp 2
     [ $? = 2 ] || problem="not all processes have failed;"
     [ "$(grep -h 'one group, in which pipeline ranks would wait' out.* | wc -l)" = 1 ] ||
-        problem+=" not told once"
+        problem+=" not reported once"
     result "pipeline ranks over nccl are refused" "$problem"
     rm -f out.*
 fi

@@ -26,7 +26,7 @@ typedef struct gguf_file {
     gguf_tensor tensor[GGUF_TENSORS];
 } gguf_file;
 
-/* Reads a file; an assertion fails where it is damaged, or tensors do not lie one behind
+/* Reads a file; an assertion fails where it is damaged, or tensors do not lie one after
    another, each from a multiple of 32 on, with zeros between them, up to its end. */
 void gguf_read(gguf_file *f, const char *path);
 

@@ -1,4 +1,4 @@
-/* tests/nn/repeat_module.h - a module that uses its one parameter as often as it is told. */
+/* tests/nn/repeat_module.h - a module that uses its one parameter a given number of times. */
 #ifndef WF_TESTS_NN_REPEAT_MODULE_H
 #define WF_TESTS_NN_REPEAT_MODULE_H
 

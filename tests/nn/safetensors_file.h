@@ -29,7 +29,7 @@ void safetensors_close(safetensors *file);
 bool safetensors_find(const safetensors *file, const char *name, const char *dtype,
                       safetensors_entry *entry);
 
-/* A text of __metadata__, or NULL; safetensors_number - the number that it spells, or NaN. */
+/* Returns a text of __metadata__, or NULL; safetensors_number - the number in it, or NaN. */
 const char *safetensors_text(const safetensors *file, const char *key);
 double safetensors_number(const safetensors *file, const char *key);
 

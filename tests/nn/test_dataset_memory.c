@@ -1,6 +1,6 @@
 /*
  * tests/nn/test_dataset_memory.c - every allocation of opening, reading and writing data fails
- * once: each is told.
+ * once: each is reported.
  *
  * ctest: links weft_allocations
  */

@@ -1,5 +1,5 @@
 /*
- * tests/nn/test_dropout.c - dropout by what it promises: a share p of zeros, the rest divided
+ * tests/nn/test_dropout.c - dropout by what it promises: a share p of zeros, the others divided
  * by 1 - p, masks that depend on (seed, site, step, sequence, position, feature) alone.
  *
  * Counts may be five of their standard deviations off; the numbers are the same in every run.

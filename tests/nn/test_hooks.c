@@ -1,5 +1,5 @@
 /* tests/nn/test_hooks.c - a module's list of hooks: order, what they may replace, and when it
-   runs again. */
+   is recomputed. */
 #include "kernels/ops.h"
 #include "nn/checkpointing.h"
 #include "nn/children.h"

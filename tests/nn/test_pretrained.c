@@ -1,7 +1,7 @@
 /*
  * tests/nn/test_pretrained.c - models of each family that transformers saved (made by
  * tests/reference/make_pretrained.py): loaded on several layouts they give transformers'
- * logits, and what is saved again has the bytes that were read.
+ * logits, and what is saved has the bytes that were read.
  */
 #include "tests/nn/pretrained_case.h"
 

@@ -1,4 +1,4 @@
-/* tests/nn/test_replace.c - a module in the place of another: paths, ties, and refusals. */
+/* tests/nn/test_replace.c - a module that replaces another: paths, ties, and refusals. */
 #include "nn/children.h"
 #include "nn/models/gpt/gpt.h"
 #include "kernels/ops.h"

@@ -19,7 +19,7 @@ struct trial {
     wf_status (*steps)(trial *trial, part *p, wf_par_trainer *trainer);
     const wf_par_data *data; /* the data of the odd rank */
     wf_par_pipeline *pipeline;
-    int made[RANKS]; /* steps whose update came to its end */
+    int made[RANKS]; /* steps whose update was completed */
     wf_error of[RANKS], launch;
 };
 
@@ -87,8 +87,8 @@ static inline void names(const wf_error *error, const char *words)
     CU_ASSERT(strstr(error->text, words) != NULL);
 }
 
-/* Demands that all ranks end alike, after so many updates, with an error that has these words;
-   the launch's is that of `rank`. */
+/* Demands that all ranks end alike, after a number of updates, with an error that has these
+   words; the launch's is that of `rank`. */
 static inline void refused(trial *t, int rank, int made, const char *a, const char *b)
 {
     char begin[32];

@@ -12,7 +12,7 @@ const char *in(text path, const char *dir, const char *name);
 
 bool is_there(const char *dir, const char *name);
 
-/* A file of so many bytes that are no checkpoint's. */
+/* Writes a file of a number of bytes that are no checkpoint's. */
 void litter(const char *dir, const char *name, size_t bytes);
 
 /* "step-00000003": the file name alone of path number i, "" where there are fewer. */

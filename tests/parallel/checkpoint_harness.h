@@ -106,7 +106,8 @@ static inline wf_status run_saving(saving *s, wf_error *error)
     return error->code;
 }
 
-/* Run and save every so many steps; whether all went well, which the test demands. */
+/* Runs and saves at an interval of steps; returns true where all went well, which the test
+   demands. */
 static inline bool save_run(training *t, const wf_par_save_options *how, int every)
 {
     saving s = {.t = t, .save = how, .every = every};

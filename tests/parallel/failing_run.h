@@ -1,7 +1,7 @@
 /*
  * tests/parallel/failing_run.h - a tiny model trained on a mesh of ranks in which something
- * goes wrong, and what became of each rank: a trial says who does what, run_trial fills in the
- * rest.
+ * goes wrong, and what became of each rank: a trial says which rank does what, run_trial sets
+ * the other fields.
  *
  * CUnit's assertions are for the main thread, so ranks leave their errors in the trial. A
  * launch that hangs is ended by alarm().
@@ -216,7 +216,7 @@ static inline int64_t first_sequence(const wf_tensor *rows)
     return wf_sequence_of(&sequences, rows->start[0]);
 }
 
-/* After step 2 the model must be that of step 1, and training can go on. */
+/* Checks that after step 2 the model is that of step 1, and training can continue. */
 static inline bool digest_after(trial *t, wf_par *par, wf_par_trainer *trainer, int64_t step)
 {
     wf_context *ctx = wf_par_context(par);

@@ -15,8 +15,8 @@ typedef struct gpt_request {
     int64_t tokens;
 } gpt_request;
 
-/* Fills in a request of a family's model of these sizes, for sequences of so many tokens, on
-   the machine WEFT_MACHINE. */
+/* Fills in a request of a family's model of these sizes, for sequences of a number of tokens,
+   on the machine WEFT_MACHINE. */
 wf_plan_request *gpt_request_make(const char *family, int64_t blocks, int64_t width,
                                   int64_t tokens, int64_t batch, gpt_request *made);
 

@@ -36,7 +36,8 @@ static inline void refused(const char *what, wf_status status, const wf_error *e
                (int)status, wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - start, error->text, why);
 }
 
-/* `times` copies of `text`, a comma between two; `before` in front and `behind` behind. */
+/* Returns `times` copies of `text`, a comma between two, after `before` and followed by
+   `behind`. */
 static inline char *repeated(const char *before, const char *text, size_t times,
                              const char *behind)
 {

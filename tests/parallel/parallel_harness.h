@@ -32,12 +32,12 @@ typedef struct training {
     const char *recompute;   /* type of modules that are recomputed in backward; NULL: none */
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
-    wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */
+    wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* instead of wf_par_plan */
     /* has a schedule: its stages are trained; model, input and, where it has none, loss are
        filled in */
     wf_par_pipeline_options pipeline;
 
-    /* on every rank; step 0 is before the first one. NULL: nobody watches */
+    /* on every rank; step 0 is before the first one. NULL: none */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                        int step);
     void *arg;

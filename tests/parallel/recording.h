@@ -8,7 +8,7 @@
 enum { MOST_OPS = MOST_RECORDED, MOST_NODES = 128 };
 
 typedef enum op_kind {
-    OP_WRITE,  /* bytes at a place of a file */
+    OP_WRITE,  /* bytes at an offset of a file */
     OP_RESIZE, /* a file */
     OP_SYNC,   /* a file or a directory */
     OP_LINK,   /* a new name in a directory, of a file or a directory */

@@ -87,12 +87,12 @@ static inline void check_same(const training *t, const training *one)
     if (step == 0 && t->digest == one->digest && !*t->inexact)
         return;
     print_layout(t);
-    printf("step %d differs, digest %016" PRIx64 " in place of %016" PRIx64 " %s\n", step,
+    printf("step %d differs, digest %016" PRIx64 " instead of %016" PRIx64 " %s\n", step,
            t->digest, one->digest, t->inexact);
 }
 
 /* Checks that one of `every` rows has the bits of the run `one`, which has been. Of these CI
-   takes half, in turns: what one call leaves out the next one takes. A sanitizer's build
+   takes every second one: what one call leaves out the next one takes. A sanitizer's build
    begins with the first. */
 static inline void check_rows(const training *one, const row *rows, int n, int every)
 {

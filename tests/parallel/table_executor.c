@@ -1,5 +1,5 @@
-/* tests/parallel/table_executor.c - rows as programs: compute actions, and ranks that take
-   turns by chance. */
+/* tests/parallel/table_executor.c - executes rows as programs: compute actions, and ranks in a
+   random order. */
 #include "tests/parallel/table_executor_internal.h"
 #include <stddef.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
  * tests/parallel/table_executor.h - a pipeline table executed, not proved: ranks do what their
- * rows say, with numbers in place of tensors and a queue from each rank to each other one. It
+ * rows say, with numbers instead of tensors and a queue from each rank to each other one. It
  * knows schedule.h alone.
  */
 #ifndef WF_TESTS_PARALLEL_TABLE_EXECUTOR_H
@@ -12,7 +12,7 @@ enum { EXECUTOR_RANKS = 4, EXECUTOR_STAGES = 8, EXECUTOR_MICRO = 40 };
 
 /* ENDS_RIGHT: each stage has the gradients, or in a lowered table is updated by them, as one
    rank alone would, and every message and gather has ended. GOES_WRONG: an action cannot be
-   done, or the end is another one. STANDS_STILL: nobody can go on. */
+   done, or the end is another one. STANDS_STILL: no rank can continue. */
 typedef enum ending { ENDS_RIGHT, GOES_WRONG, STANDS_STILL } ending;
 
 typedef struct execution {

@@ -18,7 +18,7 @@ typedef enum outcome { DONE, WAITS, WRONG } outcome;
 typedef struct node {
     bool input, above; /* the messages of the stages before and after it have come */
     bool forward, again, inputs, weights, taken; /* taken: its gradient, by a reduction */
-    uint64_t x, h, y, dy, dx, dw; /* h: what F keeps for I and W, and R makes again */
+    uint64_t x, h, y, dy, dx, dw; /* h: what F keeps for I and W, and R recomputes */
 } node;
 
 typedef struct message {
@@ -62,7 +62,7 @@ struct machine {
         uint64_t update;
     } stage[STAGES];
     bool at_tie[RANKS], tied[RANKS], at_norm[RANKS], normed[RANKS];
-    uint64_t norm; /* over all ranks that have come to NORM */
+    uint64_t norm; /* over all ranks that have reached NORM */
     queue queue[RANKS][RANKS];
 };
 

@@ -1,5 +1,5 @@
-/* tests/parallel/table_executor_steps.c - what ranks do together: messages, gathers,
-   reductions, the end of a step, and what a rank alone would come to. */
+/* tests/parallel/table_executor_steps.c - executes what ranks do together: messages, gathers,
+   reductions, the end of a step; and the result of a rank alone. */
 #include "tests/parallel/table_executor_internal.h"
 
 bool executor_same_message(const message *a, const message *b)

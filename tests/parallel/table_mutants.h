@@ -11,7 +11,7 @@ typedef struct mutation {
     void (*change)(wf_pipe_table *table);
 } mutation;
 
-/* All of them; the name behind the last one is NULL. */
+/* All of them; the name after the last one is NULL. */
 extern const mutation table_mutations[];
 
 /* A number from 0 to n - 1, by chance. */
@@ -22,7 +22,8 @@ void table_chance_seed(unsigned seed);
    compute actions, or lowered somehow, with messages that may be too few. The caller's. */
 wf_pipe_table *table_by_chance(void);
 
-/* Another one of the same actions, places and facts, the caller's; and whether two are. */
+/* Returns another table of the same actions, ranks of stages and facts, the caller's; and
+   whether two are. */
 wf_pipe_table *table_copy(const wf_pipe_table *table);
 bool table_same(const wf_pipe_table *a, const wf_pipe_table *b);
 

@@ -1,6 +1,6 @@
 /*
  * tests/parallel/test_anomaly.c - a loss or a gradient that is not finite ends the step on
- * every rank, leaves the model as it was, and is told by op, layer and tensor.
+ * every rank, leaves the model as it was, and is reported by op, layer and tensor.
  *
  * ctest: builds address thread
  */

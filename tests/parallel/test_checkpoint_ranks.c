@@ -1,5 +1,5 @@
 /*
- * tests/parallel/test_checkpoint_ranks.c - what a rank has to know and to tell in order to save
+ * tests/parallel/test_checkpoint_ranks.c - what a rank has to know and to send in order to save
  * does not grow with the number of ranks: planned on the fake transport for 1 to 4096 of them.
  *
  * ctest: builds address thread

@@ -7,26 +7,26 @@
  *
  *     forward   2 L + 1   all-reduces: attn.out and mlp.down of each block, embed
  *               2 C       all-reduces: the loss's maximum; its two sums together; C times where
- *                         head and loss run in C chunks of sequences (here 1, if not told)
+ *                         head and loss run in C chunks of sequences (here 1, unless given)
  *     backward  2 L + 1   all-reduces: qkv and mlp.up (or gate_up) of each block, head
  *
  * which is Megatron's count, 2 all-reduces forward and 2 backward per block (Shoeybi et al.
  * 2019). With sequence parallelism each of the 2 (2 L + 1) is an all-gather and a
- * reduce-scatter, one of them forward and one backward, and what a linear took in is gathered
- * again for the gradient of its weight (Korthikanti et al. 2022): 2 gathers in backward per
- * block more, but none for the head, whose gradients are made with the loss. New are the gather
- * of gpt2's position rows, and one all-reduce of all vectors' gradients together. Where the
- * cuts of heads and key-value heads miss each other, a block gathers k and v together and
- * scatters the sum of their gradients.
+ * reduce-scatter, one of them forward and one backward, and the input of a linear is regathered
+ * for the gradient of its weight (Korthikanti et al. 2022): 2 gathers in backward per block
+ * more, but none for the head, whose gradients are made with the loss. New are the gather of
+ * gpt2's position rows, and one all-reduce of all vectors' gradients together. Where the cuts
+ * of heads and key-value heads miss each other, a block gathers k and v together and scatters
+ * the sum of their gradients.
  *
  * Over replicate, per step: an all-reduce of the loss, one of each bucket of gradients (25 MiB:
  * here one). Over the world: one agreement on the gradient's norm and on what ranks do,
  * messages up a binary tree of ranks and a broadcast.
  *
  * Bytes are those received by all ranks together: of a tensor of n bytes over t ranks an
- * all-gather and a reduce-scatter take (t - 1) n, an all-reduce twice that. Whoever holds which
- * part of an uneven split, the sum is the same, and so it is for all micro-steps and dp: each
- * sequence travels once. The formulas are in tp_traffic and dp_traffic below.
+ * all-gather and a reduce-scatter take (t - 1) n, an all-reduce twice that. Whichever rank
+ * holds which part of an uneven split, the sum is the same, and so it is for all micro-steps
+ * and dp: each sequence travels once. The formulas are in tp_traffic and dp_traffic below.
  *
  * ctest: builds plain
  */

@@ -1,4 +1,6 @@
-/* tests/parallel/test_flags.c - flags of a program from a config file, and as a job. */
+/* tests/parallel/test_flags.c - flags of a program from a config file, as a job, and
+   printed. */
+#include "parallel/flag_names.h"
 #include "parallel/program/flags.h"
 #include "tests/harness.h"
 #include <stdbool.h>
@@ -96,10 +98,38 @@ static void own_flags(void)
     CU_ASSERT_NOT_EQUAL(digest_of(), digest);
 }
 
+/* Prints ".steps" with the flags of a program, or none; the caller's, free. */
+static char *printed(wf_flag_of *flag_of)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    CU_ASSERT_FATAL(out != NULL);
+    wf_flags_report(flag_of, flags);
+    wf_flags_print(out, "more .%s, .log_jsonl (.unknown=%d) and v1.lr\n", "steps", 2);
+    wf_flags_report(NULL, NULL);
+    fclose(out);
+    return text;
+}
+
+/* Texts name fields; a program that has flags for them prints these, another one the fields. */
+static void printed_flags(void)
+{
+    char *with = printed(wf_flags_find), *without = printed(NULL);
+
+    CU_ASSERT_STRING_EQUAL(with, "more --steps, --log-jsonl (.unknown=2) and v1.lr\n");
+    CU_ASSERT_STRING_EQUAL(without, "more .steps, .log_jsonl (.unknown=2) and v1.lr\n");
+    free(with);
+    free(without);
+}
+
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"flags of a config", from_a_config}, {"flags of a process", own_flags}, {NULL, NULL}};
+    static const wf_test tests[] = {{"flags of a config", from_a_config},
+                                    {"flags of a process", own_flags},
+                                    {"flags that are printed", printed_flags},
+                                    {NULL, NULL}};
 
     return wf_test_main("flags", tests);
 }

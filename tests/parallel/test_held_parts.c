@@ -1,7 +1,7 @@
 /*
  * tests/parallel/test_held_parts.c - what ranks hold, part by part (parallel/train/parts.h):
- * made again on another layout it is the same, copies included; a bit that is turned on one
- * rank is found there and nowhere else.
+ * repeated on another layout it is the same, copies included; a bit that is flipped on one rank
+ * is found there and nowhere else.
  *
  * ctest: builds address thread
  */

@@ -1,5 +1,5 @@
 /* tests/parallel/test_hf_config.c - config.json of transformers: what is refused and how that
-   is said, what is told of, and that each family is written as itself. */
+   is said, what is reported, and that each family is written as itself. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "tests/parallel/hostile.h"
 

@@ -1,7 +1,7 @@
 /*
  * tests/parallel/test_misuse.c - programs that use the library wrongly: values that no enum
- * has, NULL, numbers out of range, changes behind a plan's back, a loss of another model. Each
- * is refused by name, where it was taken without a word or crashed.
+ * has, NULL, numbers out of range, changes after a plan, a loss of another model. Each is
+ * refused by name, where it was taken without a word or crashed.
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"

@@ -1,9 +1,9 @@
 /*
- * tests/parallel/test_no_memory.c - memory runs out at every possible place of building a model
- * and training one step, on one rank of 2 x 2, with zero1, with full_shard, over pipelines and
- * with adapters on 4 bits: the launch says who lacked how much, every rank ends, and all memory
- * is given back. First what the pool asks the system for, then each block that is taken from
- * the pool, then the bookkeeping. The linker puts the test between those who ask and
+ * tests/parallel/test_no_memory.c - memory runs out at every possible allocation of building a
+ * model and training one step, on one rank of 2 x 2, with zero1, with full_shard, over
+ * pipelines and with adapters on 4 bits: the launch says who lacked how much, every rank ends,
+ * and all memory is given back. First what the pool asks the system for, then each block that
+ * is taken from the pool, then the bookkeeping. The linker puts the test between callers and
  * wf_blocks_take and wf_ranges_take; malloc is in tests/allocations.h.
  *
  * ctest: links weft_allocations, wraps wf_blocks_take wf_ranges_take, cost 50

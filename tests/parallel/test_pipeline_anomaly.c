@@ -1,6 +1,6 @@
 /*
  * tests/parallel/test_pipeline_anomaly.c - numbers that stop being finite in a pipeline: its
- * schedule runs again, and op, layer, micro-step, stage and action are told.
+ * schedule is repeated, and op, layer, micro-step, stage and action are reported.
  *
  * ctest: builds address thread
  */

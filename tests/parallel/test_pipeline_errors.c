@@ -103,8 +103,7 @@ static wf_status make_all_real(part *p)
     trainer = wf_par_trainer_open(p->par, p->model, &t->options);
     wf_par_trainer_close(trainer);
     NEED(!trainer && wf_context_status(p->ctx) == WF_EINVAL);
-    NEED(
-        strstr(wf_context_error(p->ctx)->text, "call wf_par_pipeline_materialize in place of"));
+    NEED(strstr(wf_context_error(p->ctx)->text, "call wf_par_pipeline_materialize instead of"));
     wf_context_clear(p->ctx);
     return WF_OK;
 }

@@ -19,7 +19,7 @@ run()
 
 run --log-jsonl whole.jsonl
 whole=$digest
-result "a run that loses nobody" "$([ $got = 0 ] && [ -n "$whole" ] || cat err)"
+result "a run that loses no rank" "$([ $got = 0 ] && [ -n "$whole" ] || cat err)"
 
 # goes_on NAME LOSS LINES PATTERN FLAG..: a loss, after which the run continues, and says so in so many lines.
 goes_on()
@@ -37,16 +37,16 @@ goes_on()
 }
 
 buddy=(--dp 4 --redundancy buddy)
-goes_on "before a step" "lose 1 5" 1 'digits_faulty: rank 1: .*goes on after step 4 with what 3 ranks hold, --dp 4 --tp 1, ' "${buddy[@]}"
-goes_on "in the update that others make" "late 2 7" 1 'goes on after step 7 with what 3 ranks hold' "${buddy[@]}"
-goes_on "a smaller mesh, and a larger one again" "lose 1 4" 2 '3 ranks hold, --dp 3 --tp 1' "${buddy[@]}" --rejoin-after 3
-result "as soon as there are ranks" "$(grep -q 'ranks are there again: going on after step 6, --dp 4 --tp 1' err || cat err)"
+goes_on "before a step" "lose 1 5" 1 'digits_faulty: rank 1: .*continues after step 4 with what 3 ranks hold, --dp 4 --tp 1, ' "${buddy[@]}"
+goes_on "in the update that others make" "late 2 7" 1 'continues after step 7 with what 3 ranks hold' "${buddy[@]}"
+goes_on "a smaller mesh, and the larger one when ranks are back" "lose 1 4" 2 '3 ranks hold, --dp 3 --tp 1' "${buddy[@]}" --rejoin-after 3
+result "as soon as there are ranks" "$(grep -q 'ranks are back: continuing after step 6, --dp 4 --tp 1' err || cat err)"
 goes_on "beside tensor parallelism" "lose 3 3" 1 'what 3 ranks hold, --dp 2 --tp 2' --dp 2 --tp 2 --redundancy buddy
 
 # What lost ranks alone held is named; with a checkpoint the run continues from that.
 WEFT_LOSE="lose 1 5" run --dp 2 --elastic on
-result "shards that nobody else has" "$([ $got = 3 ] && grep -q 'no rank that is left has' err && [ "$(wc -l <err)" = 1 ] || cat err)"
-goes_on "and with a checkpoint" "lose 1 5" 1 'the run goes on from a checkpoint, --dp 2 --tp 1' --dp 2 --save saved --save-interval 4
+result "shards without a copy" "$([ $got = 3 ] && grep -q 'no rank that is left has' err && [ "$(wc -l <err)" = 1 ] || cat err)"
+goes_on "and with a checkpoint" "lose 1 5" 1 'the run continues from a checkpoint, --dp 2 --tp 1' --dp 2 --save saved --save-interval 4
 rm -rf saved
 WEFT_LOSE="lose 1 5" run "${buddy[@]}" --elastic on --min-dp 4 --rejoin-after 2
 result "too few ranks are left" "$([ $got = 4 ] && grep -q '3 ranks are left, and no --dp from --min-dp 4 on' err || cat err)"
@@ -86,5 +86,5 @@ result "a setting that differs is reported" "$(grep -q -- 'from here on --steps 
 sed -i 's/./x/40' "$newest/index.json"
 run --steps 40 --save saved
 result "a damaged checkpoint is reported, and the one before taken" "$([ $got = 0 ] && grep -q "$newest" err &&
-    grep -q '^going on from saved/step-' out || cat out err)"
+    grep -q '^continuing from saved/step-' out || cat out err)"
 finish

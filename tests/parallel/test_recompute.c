@@ -1,7 +1,7 @@
 /*
  * tests/parallel/test_recompute.c - activation checkpointing: modules that are recomputed in
  * backward: the bits of a run that keeps all, under every strategy and with units inside of
- * what is recomputed; less memory; and the collectives that happen again, counted.
+ * what is recomputed; less memory; and the collectives that are repeated, counted.
  *
  * ctest: builds plain
  */

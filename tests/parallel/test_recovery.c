@@ -1,5 +1,5 @@
 /*
- * tests/parallel/test_recovery.c - a run that loses a rank goes on with what the others hold
+ * tests/parallel/test_recovery.c - a run that loses a rank continues with what the others hold
  * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with
  * the digest of a run that lost none. Without a buddy, what only that rank had is missed, and
  * named.

@@ -1,6 +1,6 @@
 /*
  * tests/parallel/test_recovery_exchange.c - what processes have of a run that ended goes to
- * those that need it (parallel/recovery/exchange.c): threads stand for processes, each with a
+ * those that need it (parallel/recovery/exchange.c): threads act as processes, each with a
  * snapshot of its own, in which shards of an earlier step lie too.
  *
  * ctest: wraps wf_launcher_detected

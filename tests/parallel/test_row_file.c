@@ -66,7 +66,7 @@ static void rows_stay(void)
     size = size_of(path);
     CU_ASSERT_EQUAL(log_steps(path, false, 0, 3, &logged, &error), WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "has rows of a run, up to step 3"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "or go on with .resume"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "or continue with .resume"));
     CU_ASSERT_EQUAL(log_steps(path, true, 3, 0, &logged, &error), WF_OK);
     CU_ASSERT_EQUAL(size_of(path), size);
     CU_ASSERT_EQUAL(log_steps(path, true, 2, 2, &logged, &error), WF_OK);

@@ -17,7 +17,7 @@ static const struct {
     {"[]", "does not begin with {"},
     {"null", "does not begin with {"},
     {"{", "no JSON"},
-    {"{}", "behind the last tensor"},
+    {"{}", "after the last tensor"},
     {"{}{}", "no JSON"},
     {"{\"a\":" ALL "} x", "no JSON"},
     {"{\"a\":" ALL ",}", "no JSON"},
@@ -77,7 +77,7 @@ static const struct {
     {"{\"a\":" F32("[4,20]") "}", "past the end"},
     {"{\"a\":" F32("[9223372036854775791,9223372036854775807]") "}", "past the end"},
     {"{\"a\":" F32("[0,18446744073709551632]") "}", "no JSON"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "behind the last"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "after the last"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[4,16]}}", "gap before it"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
      "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
@@ -174,7 +174,7 @@ static void hostile_files_are_refused(void)
         {"\3\0\0\0\0\0\0\0{}", 10, "longer than the file"},
         {"\377\377\377\377\377\377\377\377{}", 10, "longer than the file"},
         {"\0\0\0\0\0\0\0\200{}", 10, "longer than the file"},
-        {"\2\0\0\0\0\0\0\0{}x", 11, "behind the last tensor"},
+        {"\2\0\0\0\0\0\0\0{}x", 11, "after the last tensor"},
         {"\x80\2}q\0X\1\0\0\0\0", 11, "longer than the file"},
     };
 

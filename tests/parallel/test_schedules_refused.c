@@ -52,10 +52,10 @@ static void compute_actions(void)
          "rank 1, action 1 of 5, W1.0: it needs I1.0 before it");
     says("FFBB", "0101", "BFFB", "0011",
          "rank 1, action 0 of 4, B1.0: it needs F1.0 before it");
-    says("FFBRB", "01001", "FBFB", "0011", "R0.0: the forward is run again for I or B");
+    says("FFBRB", "01001", "FBFB", "0011", "R0.0: the forward is recomputed for I or B");
     says("FBFB", "0011", "FFBB", "0110",
-         "deadlock: rank 0 waits in B0.0 for B1.0 of rank 1, which stands behind F1.1; rank 1 "
-         "waits in F1.1 for F0.1 of rank 0, which stands behind B0.0");
+         "deadlock: rank 0 waits in B0.0 for B1.0 of rank 1, which waits after F1.1; rank 1 "
+         "waits in F1.1 for F0.1 of rank 0, which waits after B0.0");
     wf_pipe_table_new(&(wf_pipe_shape){2, 2, 2, 0}, &table, &error);
     CU_ASSERT_EQUAL(wf_pipe_prove(table, NULL, &error), WF_EINVAL);
     CU_ASSERT_STRING_EQUAL(error.text, "stage 0 is on no rank: place it");
@@ -106,8 +106,8 @@ static void two_ranks(void)
         {" RESHARD0", "", "at the end of its row: stage 0 is still gathered"},
         {" F0.0", " (F0.0 + F1.0)", "rank 0, action 2 of 22, F1.0: stage 1 is on rank 1"},
         {"I0.0 W0.0", "(I0.0 + W0.0)", "W0.0: it needs I0.0 before it"},
-        {"R0.1 B0.1", "(R0.1 + B0.1)", "R0.1: the forward is run again for I or B"},
-        {"R0.1 B0.1", "(B0.1 + R0.1)", "R0.1: the forward is run again for I or B"},
+        {"R0.1 B0.1", "(R0.1 + B0.1)", "R0.1: the forward is recomputed for I or B"},
+        {"R0.1 B0.1", "(B0.1 + R0.1)", "R0.1: the forward is recomputed for I or B"},
         {" RECV_B0.0", " RECV_F0.0 RECV_B0.0", "there is no stage -1 to receive from"},
         {"SEND_B1.0", "SEND_F1.0 SEND_B1.0", "there is no stage 2 to send to"},
         {" SENT_B1.0", "", "at the end of its row: SENT_B1.0 is not in it"},

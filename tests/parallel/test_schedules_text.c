@@ -1,5 +1,5 @@
 /* tests/parallel/test_schedules_text.c - pipeline schedules as text: read, printed and read
-   again; tables of PyTorch; what is said of mistakes, and where. */
+   back; tables of PyTorch; what is said of mistakes, and where. */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"
 #include "tests/harness.h"
@@ -157,7 +157,7 @@ static void mistakes(void)
         {"a", "weft-schedule 1\nstages x", "a:2:8: x, where a whole number is expected"},
         {"a", "weft-schedule 1\nwings 2", "a:2:1: wings, where stages, micro, place,"},
         {"a", "weft-schedule 1\nstages 2 micro 2 place 0\n0: F0.0",
-         "a:3:1: 2 stages have 1 places: give each its rank"},
+         "a:3:1: 2 stages have 1 ranks: give each its own"},
         {"a",
          "weft-schedule 1\nstages 1 micro 0 place 0\n0:", "a schedule has 1 to 1048576 micro"},
         {"a", "weft-schedule 1\nstages 2 micro 2 place 0 1 ranks 1\n0:",

@@ -155,7 +155,7 @@ static void refusals(void)
         {"position", 2, "'position' is not the first of step 0, which begins with embed"},
         {"block.1.attn", 2,
          "'block.1.attn' is not the first of step 2, which begins with block.1"},
-        {"head", 2, "'head' is of the head, which the last stage has behind its steps"},
+        {"head", 2, "'head' is of the head, which the last stage has after its steps"},
         {"block.2,block.0", 3, "stage 2 begin with block.0, which runs before block.2"},
         {"block.1", 3, "has 1 module paths and there are 3 stages: give 2"},
         {"auto", 0, "cannot be cut into 0 stages"}};

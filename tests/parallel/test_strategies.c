@@ -1,8 +1,8 @@
 /*
- * tests/parallel/test_strategies.c - a strategy decides where numbers rest, never what they
- * are: whatever is split, gathered, kept, accumulated or wrapped, a run has the loss bits of
- * one rank at every step, and its digest. scripts/proofs/exactness.py --strategies covers more
- * of the choices.
+ * tests/parallel/test_strategies.c - a strategy decides where numbers are stored, never what
+ * they are: whatever is split, gathered, kept, accumulated or wrapped, a run has the loss bits
+ * of one rank at every step, and its digest. scripts/proofs/exactness.py --strategies covers
+ * more of the choices.
  *
  * Nothing divides: 12 heads, 3 key-value heads, a vocabulary of 257, and a tied embedding in
  * gpt2. One parameter is frozen, gradients are clipped at a norm that is always reached.

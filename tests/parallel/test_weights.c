@@ -1,9 +1,9 @@
 /*
  * tests/parallel/test_weights.c - a model of the user's own that computes its weights before it
  * uses them: a norm by rows under a mask, a low-rank product that is merged into a weight which
- * does not train, a bias that is scaled. Behind each stands a wf_redistribute to the layout
- * that it has, whose gradient sums over ranks before it goes on through what made the weight.
- * Trained under every kind of strategy it has the digest of one rank.
+ * does not train, a bias that is scaled. After each comes a wf_redistribute to the layout that
+ * it has, whose gradient sums over ranks before it flows through what made the weight. Trained
+ * under every kind of strategy it has the digest of one rank.
  */
 #include "nn/layers/embedding.h"
 #include "nn/layers/loss.h"

@@ -48,12 +48,12 @@ static inline bool same_traffic(const training *t, const counted *n, int group,
             if (calls == right)
                 continue;
             same = false;
-            printf("\n    rank %d, %s: %" PRId64 " %s in place of %" PRId64, r, name, calls,
+            printf("\n    rank %d, %s: %" PRId64 " %s instead of %" PRId64, r, name, calls,
                    kind, right);
         }
         if (bytes != expected->bytes[k]) {
             same = false;
-            printf("\n    %s: %" PRId64 " bytes of %s in place of %" PRId64, name, bytes, kind,
+            printf("\n    %s: %" PRId64 " bytes of %s instead of %" PRId64, name, bytes, kind,
                    expected->bytes[k]);
         }
     }

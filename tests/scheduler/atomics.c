@@ -1,7 +1,7 @@
 /*
  * tests/scheduler/atomics.c - atomic operations as points. What is compiled with
  * -fsanitize=thread calls these functions, which are ThreadSanitizer's interface to the
- * compiler (compiler-rt, sanitizer/tsan_interface_atomic.h), in place of them.
+ * compiler (compiler-rt, sanitizer/tsan_interface_atomic.h), instead of them.
  */
 #include "tests/scheduler/scheduler_internal.h"
 

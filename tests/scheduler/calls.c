@@ -1,8 +1,8 @@
 /*
- * tests/scheduler/calls.c - what stands in front of the C library's threads, locks, conditions,
- * futex, clocks and sleeps: each is a point, and whoever would sleep is blocked in the
- * scheduler. Locks are the C library's own, which nobody finds taken but by a thread whose turn
- * it is not.
+ * tests/scheduler/calls.c - wrappers of the C library's threads, locks, conditions, futex,
+ * clocks and sleeps: each is a point, and a thread that would sleep is blocked in the
+ * scheduler. Locks are the C library's own, which are only ever held by a thread that is not
+ * scheduled.
  */
 #include "tests/scheduler/scheduler_internal.h"
 #include <dlfcn.h>

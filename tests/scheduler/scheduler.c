@@ -1,4 +1,4 @@
-/* tests/scheduler/scheduler.c - whose turn it is; see the header. */
+/* tests/scheduler/scheduler.c - chooses the thread that runs; see the header. */
 #include "tests/scheduler/scheduler_internal.h"
 #include <dlfcn.h>
 #include <linux/futex.h>

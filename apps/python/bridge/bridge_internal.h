@@ -30,7 +30,7 @@ typedef struct weft_python_rows {
 /* Returns the rows as data; `evaluated`: batch i begins at row i x batch. */
 wf_par_data weft_python_rows_data(const weft_python_rows *rows, bool evaluated);
 
-/* Checks ids against the vocabulary. what: "tokens". Errors: WF_EINVAL with row, place and
+/* Checks ids against the vocabulary. what: "tokens". Errors: WF_EINVAL with row, index and
    value */
 wf_status weft_python_check_ids(const weft_python_run *run, const char *what,
                                 const int32_t *ids, int64_t count, bool negative,

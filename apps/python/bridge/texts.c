@@ -108,7 +108,7 @@ static int64_t list_prompts(const weft_python_run *r, const generation *g, const
     return error->code == WF_OK ? longest : 0;
 }
 
-/* Sets how many positions the texts need; the model has so many at most. */
+/* Sets how many positions the texts need, within those of the model. */
 static wf_status fit(const weft_python_run *r, generation *g, int64_t longest, wf_error *error)
 {
     int64_t most = app_options_model(&r->options).positions;

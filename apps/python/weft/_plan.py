@@ -63,5 +63,5 @@ def plan(model: str | os.PathLike[str] | None = None, *, machine: str | os.PathL
 
 def search(model: str | os.PathLike[str] | None = None, *, machine: str | os.PathLike[str], ranks: int | None = None,
            **flags: Any) -> Plan:
-    """All layouts of a run over so many ranks, the fastest that fit a rank's device_memory first: plan()'s arguments."""
+    """All layouts of a run over a number of ranks, the fastest that fit a rank's device_memory first: plan()'s arguments."""
     return plan(model, machine=machine, ranks=ranks, search="on", **flags)

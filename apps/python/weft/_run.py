@@ -184,7 +184,7 @@ class Run:
         weights  of a Run(weights=True): [global_batch_size, seq_len], of each target; the loss is the mean over targets that
                  count of weight x -log p(target). With advantages this is a policy gradient, since generated texts have the
                  trainer's own log probabilities
-        Ctrl-C is raised when the step is done, and the run can go on.
+        Ctrl-C is raised when the step is done, and the run can continue.
         """
         tokens, wanted = (None, None) if ids is None else self._rows(ids, targets, 1)
         factors = None if weights is None else self._weights(weights)
@@ -240,7 +240,7 @@ class Run:
         return factors
 
     def _rows(self, ids: Batch, targets: ArrayLike | None, batches: int | None) -> tuple[Ids, Ids]:
-        """Tokens and targets of so many batches; None: one or more."""
+        """Tokens and targets of a number of batches; None: one or more."""
         length = self.seq_len
         if isinstance(ids, Mapping):
             tokens, wanted = _shift(as_ids(ids["input_ids"], "input_ids"),
@@ -284,7 +284,7 @@ class Run:
         Continues texts with the weights as they are now.
 
         prompts  a text, texts, or lists of ids
-        A text depends on its prompt, its place in the list and the seed alone: no layout changes a bit of it.
+        A text depends on its prompt, its index in the list and the seed alone: no layout changes a bit of it.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         ids = [self.encode(p) if isinstance(p, str) else as_ids(p, "prompts").reshape(-1) for p in texts]
@@ -331,7 +331,7 @@ class Run:
         return f"{value.value:016x}"
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Saves a checkpoint into a folder of some; Run(.., resume=folder) goes on from it on any mesh."""
+        """Saves a checkpoint into a folder of some; Run(.., resume=folder) continues from it on any mesh."""
         self._call("save", os.fsencode(folder))
 
     def export(self, folder: str | os.PathLike[str], dtype: str = "f32") -> None:

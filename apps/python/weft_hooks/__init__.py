@@ -3,7 +3,7 @@ weft_hooks - what `weft check` compares, written by a trainer of PyTorch: the ba
 weights after it.
 
     import weft_hooks
-    dump = weft_hooks.attach(model, optimizer, "dump")      # before the first step; the rest is the trainer's own
+    dump = weft_hooks.attach(model, optimizer, "dump")      # before the first step; all else is the trainer's own
     ...
     weft check MODEL --batch dump/batch.safetensors --gradients dump/gradients.safetensors \\
         --updated dump/updated.safetensors --lr 1e-4
@@ -124,7 +124,7 @@ def attach(model, optimizer, folder, *, step=1, rename=None, data_group=None):
     Dumps batch, gradients and updated weights of one optimizer step of a trainer.
 
     step        1: the next one, whose moments are zero, as `weft check --updated` has them
-    rename      turns a dict of tensors by the model's names into one by Hugging Face's: torchtitan's
+    rename      converts a dict of tensors by the model's names to one by Hugging Face's: torchtitan's
                 `model_spec.state_dict_adapter(..).to_hf`; None: they are the same
     data_group  the process group of the ranks that have different sequences; None: all ranks; False: only this one's
     """

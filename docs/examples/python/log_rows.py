@@ -1,5 +1,5 @@
 """
-log_rows.py - sends the rows of --log-jsonl to wandb or trackio, of a run that is over or goes on.
+log_rows.py - sends the rows of --log-jsonl to wandb or trackio, of a run that is over or still runs.
 
     weft train --data corpus.txt --log-jsonl run.jsonl &
     python3 docs/examples/python/log_rows.py run.jsonl wandb PROJECT        # or trackio

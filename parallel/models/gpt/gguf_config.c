@@ -153,9 +153,10 @@ static bool read_pairs(source *s, const wf_file *file, const char *name, int64_t
         return false;
     s->used[t - s->g->tensor] = true;
     if (t->ndim != 1 || t->type != WF_GGUF_F32 || t->shape[0] != pairs || pairs > most)
-        wf_error_set(s->error, WF_EDATA,
-                     "%.900s: tensor \"%s\" is not one F32 for each pair of a head that turns",
-                     s->path, t->name);
+        wf_error_set(
+            s->error, WF_EDATA,
+            "%.900s: tensor \"%s\" is not one F32 for each pair of a head that is rotated",
+            s->path, t->name);
     else
         wf_file_read(file, to, (size_t)t->bytes, s->g->data + t->begin, s->error);
     return s->error->code == WF_OK;
@@ -173,7 +174,7 @@ static void read_factors(source *s, const wf_file *file, wf_nn_gpt_config *m)
     if (m->rope_scaling.kind != WF_ROPE_UNSCALED || m->position != WF_NN_ROPE)
         wf_error_set(
             s->error, WF_EDATA,
-            "%.900s: tensor \"%s\" scales what keys scale already, or what does not turn",
+            "%.900s: tensor \"%s\" scales what keys scale already, or what is not rotated",
             s->path, name);
     else if (!wf_gguf_find_scaling(m, factors))
         wf_error_set(s->error, WF_EUNSUPPORTED,
@@ -209,9 +210,10 @@ static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
     if (s->error->code != WF_OK)
         return;
     if (turns != m->head_dim && (!has_long_rope(s) || turns > m->head_dim)) {
-        wf_error_set(s->error, WF_EUNSUPPORTED,
-                     "%.900s: key \"%s.rope.dimension_count\" says that a part of a head turns",
-                     s->path, s->arch);
+        wf_error_set(
+            s->error, WF_EUNSUPPORTED,
+            "%.900s: key \"%s.rope.dimension_count\" says that a part of a head is rotated",
+            s->path, s->arch);
         return;
     }
     if (has_long_rope(s)) {

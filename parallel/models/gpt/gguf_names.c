@@ -81,8 +81,8 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
     return m->rope_scaling.kind == WF_ROPE_LONG
                ? "RoPE scaled by \"short_factor\" and \"long_factor\" (\"rope_type\": "
                  "\"longrope\") beside what Phi-3 has not"
-               : "heads of which a part turns (\"partial_rotary_factor\") beside what Phi-3 "
-                 "has not";
+               : "heads of which a part is rotated (\"partial_rotary_factor\") beside what "
+                 "Phi-3 lacks";
 }
 
 /* Returns what a model has that not all have: what a file of an architecture has or cannot
@@ -335,7 +335,8 @@ static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
         put_size(h, m, "attention.sliding_window", 0);
 }
 
-/* llama.cpp multiplies scores with 1 / sqrt(head size) where it is told nothing. */
+/* Writes the scale of scores; without one llama.cpp multiplies them with 1 / sqrt(head
+   size). */
 static void put_scales(wf_gguf_header *h, const wf_nn_gpt_config *m)
 {
     if (m->attention_scale > 0)

@@ -20,7 +20,8 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *model);
 typedef struct wf_gguf_place {
     char name[WF_GGUF_NAME];
     int64_t row, rows; /* its first row there, and how many the tensor has */
-    int64_t heads; /* rows of so many heads are in llama.cpp's order of rotation; 0: in ours */
+    /* number of heads whose rows are in llama.cpp's order of rotation; 0: in ours */
+    int64_t heads;
 } wf_gguf_place;
 
 /* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for

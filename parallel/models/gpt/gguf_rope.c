@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Returns the turns of pair i of a head in so many positions. */
+/* Returns the number of rotations of pair i of a head over a number of positions. */
 static double turns_of(const wf_nn_gpt_config *m, int64_t i, double positions)
 {
     static const double turn = 6.283185307179586;
@@ -53,7 +53,7 @@ static bool gives(const wf_nn_gpt_config *m, const float *factors, int64_t count
     return same;
 }
 
-/* A number with so many decimal digits, as a config.json would have it. */
+/* Returns a number rounded to `digits` decimal digits, as a config.json would have it. */
 static double rounded(double x, int digits)
 {
     char text[40];
@@ -62,7 +62,7 @@ static double rounded(double x, int digits)
     return strtod(text, NULL);
 }
 
-/* The kept part of a frequency as a line over its turns, which ends where all or nothing is
+/* The kept part of a frequency as a line over its rotations, which ends where all or nothing is
    kept. */
 typedef struct line {
     const wf_nn_gpt_config *model;
@@ -77,15 +77,15 @@ static double kept_of(const line *l, int64_t i)
     return (1 / (double)l->factors[i] - 1 / l->factor) / (1 - 1 / l->factor);
 }
 
-/* Returns the turns of a pair in one position, also of pairs beyond the first or the last
+/* Returns the rotations of a pair in one position, also of pairs beyond the first or the last
    one. */
 static double turns_in_one(const line *l, int64_t i)
 {
     return turns_of(l->model, i, 1);
 }
 
-/* The line through the pairs between: of several the two farthest apart; of one, or none, as
-   steep as the pairs beside it need. It is 1 at turns[0], 0 at turns[1]. */
+/* Finds the line through the pairs between, 1 at turns[0] and 0 at turns[1]: of several pairs
+   through the first and the last; of one, or none, as steep as the pairs beside it need. */
 static void find_line(const line *l, double turns[2])
 {
     const double above = turns_in_one(l, l->fast - 1), below = turns_in_one(l, l->slow);

@@ -37,8 +37,8 @@ wf_status wf_gguf_weights_read(wf_gguf_weights *w, const wf_nn_gpt_config *model
 wf_status wf_gguf_weights_find(wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                const wf_nn_parameter *p, wf_error *error);
 
-/* The type of the tensor that a parameter is read from; F32 where there is none, which reading
-   tells. */
+/* Returns the type of the tensor that a parameter is read from; F32 where there is none, which
+   is an error when it is read. */
 wf_gguf_type wf_gguf_weights_type(const wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                   const wf_nn_parameter *p);
 

@@ -23,7 +23,7 @@ extern WF_API const wf_par_rule wf_par_gpt_plan[];
 WF_API wf_nn_module *wf_par_gpt_make(wf_par *par, void *config);
 
 /** wf_par_gpt_sizes - returns the sizes by which layouts of a model are simulated
- * (wf_par_job.sizes), for sequences of so many tokens */
+ * (wf_par_job.sizes), for sequences of `tokens` tokens */
 WF_API wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens);
 
 /** wf_par_gpt_loss - computes the loss of wf_nn_gpt, as a wf_par_loss_function, for batches of
@@ -39,8 +39,8 @@ WF_API wf_tensor *wf_par_gpt_head_loss(wf_nn_module *model, wf_tensor *x,
  * wf_par_documents_function; none for other fields. */
 WF_API wf_nn_documents wf_par_gpt_documents(const wf_par_batch *batch);
 
-/* The fields that it reads, for wf_par_train_options.field: sequences of so many tokens, and
-   the token that follows each. */
+/* The fields that it reads, for wf_par_train_options.field: sequences of tokens, and the token
+   that follows each. */
 /* clang-format off */
 #define WF_PAR_GPT_FIELDS(length)                        \
     {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \

@@ -11,7 +11,7 @@ enum { CONFIG_BYTES = 1 << 20, CONFIG_DEPTH = 16, WORD = 64 };
 /* The value of a row: where it stands, and under which name; NULL: nowhere. */
 typedef struct place {
     wf_json_source at;
-    char path[WF_HF_PATH]; /* its key behind a dot, or all of it */
+    char path[WF_HF_PATH]; /* its key after a dot, or all of it */
     const char *key;
     const json_t *value;
 } place;
@@ -197,7 +197,7 @@ static wf_status take_skip(const place *p, const wf_hf_key *row, void *field)
     if (!p->value || wf_hf_skip_read(p->value, field))
         return WF_OK;
     return wf_error_set(p->at.error, WF_EUNSUPPORTED,
-                        "%s: \"%s\" is no array of ones with a zero at every n-th place",
+                        "%s: \"%s\" is no array of ones with a zero at every n-th index",
                         p->at.name, p->key);
 }
 

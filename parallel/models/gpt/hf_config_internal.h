@@ -45,9 +45,9 @@ wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
                               const wf_hf_family **family, wf_error *error);
 
 /*
- * like: NULL, or a folder. Where its config.json is the model's, it is written again,
- * else its token ids are taken. Owner: caller, free. WF_ENOMEM, WF_EUNSUPPORTED, those of the
- * folder.
+ * Writes the text of a config.json. like: NULL, or a folder. Where its config.json is the
+ * model's, it is copied, else its token ids are taken. Owner: caller, free. WF_ENOMEM,
+ * WF_EUNSUPPORTED, those of the folder.
  */
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
                               const char *like, char **text, wf_error *error);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DISTANCE_OF_ALL = 16 }; /* no family has so many above it */
+enum { DISTANCE_OF_ALL = 16 }; /* no family has as many above it */
 
 #define FIELD(name)                                                                            \
     .offset = offsetof(wf_nn_gpt_config, name), .size = sizeof(((wf_nn_gpt_config *)0)->name)

@@ -42,7 +42,7 @@ typedef struct wf_hf_key {
 
 enum { WF_HF_PATH = 96 };
 
-/* By model_type, NULL: there is none; by number from 0, NULL behind the last. */
+/* Return a family by model_type, NULL: there is none; by number from 0, NULL after the last. */
 const wf_hf_family *wf_hf_family_find(const char *type);
 const wf_hf_family *wf_hf_family_at(int i);
 
@@ -53,8 +53,8 @@ int wf_hf_family_distance(const wf_hf_family *family, const char *other);
 /* A walk over the rows that are a family's: NULL begins it, and ends it. */
 const wf_hf_key *wf_hf_key_next(const wf_hf_family *family, const wf_hf_key *previous);
 
-/* The places of a row's value: its key, then others. `cursor` is NULL at first; false behind
-   the last one. */
+/* Writes the next path of a row's value: its key, then others. `cursor` is NULL at first; false
+   after the last one. */
 bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_PATH]);
 
 /* Return true where a row of the family has a value at a path ("a.b" is b of the object a), or

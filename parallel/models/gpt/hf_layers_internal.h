@@ -8,7 +8,8 @@
 #include "nn/models/gpt/gpt.h"
 #include <jansson.h>
 
-/* Ones with a zero at every n-th place, and n, 0 for none; false: it is no such array. */
+/* Reads n, 0 for none, from an array of ones with a zero at every n-th index; false: it is no
+   such array. */
 bool wf_hf_skip_read(const json_t *array, int64_t *every);
 json_t *wf_hf_skip_write(int64_t layers, int64_t every);
 

@@ -126,7 +126,7 @@ static wf_status place_of(const wf_hf_weights *w, const wf_nn_gpt_config *model,
                         w->config.family->type);
 }
 
-/* Finds the tensor of a place. */
+/* Finds the tensor of a location. */
 static wf_status locate(wf_hf_weights *w, const wf_nn_parameter *p, source *s,
                         const wf_hf_place *place)
 {
@@ -151,8 +151,8 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_parameter *p, source *s,
     return status;
 }
 
-/* Reads piece k of a place into its rows of the rank's part, where it has them; that it is
-   there counts for all ranks. */
+/* Reads piece k of a location into its rows of the rank's part, where it has them; a piece that
+   the files lack is an error on all ranks. */
 static wf_status read_piece(wf_hf_weights *w, const wf_nn_parameter *p,
                             const wf_hf_place *place, int64_t k, float *to, wf_error *error)
 {

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The dims of a tensor of theirs: ours, turned, or ours with experts in front. */
+/* The dims of a tensor of theirs: ours, transposed, or ours with experts in front. */
 typedef enum how { PLAIN, TRANSPOSED, STACKED } how;
 
-/* Parts of one tensor that lie one behind the other. */
+/* Parts of one tensor that lie one after the other. */
 typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
 
 /* Ours, with N for the number of a block, and theirs. */

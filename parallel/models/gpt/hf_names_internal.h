@@ -23,7 +23,7 @@ typedef struct wf_hf_place {
     int64_t offset;
     int divided; /* the parameter's dim that the offset is of */
     /* 0, or one tensor for each index of dim 0, whose number is E in the name: they lie one
-       behind the other where Weft writes them */
+       after the other where Weft writes them */
     int64_t pieces;
     int ndim;
     int64_t shape[WF_MAX_DIMS]; /* the shape of theirs */
@@ -33,7 +33,8 @@ typedef struct wf_hf_place {
 bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
                     const wf_nn_parameter *parameter, wf_hf_place *place);
 
-/* The tensor of one index of dim 0; the place itself where there is one tensor. */
+/* Finds the location of the tensor of one index of dim 0; `place` itself where there is one
+   tensor. */
 void wf_hf_place_piece(const wf_hf_place *place, int64_t i, wf_hf_place *one);
 
 /* The name of the tensor that a parameter without a block's number lies in; false: the family

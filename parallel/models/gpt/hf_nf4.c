@@ -9,7 +9,7 @@
 
 enum {
     SLAB = 1 << 20,     /* numbers that are read at a time */
-    STATE_BYTES = 4096, /* a quant_state has at most so many */
+    STATE_BYTES = 4096, /* most bytes of a quant_state */
     NAME = WF_SAFETENSORS_NAME + 64
 };
 

@@ -25,7 +25,7 @@ typedef struct wf_hf_nf4 {
    shape. */
 typedef struct wf_hf_nf4_state {
     bool nested;   /* scales are codes */
-    double offset; /* codes of scales stand for what is above it */
+    double offset; /* codes of scales represent what is above it */
 } wf_hf_nf4_state;
 
 /* Parses {"quant_type": "nf4", "blocksize": 64, "shape": [n, m], "nested_blocksize": 256,

@@ -8,8 +8,8 @@
 #include "parallel/parallel_internal.h"
 #include <stdlib.h>
 
-/* Returns true where this rank, of those that hold the same part, writes it; they take
-   turns. */
+/* Returns true where this rank, of those that hold the same part, writes it; they alternate by
+   parameter. */
 static bool writes_here(const wf_par *par, const wf_hf_writer *w, int64_t i)
 {
     const wf_saved_mesh mesh = wf_saved_mesh_of(wf_par_mesh(par));
@@ -34,7 +34,7 @@ static void write_parameter(const wf_par *par, wf_hf_writer *w, int64_t i)
     wf_data_close(&view);
 }
 
-/* All ranks go on, or all stop with the first reason among them. */
+/* Makes all ranks continue, or stop with the first error among them. */
 static wf_status agree(wf_par *par, wf_hf_writer *w)
 {
     bool first = wf_context_rank(wf_par_context(par)) == 0;

@@ -79,11 +79,12 @@ static wf_status add_entry(wf_hf_writer *w, int64_t i)
 
     if (wf_hf_writer_is_nf4(w, i)) {
         if (place->transposed || place->shape[0] != w->parameter[i]->tensor->dim[0].size)
-            return wf_error_set(&w->error, WF_EUNSUPPORTED,
-                                "a %s has \"%s\" with other linears in one tensor, or turned, "
-                                "whose blocks in 4 bits are not those of a linear: write it as "
-                                "bf16",
-                                w->family->type, place->name);
+            return wf_error_set(
+                &w->error, WF_EUNSUPPORTED,
+                "a %s has \"%s\" with other linears in one tensor, or transposed, whose blocks "
+                "in 4 bits are not those of a linear: write it as "
+                "bf16",
+                w->family->type, place->name);
         w->entries += WF_HF_NF4_ENTRIES;
         return wf_hf_nf4_describe(place->name, place->shape[0], place->shape[1], e, &w->error);
     }

@@ -32,7 +32,7 @@ typedef struct wf_hf_writer {
     wf_error error; /* the first one of all calls */
 } wf_hf_writer;
 
-/* Names and places of all parameters. w has model and like; dtype as in
+/* Finds names and locations of all parameters. w has model and like; dtype as in
    wf_par_pretrained_save. */
 wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype);
 

@@ -71,7 +71,7 @@ static bool module_of(const words *w, const wf_nn_parameter *p, char name[WF_HF_
     return end != NULL;
 }
 
-/* A target is the whole end of a name behind a dot. */
+/* Checks a module against the targets; a target matches the whole end of a name after a dot. */
 static void look_target(void *arg, wf_nn_module *m)
 {
     words *w = arg;
@@ -194,7 +194,7 @@ static void add(list *l, wf_nn_parameter *p, const char *name, const char *end,
 static void refuse(list *l, const char *path, const char *why)
 {
     if (l->error->code == WF_OK)
-        wf_error_set(l->error, WF_EUNSUPPORTED, "%s has no place in PEFT's files: %s", path,
+        wf_error_set(l->error, WF_EUNSUPPORTED, "%s cannot be stored in PEFT's files: %s", path,
                      why);
 }
 

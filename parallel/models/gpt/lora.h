@@ -36,7 +36,7 @@ typedef struct wf_par_lora {
 } wf_par_lora;
 
 /**
- * wf_par_lora_apply - gives a model its adapters, and freezes the rest (wf_nn_lora)
+ * wf_par_lora_apply - gives a model its adapters, and freezes all else (wf_nn_lora)
  *
  * Errors:  WF_EINVAL, WF_ENOMEM in the context; nothing where the rank is 0
  */

@@ -109,7 +109,7 @@ static wf_status check_copy(source *s, const wf_peft_tensor *t)
     return s->error->code;
 }
 
-/* Refuses what PEFT keeps apart and the model has as one. */
+/* Refuses tensors that PEFT keeps separately and the model ties. */
 static wf_status check_tie(const wf_nn_gpt *model, const char *folder, wf_error *error)
 {
     wf_par_lora lora;
@@ -119,8 +119,8 @@ static wf_status check_tie(const wf_nn_gpt *model, const char *folder, wf_error 
         return error->code;
     return wf_error_set(
         error, WF_EINVAL,
-        "%s: its \"modules_to_save\" train the embedding or the head apart from "
-        "the other (\"ensure_weight_tying\" is false), and the model ties them: "
+        "%s: its \"modules_to_save\" train the embedding or the head without the other "
+        "(\"ensure_weight_tying\" is false), and the model ties them: "
         "build it untied",
         folder);
 }

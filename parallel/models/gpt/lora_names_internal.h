@@ -30,7 +30,7 @@ wf_status wf_peft_config_parse(wf_par_lora *lora, const char *name, const char *
 /* Reads the next name of a list with commas in between; false at its end. */
 bool wf_peft_next(const char **list, char *name, size_t size);
 
-/* Put a name behind a list, unless it is there; false where it has no room. */
+/* Appends a name to a list, unless it is there; false where it has no room. */
 bool wf_peft_add(char *list, size_t size, const char *name);
 
 #endif

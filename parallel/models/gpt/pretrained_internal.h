@@ -17,7 +17,7 @@ wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
 
 /* The weights of a folder or a GGUF file, which no model has to hold all at once. */
 typedef struct wf_hf_weights {
-    bool is_gguf; /* then of the rest, else of the next two */
+    bool is_gguf; /* then gguf is read, else files and what follows it */
     wf_hf_files files;
     wf_hf_config config;
     wf_gguf_weights gguf;
@@ -34,12 +34,13 @@ void wf_hf_weights_close(wf_hf_weights *w);
 wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
                              const wf_nn_parameter *p, float *to, wf_error *error);
 
-/* The type that the files have it in; F32 where they have none, which reading it tells. */
+/* Returns the type that the files have it in; F32 where they have none, which is an error when
+   it is read. */
 wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
                                          const wf_nn_parameter *p);
 
-/* Finds the tensor of a place, and its file; of a tied config head and embedding stand in for
-   each other. NULL: there is none. */
+/* Finds the tensor of a location, and its file; where the config ties head and embedding,
+   either one serves for both. NULL: there is none. */
 const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_place *place,
                                                int64_t *file);
 

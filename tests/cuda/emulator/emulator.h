@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /*
- * Work for a stream: run(arg) when its turn comes, with device memory open to it, then
+ * Queues work for a stream: run(arg) in the stream's order, with device memory open to it, then
  * drop(arg) (NULL: nothing). One piece of work runs at a time, on whatever thread waits for it.
  */
 cudaError_t emulator_enqueue(cudaStream_t stream, void (*run)(void *arg), void *arg,
@@ -27,7 +27,7 @@ cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), c
 cudaError_t emulator_launch(const cudaLaunchConfig_t *config, void (*body)(void *arg),
                             void *arg, void (*drop)(void *arg));
 
-/* One lock for everything; it may be taken again by who holds it. */
+/* One lock for everything; it is recursive. */
 void emulator_lock(void);
 void emulator_unlock(void);
 
@@ -47,7 +47,7 @@ int emulator_memory_holds(const void *at, size_t bytes);
 void emulator_memory_totals(size_t *unused, size_t *total);
 
 /* Memory of a graph: its address is the graph's as long as that lives, its contents begin anew
-   with every launch, and it may be given back in the graph or behind it. */
+   with every launch, and it may be given back in the graph or after it. */
 cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph);
 bool emulator_memory_is_of(const void *at, cudaGraph_t graph);
 void emulator_memory_begin(void *at);            /* work: a launch takes it */
@@ -71,7 +71,7 @@ void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg)
 
 enum {
     EMULATOR_WARP = 32,
-    EMULATOR_THREADS = 1024, /* a block has so many at most */
+    EMULATOR_THREADS = 1024, /* most threads of a block */
     EMULATOR_SHARED = 227 << 10,
     EMULATOR_PROCESSORS = 2,
     EMULATOR_DEVICES = 8

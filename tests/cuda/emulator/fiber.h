@@ -1,4 +1,4 @@
-/* tests/cuda/emulator/fiber.h - stacks that take turns on one thread. */
+/* tests/cuda/emulator/fiber.h - stacks that alternate on one thread. */
 #ifndef WF_TESTS_EMULATOR_FIBER_H
 #define WF_TESTS_EMULATOR_FIBER_H
 
@@ -15,7 +15,7 @@ typedef struct fiber {
    there is no memory. It is kept for good. */
 fiber *fiber_open(size_t bytes, void (*main)(void));
 
-/* Leave `from` where it is and go on where `to` was left. */
+/* Leaves `from` where it is and continues where `to` was left. */
 void fiber_switch(fiber *from, fiber *to);
 
 /* To be called first in main(). */

@@ -1,6 +1,6 @@
 /*
  * tests/cuda/emulator/graph.c - what a stream is given while it is captured, kept in order and
- * done again by every launch, with the arguments that were copied then: a pointer or a number
+ * repeated by every launch, with the arguments that were copied then: a pointer or a number
  * that is no longer right is as wrong as on a device.
  *
  * Captures are of a thread, as cudaStreamCaptureModeThreadLocal has them: what a thread that

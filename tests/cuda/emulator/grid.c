@@ -2,11 +2,11 @@
  * tests/cuda/emulator/grid.c - launches grids, and runs the blocks of a grid one after another.
  *
  * A fiber runs thread after thread until one of them waits; then another fiber takes the
- * threads that follow, and when there are none left the waiting ones go on. So what meets no
+ * threads that follow, and when there are none left the waiting ones continue. So what meets no
  * barrier costs a call per thread, and a block of n threads that do costs n fibers. Threads are
- * taken in ascending order and in descending order by turns, from block to block and from grid
- * to grid, and a warp goes on for as long as it can: what depends on the order has other bits
- * when it is run again.
+ * taken in ascending order and in descending order alternately, from block to block and from
+ * grid to grid, and a warp runs for as long as it can: what depends on the order has other bits
+ * when it is run a second time.
  */
 #include "emulator.h"
 #include "fiber.h"

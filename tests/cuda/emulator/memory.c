@@ -1,8 +1,8 @@
 /*
- * tests/cuda/emulator/memory.c - the device's memory: one range of addresses that nobody may
- * touch but while work of a stream runs.
+ * tests/cuda/emulator/memory.c - the device's memory: one range of addresses that may be
+ * touched only while work of a stream runs.
  *
- * New memory and memory that was given back hold NaN patterns. Behind every allocation lies a
+ * New memory and memory that was given back hold NaN patterns. After every allocation lies a
  * zone of the same, which must not change; under AddressSanitizer it is out of bounds as well.
  */
 #include "core/memory/poison_internal.h"

@@ -24,7 +24,7 @@ typedef struct matrix {
 } matrix;
 
 /* Partial sums over every lanes-th index, added in order; splits > 1: halves of the sum
-   apart. */
+   separately. */
 typedef struct algorithm_desc {
     int32_t lanes, splits;
     uint32_t aligned[4];

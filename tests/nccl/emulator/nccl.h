@@ -1,11 +1,11 @@
 /*
  * tests/nccl/emulator/nccl.h - the part of NCCL that mesh/transport/nccl calls, on the CPU and
  * over shared memory, so that ranks may be threads or processes. As on GPUs: a call only puts
- * work on its stream, which stands still until its peers have come, or its communicator is
- * aborted; communicators come about while one polls; and nobody is told that a peer is gone.
+ * work on its stream, which blocks until its peers have joined, or its communicator is aborted;
+ * communicators are made while one polls; and a peer that is gone is not reported.
  *
- * $WEFT_EMULATED_NCCL_FAULT = "error RANK CALLS" or "hang RANK CALLS": from so many calls on,
- * that rank's communicators report an error, or its work stands still.
+ * $WEFT_EMULATED_NCCL_FAULT = "error RANK CALLS" or "hang RANK CALLS": from the CALLS-th call
+ * on, that rank's communicators report an error, or its work blocks.
  */
 #ifndef WF_TESTS_NCCL_EMULATOR_NCCL_H
 #define WF_TESTS_NCCL_EMULATOR_NCCL_H

@@ -1,6 +1,6 @@
 /*
  * tests/nccl/emulator/nccl_calls.c - calls become lanes: bytes from or to one peer. The lanes
- * of a group go on together, in order where they have the same peer, on the thread of their
+ * of a group progress together, in order where they have the same peer, on the thread of their
  * stream.
  */
 #include "tests/nccl/emulator/enqueue.h"
