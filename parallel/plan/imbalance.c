@@ -113,7 +113,7 @@ static wf_status take_file(const char *name, wf_sim_model *sizes, wf_error *erro
     if (read_rows(file, name, &l, error) == WF_OK && !l.count)
         wf_error_set(error, WF_EDATA,
                      "%.200s has no expert_load in its rows: write them by a run with "
-                     "--moe-report --log-jsonl %.200s",
+                     ".moe_report and .log_jsonl %.200s",
                      name, name);
     for (int64_t i = 0; i < l.count && error->code == WF_OK; i++)
         if (sizes->experts && l.of[i].experts != sizes->experts)

@@ -125,6 +125,19 @@ static wf_plan_set set_strategy(wf_plan_request *o, int i)
     return wf_plan_set_strategy(o, wf_strategy_by_memory(i)->name) ? WF_PLAN_SET : WF_PLAN_SKIP;
 }
 
+/* Experts over 2, 4, .. times as many data-parallel ranks, which gather fewer and move
+   tokens. */
+static wf_plan_set set_ep(wf_plan_request *o, int i)
+{
+    int64_t part = (o->ep > o->tp ? o->ep / o->tp : 1) * ((int64_t)2 << i);
+    int64_t experts = o->job.sizes ? o->job.sizes->experts : 0;
+
+    if (o->dp % part || o->tp * part > experts)
+        return WF_PLAN_END;
+    o->ep = o->tp * part;
+    return WF_PLAN_SET;
+}
+
 static wf_plan_set set_reshard(wf_plan_request *o, int i)
 {
     return i ? WF_PLAN_END : choose(o->reshard_after_forward, "always", o->dp > 1);
@@ -251,6 +264,7 @@ const wf_plan_tunable wf_plan_tunables[WF_PLAN_TUNABLES] = {
     {WF_PLAN_FREE, NULL, set_wrap},
     {WF_PLAN_FREE, "more micro-steps", set_micro_batch},
     {WF_PLAN_FREE, NULL, set_strategy},
+    {WF_PLAN_FREE, "tokens move to experts", set_ep},
     {WF_PLAN_FREE, NULL, set_reshard},
     {WF_PLAN_FREE, NULL, set_recompute},
     {WF_PLAN_FREE, NULL, set_tp},

@@ -74,6 +74,12 @@ shows "says what would fit" "^does not fit in .* too much; the most is " \
 proposals_hold "and each does" "${one[@]}" --device-memory $((peak * 9 / 10))
 result "at most eight" "$([ "$(grep -cE '^ +[0-9.]+ [KM]iB  --' out)" -le 8 ] || echo more)"
 
+# Experts of a mixture over several data-parallel ranks take less of each.
+mixture=("${small[@]}" --arch llama --n-expert 16 --moe-top-k 1 --moe-ffn 256 --dp 4 --global-batch-size 4)
+plan "a mixture with less memory" "${mixture[@]}" --device-memory 11MiB
+shows "splits its experts" "^ +[0-9.]+ [KM]iB  --ep [24]: .*tokens move to experts"
+proposals_hold "and that does" "${mixture[@]}" --device-memory 11MiB
+
 # On a machine each has a time, and the fastest comes first.
 cat >machine.json <<'END'
 {"weft_machine": 1, "device": {"memory": 1e9, "bf16": 1e12, "fp32": 1e11, "products": 0.5, "attention": 0.5,

@@ -218,7 +218,7 @@ static void measured(void)
     CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 4), (4.0 / 3 + 2) / 2, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 8), (4.0 / 3 + 2) / 2, 1e-12);
     CU_ASSERT_EQUAL(loads_of("{\"step\": 1}\n", &model, &error), WF_EDATA);
-    CU_ASSERT(strstr(error.text, "--moe-report") != NULL);
+    CU_ASSERT(strstr(error.text, ".moe_report") != NULL);
     CU_ASSERT_EQUAL(loads_of("{\"expert_load\": {\"a\": [1, 2]}}\n", &model, &error), WF_EDATA);
     CU_ASSERT(strstr(error.text, "2 experts, and the model has 4") != NULL);
     CU_ASSERT_EQUAL(loads_of("{\"expert_load\": {\"a\": [1, -2, 0, 0]}}\n", &model, &error),
