@@ -125,7 +125,8 @@ unsigned wf_par_dp_axes(const wf_par *par);
 unsigned wf_par_tensor_axes(const wf_par *par);
 
 /* Finds the axes that split the batch: the named ones, or dp, or replicate and shard, and ep
-   with these; and the ones that split experts and tokens. Errors: WF_EINVAL, WF_EUNSUPPORTED. */
+   with these; and the ones that split experts and tokens. Errors: WF_EINVAL,
+   WF_EUNSUPPORTED. */
 wf_status wf_par_find_axes(wf_par *par, wf_error *error);
 
 /* Returns the innermost data-parallel axis, but of ep the one around it; -1: there is none. */

@@ -89,8 +89,9 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
                             o->pp, o->tp, o->dp, o->cp, o->threads);
     if (!o->axes && wf_par_ranks(o) != ranks)
         return wf_error_set(error, WF_EINVAL,
-                            "pp %d x tp %d x dp %d x cp %d is %lld ranks, but %d were started",
-                            o->pp, o->tp, o->dp, o->cp, (long long)wf_par_ranks(o), ranks);
+                            "pp %d x tp %d x dp %d%s%.0d is %lld ranks, but %d were started",
+                            o->pp, o->tp, o->dp, o->cp > 1 ? " x cp " : "",
+                            o->cp > 1 ? o->cp : 0, (long long)wf_par_ranks(o), ranks);
     if (!may_store(o, o->dtype) || !may_store(o, o->param_dtype) ||
         !may_store(o, o->reduce_dtype))
         return wf_error_set(error, WF_EINVAL,

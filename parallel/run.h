@@ -10,9 +10,9 @@
  * shard. Where experts are split over data-parallel ranks too (ep), these ranks have an axis of
  * their own, inside of shard: pp, replicate, shard, ep, tp.
  *
- * An axis named cp, the innermost one, splits the tokens of each sequence (context parallelism):
- * every rank of it holds a part of them everywhere but in attention, where it has all tokens
- * and a part of the heads instead. Which fields of a batch are cut says
+ * An axis named cp, the innermost one, splits the tokens of each sequence (context
+ * parallelism): every rank of it holds a part of them everywhere but in attention, where it has
+ * all tokens and a part of the heads instead. Which fields of a batch are cut says
  * wf_par_train_options.cut, styles where the two change places (WF_PAR_HEADS, WF_PAR_TOKENS).
  *
  * An axis named pp is that of a pipeline (parallel/stages/pipeline.h): its ranks hold different

@@ -151,8 +151,8 @@ static void to_tokens(const wf_par_place *p, const wf_par_border *b, int n, wf_t
     memcpy(x, y, (size_t)n * sizeof *y);
 }
 
-/* Returns true where a norm over features norms each head by itself, of heads that cp has split,
-   too: these features are whole as they are. */
+/* Returns true where a norm over features norms each head by itself, of heads that cp has
+   split, too: these features are whole as they are. */
 static bool is_of_heads(const wf_par_place *p, const wf_tensor *x)
 {
     int cp = p->par->cp_axis;

@@ -29,13 +29,12 @@ typedef enum wf_par_state {
     /* x[1], the result of a border of x[0], and x[2], ..: all sequences of the ranks that split
        experts over the batch's axis ep */
     WF_PAR_DISPATCH,
-    /* Of cp, whatever axis the style is over. HEADS: queries, keys and values whose tokens are
-       split have all tokens, and `dim`, of heads, is split further; keys and values stay whole
-       over cp where their cuts would miss those of the queries. TOKENS: what HEADS has split
-       has whole heads of tp again, and `dim` split. CONTEXT: `dim`, of tokens, is split */
+    /* These three are over the axis cp, whatever the style's. Queries, keys and values whose
+       tokens are split have all tokens, and `dim`, of heads, is split further; keys and values
+       are whole over cp where their cuts would miss those of the queries */
     WF_PAR_HEADS,
-    WF_PAR_TOKENS,
-    WF_PAR_CONTEXT
+    WF_PAR_TOKENS, /* what WF_PAR_HEADS has split is split in `dim`, of tokens, again */
+    WF_PAR_CONTEXT /* `dim`, of tokens, split */
 } wf_par_state;
 
 typedef struct wf_par_split {

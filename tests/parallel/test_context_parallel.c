@@ -110,14 +110,14 @@ static void pipeline(void)
     t = one;
     t.layout.pp = 2;
     t.layout.cp = 2;
-    t.pipeline.schedule = "zb-h1"; /* whose weight gradients of micro-steps may be joined */
+    t.pipeline.schedule = "zb-h1"; /* it may join weight gradients of micro-steps */
     if (!train(&one) || !train(&t))
         return;
     CU_ASSERT_EQUAL(t.digest, one.digest);
     CU_ASSERT_STRING_EQUAL(t.inexact, "");
 }
 
-/* Three documents a sequence, whose first tokens are no one's multiple. */
+/* Three documents a sequence, which begin at no multiple of a block of keys. */
 static wf_status of_documents(void *self, int64_t step, int64_t first, int64_t count,
                               void *const *field, wf_error *error)
 {
