@@ -33,7 +33,7 @@ typedef enum wf_par_state {
        tokens are split have all tokens, and `dim`, of heads, is split further; keys and values
        are whole over cp where their cuts would miss those of the queries */
     WF_PAR_HEADS,
-    WF_PAR_TOKENS, /* what WF_PAR_HEADS has split is split in `dim`, of tokens, again */
+    WF_PAR_TOKENS, /* `dim`, of tokens, split again behind WF_PAR_HEADS */
     WF_PAR_CONTEXT /* `dim`, of tokens, split */
 } wf_par_state;
 

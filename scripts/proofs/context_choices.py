@@ -53,7 +53,7 @@ def compare(program, folder, jobs, quick):
     """A covering part of the choices against one rank: of every three values, with quick a few runs of the shortest lengths."""
     runs = Covering(CHOICES, possible, 2 if quick else 3).runs
     if quick:
-        runs = [run for run in runs if run["length"] <= 4097][::5]
+        runs = [run for run in runs if run["length"] <= 4097][::3]
     trainer = Trainer(program, folder, MODEL, STEPS)
     compare_choices(trainer, jobs, runs, number_flags, lambda run: (layout_flags(run), 0))
     for layout, count in sorted(collections.Counter((run["cp"], run["tp"]) for run in runs).items()):

@@ -10,7 +10,7 @@ gpt_train=$(cd "$1" && pwd)/apps/gpt_train
 # shellcheck source=tests/cases.sh
 . "$here/../cases.sh"
 
-for ((i = 0; i < 300; i++)); do
+for ((i = 0; i < 1500; i++)); do
     echo "On day $i the cat sat on mat $((i * i % 89))."
 done >text
 common=(--data text --arch llama --n-layer 1 --n-embd 24 --n-head 12 --n-kv-head 3 --vocab-size 257 --seq-len 2049
@@ -38,15 +38,15 @@ refused()
 one=$(steps --save whole --save-interval 1 --keep 0)
 got=$(steps --save parts --save-interval 1 --keep 0 --cp 2 --tp 2)
 result "the bits of one rank" "$([ "$one" = "$got" ] || echo "$got in place of $one")"
-last=$(tail -n 1 <<<"$one")
+second=$(tail -n 1 <<<"$one")
 got=$(steps --resume parts/step-00000001)
-result "a checkpoint of --cp 2 on one rank" "$([ "$last" = "$got" ] || echo "$got in place of $last")"
+result "a checkpoint of --cp 2 on one rank" "$([ "$second" = "$got" ] || echo "$got in place of $second")"
 got=$(steps --resume whole/step-00000001 --cp 2 --dp 2)
-result "one of one rank on --cp 2 x --dp 2" "$([ "$last" = "$got" ] || echo "$got in place of $last")"
+result "one of one rank on --cp 2 x --dp 2" "$([ "$second" = "$got" ] || echo "$got in place of $second")"
 
 "$gpt_train" "${common[@]}" --steps 0 --resume whole/step-00000002 --sample 24 >one 2>err
 "$gpt_train" "${common[@]}" --steps 0 --resume whole/step-00000002 --sample 24 --cp 2 --tp 2 >out 2>err
-result "a sample" "$(cmp <(sed -n '/--- sample/,$p' one) <(sed -n '/--- sample/,$p' out) 2>&1 || true)"
+result "a sample" "$(grep -aq -- "--- sample" one || echo "there is none"; cmp <(sed -n "/--- sample/,\$p" one) <(sed -n "/--- sample/,\$p" out) 2>&1 || true)"
 
 "$gpt_train" "${common[@]}" --steps 1 --cp 2 --tp 2 --comm-report >run 2>err
 "$gpt_train" "${common[@]}" --steps 1 --cp 2 --tp 2 --plan >plan 2>err
