@@ -7,7 +7,7 @@
  * queries, keys and values; a length that does not divide; the last token left out; a loss that
  * is scaled by the number of ranks; a gather without a gradient; bf16 that is only near.
  *
- * ctest: builds plain address thread, timeout 300
+ * ctest: builds plain address thread, timeout 600
  */
 #include "tests/parallel/parallel_harness.h"
 
