@@ -136,6 +136,7 @@ static int *size_of(job *j, const char *argument)
         return NULL;
     return strcmp(argument, "--tp") == 0   ? &j->options.tp
            : strcmp(argument, "--dp") == 0 ? &j->options.dp
+           : strcmp(argument, "--cp") == 0 ? &j->options.cp
                                            : NULL;
 }
 
@@ -217,6 +218,7 @@ static void add_mesh(const job *j, wf_job *made)
     wf_job_add(made, "--dp", "%d", o->dp);
     wf_job_add(made, "pp", "%d", o->pp);
     wf_job_add(made, "ep", "%d", o->ep);
+    wf_job_add(made, "--cp", "%d", o->cp ? o->cp : 1);
     wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);
     wf_job_add(made, "groups", "%d of %d", o->dp_replicate, o->shard_group_size);
 }

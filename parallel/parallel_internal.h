@@ -37,6 +37,7 @@ struct wf_par {
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
     int ep_axis;          /* the data-parallel axis that splits experts; -1: none does */
+    int cp_axis;          /* the axis that splits tokens; -1: none does */
     wf_par_policy policy; /* the options': what wf_par_plan shards with */
     /* over which gradients are summed in every micro-step, or group; 0: once a step */
     unsigned reduced;
@@ -124,7 +125,8 @@ unsigned wf_par_dp_axes(const wf_par *par);
 unsigned wf_par_tensor_axes(const wf_par *par);
 
 /* Finds the axes that split the batch: the named ones, or dp, or replicate and shard, and ep
-   with these; and the one that splits experts. Errors: WF_EINVAL. */
+   with these; and the ones that split experts and tokens. Errors: WF_EINVAL,
+   WF_EUNSUPPORTED. */
 wf_status wf_par_find_axes(wf_par *par, wf_error *error);
 
 /* Returns the innermost data-parallel axis, but of ep the one around it; -1: there is none. */

@@ -74,23 +74,24 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
             "every step: use pp 1, tp 1 and dp 1, or leave cuda_graph off",
             ranks);
-    if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->dp_replicate ||
-                    o->shard_group_size))
+    if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->cp > 1 ||
+                    o->dp_replicate || o->shard_group_size))
         return wf_error_set(
             error, WF_EINVAL,
-            "a mesh has the axes that are given, or those of pp, tp, dp, ep and groups of "
+            "a mesh has the axes that are given, or those of pp, tp, dp, ep, cp and groups of "
             "dp: give one of the two");
     if (o->dp_axes && !o->axes)
         return wf_error_set(error, WF_EINVAL,
                             "dp_axes names some of the axes that are given, and none are");
-    if (o->pp < 1 || o->tp < 1 || o->dp < 1 || o->threads < 1)
+    if (o->pp < 1 || o->tp < 1 || o->dp < 1 || o->cp < 1 || o->threads < 1)
         return wf_error_set(error, WF_EINVAL,
-                            "pp %d, tp %d, dp %d and threads %d must be at least 1", o->pp,
-                            o->tp, o->dp, o->threads);
+                            "pp %d, tp %d, dp %d, cp %d and threads %d must be at least 1",
+                            o->pp, o->tp, o->dp, o->cp, o->threads);
     if (!o->axes && wf_par_ranks(o) != ranks)
         return wf_error_set(error, WF_EINVAL,
-                            "pp %d x tp %d x dp %d is %lld ranks, but %d were started", o->pp,
-                            o->tp, o->dp, (long long)wf_par_ranks(o), ranks);
+                            "pp %d x tp %d x dp %d%s%.0d is %lld ranks, but %d were started",
+                            o->pp, o->tp, o->dp, o->cp > 1 ? " x cp " : "",
+                            o->cp > 1 ? o->cp : 0, (long long)wf_par_ranks(o), ranks);
     if (!may_store(o, o->dtype) || !may_store(o, o->param_dtype) ||
         !may_store(o, o->reduce_dtype))
         return wf_error_set(error, WF_EINVAL,
@@ -182,6 +183,8 @@ static void fill_in_defaults(wf_par_options *o)
         o->tp = 1;
     if (!o->dp)
         o->dp = 1;
+    if (!o->cp)
+        o->cp = 1;
     if (!o->ep)
         o->ep = o->tp;
     if (!o->threads)

@@ -10,6 +10,12 @@
  * shard. Where experts are split over data-parallel ranks too (ep), these ranks have an axis of
  * their own, inside of shard: pp, replicate, shard, ep, tp.
  *
+ * An axis named cp, the innermost one, splits the tokens of each sequence (context
+ * parallelism): every rank of it holds a part of them everywhere but in attention, where it has
+ * all tokens and a part of the heads instead. Which fields of a batch are cut says
+ * wf_par_train_options.cut, styles where the split moves between the two (WF_PAR_HEADS,
+ * WF_PAR_TOKENS).
+ *
  * An axis named pp is that of a pipeline (parallel/stages/pipeline.h): its ranks hold different
  * stages of a model, and nothing is split over it.
  */
@@ -60,6 +66,7 @@ typedef struct wf_par_options {
     /* without axes: ranks that split experts (Megatron's expert parallelism), tp times a part
        of dp, which is a part of a group of ranks too; 0: tp alone */
     int ep;
+    int cp; /* without axes: ranks that split the tokens of each sequence; 0 means 1 */
     const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
     int shard_group_size;  /* .. or ranks of a group; one of the two */
@@ -195,7 +202,7 @@ WF_API wf_status wf_par_axes(const wf_par_options *options, int *replicate, int 
 
 /**
  * wf_par_mesh_axes - lists the axes of the mesh of these options, outermost first: axes, or
- * those of pp, dp, ep and tp; returns how many, 0 on errors
+ * those of pp, dp, ep, tp and cp; returns how many, 0 on errors
  *
  * Errors:  those of wf_par_axes; WF_EINVAL: an ep that is not tp times a part of a group of dp
  *          ranks

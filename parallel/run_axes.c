@@ -1,6 +1,6 @@
 /*
- * parallel/run_axes.c - the axes of a run's mesh: those of pp, dp, ep and tp, and which of them
- * split the batch, shard what is stored, or split experts.
+ * parallel/run_axes.c - the axes of a run's mesh: those of pp, dp, ep, tp and cp, and which of
+ * them split the batch, shard what is stored, split experts, or tokens.
  */
 #include "parallel/parallel_internal.h"
 #include <stdio.h>
@@ -23,7 +23,7 @@ static wf_status split_off_ep(const wf_par_options *o, int part, int *replicate,
     return WF_OK;
 }
 
-/* The axes of pp, dp, ep and tp. */
+/* The axes of pp, dp, ep, tp and cp. */
 static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
 {
     int replicate, shard, n = 0, tp = o->tp ? o->tp : 1, part = o->ep ? o->ep / tp : 1;
@@ -47,6 +47,8 @@ static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_err
     if (part > 1)
         axes[n++] = (wf_axis){"ep", part};
     axes[n++] = (wf_axis){"tp", tp};
+    if (o->cp > 1)
+        axes[n++] = (wf_axis){"cp", o->cp};
     return n;
 }
 
@@ -97,6 +99,32 @@ static wf_status find_ep_axis(wf_par *par, wf_error *error)
     return WF_OK;
 }
 
+/* The axis cp, where it splits no batch, is the innermost one: ranks add the tokens of a
+   sequence before its sequences, and cut heads further than tp has. */
+static wf_status find_cp_axis(wf_par *par, wf_error *error)
+{
+    int axis = wf_mesh_axis(par->mesh, "cp");
+
+    par->cp_axis = -1;
+    if (axis < 0 || wf_par_is_dp(par, axis) || wf_mesh_size(par->mesh, axis) == 1)
+        return WF_OK;
+    if (axis + 1 != wf_mesh_axes(par->mesh))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "axis cp splits the tokens of a sequence, and axis %s lies inside of "
+            "it: list cp last",
+            wf_mesh_axis_name(par->mesh, axis + 1));
+    if (par->options.sequence_parallel)
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "cp %d splits tokens everywhere, and sequence_parallel would split them over tp "
+            "once more, which is not there yet: leave sequence_parallel off, or use a larger "
+            "cp and a smaller tp",
+            wf_mesh_size(par->mesh, axis));
+    par->cp_axis = axis;
+    return WF_OK;
+}
+
 wf_status wf_par_find_axes(wf_par *par, wf_error *error)
 {
     static const char *const usual[] = {"replicate", "shard", "ep"};
@@ -115,7 +143,9 @@ wf_status wf_par_find_axes(wf_par *par, wf_error *error)
         at += strcspn(at, "/");
         at += *at == '/';
     }
-    return status == WF_OK ? find_ep_axis(par, error) : status;
+    if (status == WF_OK)
+        status = find_ep_axis(par, error);
+    return status == WF_OK ? find_cp_axis(par, error) : status;
 }
 
 unsigned wf_par_sharding_axes(const wf_par *par, int axis)
@@ -166,7 +196,8 @@ int64_t wf_par_ranks(const wf_par_options *o)
     for (const wf_axis *a = o->axes; a && a->name; a++)
         ranks *= a->size;
     return o->axes ? ranks
-                   : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
+                   : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1) *
+                         (o->cp ? o->cp : 1);
 }
 
 int wf_par_innermost(const wf_par *par)

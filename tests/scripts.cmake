@@ -24,6 +24,8 @@ weft_short_form(apps.plan_runs 60 proofs/plan_runs.py --runs 12 --gpt-train gpt_
 weft_short_form(apps.exactness 300 proofs/exactness.py --pipeline --quick --gpt-train gpt_train)
 # A fifth of the mixtures' layouts.
 weft_short_form(apps.exactness_moe 120 proofs/exactness.py --moe --quick --part 1/5 --jobs 1 --gpt-train gpt_train)
+# A few runs of sequences that ranks split; alone every three choices meet.
+weft_short_form(apps.exactness_cp 120 proofs/exactness.py --cp --quick --gpt-train gpt_train)
 # Ranks that fail, by kind and moment; alone it tries all of them.
 weft_short_form(hosts.failures 120 proofs/failures.py --quick build sanitized)
 weft_short_form(hosts.pipeline_failures 120 proofs/failures.py --quick --pipeline build sanitized)

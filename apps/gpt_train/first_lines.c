@@ -60,6 +60,8 @@ void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
     if (app_options_pipelined(o))
         fprintf(out, "pp %" PRId64 " x ", o->pp);
     fprintf(out, "tp %" PRId64 " x dp %" PRId64, o->tp, o->dp);
+    if (o->cp > 1)
+        fprintf(out, " x cp %" PRId64, o->cp);
     if (o->ep > o->tp)
         fprintf(out, " with ep %" PRId64, o->ep);
     fprintf(out, " on %s", o->device);

@@ -5,12 +5,12 @@
 #include <string.h>
 
 typedef struct text {
-    char text[64];
+    char text[96];
 } text;
 
 int64_t app_options_ranks(const app_options *o)
 {
-    return o->pp * o->tp * o->dp;
+    return o->pp * o->tp * o->dp * o->cp;
 }
 
 int64_t app_options_micro_steps(const app_options *o)
@@ -43,8 +43,10 @@ static text mesh_text(const app_options *o)
     text t;
     int n = o->pp > 1 ? snprintf(t.text, sizeof t.text, "--pp %lld x ", (long long)o->pp) : 0;
 
-    snprintf(t.text + n, sizeof t.text - (size_t)n, "--tp %lld x --dp %lld", (long long)o->tp,
-             (long long)o->dp);
+    n += snprintf(t.text + n, sizeof t.text - (size_t)n, "--tp %lld x --dp %lld",
+                  (long long)o->tp, (long long)o->dp);
+    if (o->cp > 1)
+        snprintf(t.text + n, sizeof t.text - (size_t)n, " x --cp %lld", (long long)o->cp);
     return t;
 }
 
@@ -82,6 +84,48 @@ static wf_status check_pipeline(app_options *o, wf_error *error)
             "--pp-send split is for activations that tensor-parallel ranks have "
             "alike, and %s; leave it out",
             o->tp == 1 ? "--tp is 1" : "--sequence-parallel splits them");
+    return WF_OK;
+}
+
+/* Tokens that are split over ranks: refuses what would need them whole, or heads that there are
+   not. */
+static wf_status check_context(const app_options *o, wf_error *error)
+{
+    long long cp = o->cp, tp = o->tp, heads = o->n_head;
+
+    if (cp == 1)
+        return WF_OK;
+    if (cp * tp > heads)
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "--cp %lld x --tp %lld is %lld, and the model has %lld query heads, of "
+            "which each of these ranks takes at least one in attention (keys and "
+            "values are not gathered in their place yet): use --cp %lld or less, "
+            "or a smaller --tp",
+            cp, tp, cp * tp, heads, heads / tp > 0 ? heads / tp : 1);
+    if (o->sequence_parallel)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "--cp %lld splits tokens everywhere, and --sequence-parallel would "
+                            "split them over --tp once more, which is not there yet: leave it "
+                            "out, or use a larger --cp and a smaller --tp",
+                            cp);
+    if (o->n_expert)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "--cp %lld splits tokens that the %lld experts of a mixture need, "
+                            "which is not there yet: use --cp 1",
+                            cp, (long long)o->n_expert);
+    if (strcmp(o->pp_send, "split") == 0)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "--pp-send split sends parts by tokens, and --cp %lld has split "
+                            "these: leave it out",
+                            cp);
+    if (o->exact && o->micro_batch_size > 1)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--cp %lld with --micro-batch-size %lld: a rank would add several "
+            "sequences before ranks add their tokens, which is another sum than "
+            "that of one rank: use --micro-batch-size 1",
+            cp, (long long)o->micro_batch_size);
     return WF_OK;
 }
 
@@ -150,6 +194,7 @@ static wf_status check_axes(const app_options *o, wf_error *error)
                                  .tp = (int)o->tp,
                                  .dp = (int)o->dp,
                                  .ep = (int)o->ep,
+                                 .cp = (int)o->cp,
                                  .strategy = o->strategy,
                                  .dp_replicate = (int)o->dp_replicate,
                                  .shard_group_size = (int)o->shard_group_size};
@@ -166,6 +211,8 @@ wf_status app_options_check_mesh(app_options *o, wf_error *error)
 
     if (status == WF_OK)
         status = check_axes(o, error);
+    if (status == WF_OK)
+        status = check_context(o, error);
     if (status == WF_OK)
         status = check_pipeline(o, error);
     if (status == WF_OK)

@@ -86,6 +86,10 @@ wf_status app_options_check_batch(app_options *o, wf_error *error)
         o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
         return WF_OK;
     }
+    if (!micro && o->cp > 1 && o->exact) { /* exact with no other one */
+        o->micro_batch_size = 1;
+        return WF_OK;
+    }
     o->whole_batches = !micro;
     if ((global % dp || first % dp) &&
         micro <= 1) { /* so it is trained, on any number of ranks */

@@ -31,6 +31,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_call_group(m->qkv, x, y);
     for (int i = Q; i <= K && m->q_norm && m->wide; i++)
         y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
+    wf_nn_at_many(m, "heads", 3, y);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
     for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
@@ -43,7 +44,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_at_many(m, "qkv", 3, y);
     x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V], m->window)
               : wf_attention(y[Q], y[K], y[V], &how);
-    return wf_nn_call(m->out, wf_merge_heads(x));
+    return wf_nn_call(m->out, wf_nn_at(m, "tokens", wf_merge_heads(x)));
 }
 
 static const wf_nn_field fields[] = {
@@ -53,8 +54,8 @@ static const wf_nn_field fields[] = {
     {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type attention_type = {
-    "attention", sizeof(wf_nn_attention), fields, forward, NULL, "qkv"};
+static const wf_nn_type attention_type = {"attention", sizeof(wf_nn_attention), fields, forward,
+                                          NULL,        "heads qkv tokens"};
 
 wf_status wf_nn_attention_complete(wf_context *ctx, wf_nn_attention_sizes *s, float dropout)
 {

@@ -126,7 +126,7 @@ static int64_t axis_of(const wf_par_options *o, const char *name, int size)
    that split the batch. */
 static int64_t other_axes(const wf_par_options *o, bool batch)
 {
-    int64_t ranks = 1;
+    int64_t ranks = o->axes || batch || !o->cp ? 1 : o->cp;
 
     for (const wf_axis *a = o->axes; a && a->name; a++)
         if (strcmp(a->name, "pp") != 0 && strcmp(a->name, "tp") != 0 &&

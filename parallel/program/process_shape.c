@@ -95,7 +95,9 @@ void wf_process_mesh_name(const void *shape, char *text, size_t size)
     if (l)
         wf_process_shaped(shape, l);
     if (o && !o->axes)
-        snprintf(text, size, "--pp %d --dp %d --tp %d", o->pp, o->dp, o->tp);
+        snprintf(text, size,
+                 o->cp > 1 ? "--pp %d --dp %d --tp %d --cp %d" : "--pp %d --dp %d --tp %d",
+                 o->pp, o->dp, o->tp, o->cp);
     for (int i = 0; o && o->axes && o->axes[i].name && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s--%s %d", i ? " " : "", o->axes[i].name,
                               o->axes[i].size);
@@ -165,7 +167,8 @@ static void name_others(const wf_process_shape *s, char *text, size_t size)
     size_t n = 0;
 
     if (!o->axes)
-        snprintf(text, size, "--tp %d --pp %d", o->tp, o->pp);
+        snprintf(text, size, o->cp > 1 ? "--tp %d --pp %d --cp %d" : "--tp %d --pp %d", o->tp,
+                 o->pp, o->cp);
     *text = o->axes ? 0 : *text;
     for (int i = 0; o->axes && o->axes[i].name && n < size; i++)
         if (i != at)

@@ -19,10 +19,10 @@ wf_status wf_services_note_given(void *given, wf_error *error)
 static void add_axes(wf_services *s, int *n)
 {
     wf_par_options *o = &s->start.options;
-    const char *const names[] = {"pp", "dp", "tp"};
-    const int sizes[] = {o->pp, o->dp, o->tp};
+    const char *const names[] = {"pp", "dp", "tp", "cp"};
+    const int sizes[] = {o->pp, o->dp, o->tp, o->cp};
 
-    for (int i = 0; o->axes ? s->start.axis[i].name != NULL : i < 3; i++) {
+    for (int i = 0; o->axes ? s->start.axis[i].name != NULL : i < 4; i++) {
         s->axis[i] = o->axes ? s->start.axis[i].size : sizes[i] ? sizes[i] : 1;
         add_flag(s, n,
                  (wf_flag){o->axes ? s->start.axis[i].name : names[i], WF_FLAG_COUNT,
@@ -207,6 +207,7 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
         o->pp = (int)s->axis[0];
         o->dp = (int)s->axis[1];
         o->tp = (int)s->axis[2];
+        o->cp = (int)s->axis[3];
     }
     if (job->train.schedule.steps == steps)
         job->train.schedule.steps = job->steps;

@@ -14,9 +14,9 @@ static char *launch_settings(void *services, const wf_par_job *launched)
 {
     wf_services *s = services;
     const wf_par_options *o = &launched->mesh;
-    const int sizes[] = {o->pp, o->dp, o->tp};
+    const int sizes[] = {o->pp, o->dp, o->tp, o->cp};
 
-    for (int i = 0; o->axes ? o->axes[i].name != NULL : i < 3; i++)
+    for (int i = 0; o->axes ? o->axes[i].name != NULL : i < 4; i++)
         s->axis[i] = o->axes ? o->axes[i].size : sizes[i] ? sizes[i] : 1;
     s->planning.request.micro_batch_size = launched->train.micro_batch;
     return wf_flags_json(s->flags);

@@ -206,8 +206,8 @@ int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, 
 {
     int64_t end = last + 1;
 
-    if (par->options.reduce_dtype != WF_F32)
-        return 1; /* each is rounded before it is added */
+    if (par->options.reduce_dtype != WF_F32 || par->cp_axis >= 0)
+        return 1; /* each is rounded, or summed over ranks of cp, before it is added */
     if (par->reduced && end > micro / par->group * par->group + par->group)
         end = micro / par->group * par->group + par->group;
     return wf_tree_node(micros, micro, end, WF_MOST_JOINED);

@@ -17,6 +17,12 @@ static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
 {
     int ep = ep_axis_of(p, b);
     unsigned own = wf_mesh_size(p->par->mesh, p->axis) > 1 ? 1u << p->axis : 0;
+    unsigned context = p->par->cp_axis >= 0 ? 1u << p->par->cp_axis : 0;
+
+    if (b->state >= WF_PAR_HEADS)
+        return context;
+    if (b->state == WF_PAR_GROUPS)
+        return own | context;
 
     return b->state == WF_PAR_DISPATCH && ep < 0 ? 0 : own | (ep >= 0 ? 1u << ep : 0);
 }
@@ -77,6 +83,85 @@ static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_te
         x[i] = y[i];
 }
 
+/* Returns x's layout with `dim` split over cp, and no other one. */
+static const wf_layout *cut_over_cp(const wf_par_place *p, const wf_tensor *x, int dim)
+{
+    wf_mesh *mesh = p->par->mesh;
+    int cp = p->par->cp_axis;
+
+    return wf_layout_split(mesh, wf_layout_whole(mesh, x->layout, cp), dim, cp);
+}
+
+/* Checks that a query head is left for each rank: a part without heads would be idle in
+   attention, which is most of a long sequence's work. */
+static wf_status check_heads(const wf_par_place *p, const wf_tensor *q, const wf_layout *to,
+                             int dim)
+{
+    const wf_mesh *mesh = p->par->mesh;
+    long long heads = (long long)(q->dim[dim].size / q->dim[dim].grain), parts = 1;
+    int cp = wf_mesh_size(mesh, p->par->cp_axis);
+
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (wf_layout_split_dim(to, axis) == dim)
+            parts *= wf_mesh_size(mesh, axis);
+    if (parts <= heads)
+        return WF_OK;
+    return wf_fail(q->ctx, WF_EUNSUPPORTED,
+                   "cp %d x %lld other ranks split %lld query heads, of which each rank takes "
+                   "at least one (gathering keys and values in place of heads is not there "
+                   "yet): use cp %lld or less, or a smaller tp",
+                   cp, parts / cp, heads, heads / (parts / cp));
+}
+
+/* Gathers tokens and splits heads instead, but where all tokens are here, as those of a cache
+   are. Keys and values that several ranks need have whole heads. */
+static void to_heads(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+{
+    const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
+    int cp = p->par->cp_axis;
+    wf_tensor *y[WF_MAX_OUTPUTS], q, k;
+
+    if (!x[0] || wf_layout_split_dim(x[0]->layout, cp) != 1)
+        return;
+    for (int i = 0; i < n; i++)
+        to[i] = cut_over_cp(p, x[i], b->dim);
+    if (check_heads(p, x[0], to[0], b->dim) != WF_OK)
+        return;
+    q = *x[0];
+    k = *x[n > 1];
+    q.layout = to[0];
+    k.layout = to[n > 1];
+    for (int i = 1; i < n && !wf_layout_groups_agree(&q, &k); i++)
+        to[i] = wf_layout_whole(p->par->mesh, x[i]->layout, cp);
+    wf_border_over(1u << cp, n, x, x, to, y);
+    memcpy(x, y, (size_t)n * sizeof *y);
+}
+
+/* Splits `dim` over cp: of what has split heads instead, or of what is whole. */
+static void to_tokens(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+{
+    const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
+    int cp = p->par->cp_axis;
+    wf_tensor *y[WF_MAX_OUTPUTS];
+
+    if (!x[0] || (b->state == WF_PAR_TOKENS && wf_layout_split_dim(x[0]->layout, cp) < 0))
+        return;
+    for (int i = 0; i < n; i++)
+        to[i] = cut_over_cp(p, x[i], b->dim);
+    wf_border_over(1u << cp, n, x, x, to, y);
+    memcpy(x, y, (size_t)n * sizeof *y);
+}
+
+/* Returns true where a norm over features norms each head by itself, of heads that cp has
+   split, too: these features are whole as they are. */
+static bool is_of_heads(const wf_par_place *p, const wf_tensor *x)
+{
+    int cp = p->par->cp_axis;
+
+    return p->style == WF_WIDE_NORM && cp >= 0 && x && x->ndim == 4 &&
+           wf_layout_split_dim(x->layout, cp) == 2;
+}
+
 /* Returns true for a border at that point; "?" marks one that a module may lack. */
 static bool is_at(const wf_par_border *b, const char *point)
 {
@@ -89,12 +174,16 @@ void wf_par_place_at(void *self, wf_nn_module *module, const char *point, int n,
 
     (void)module;
     for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
-        if (!is_at(b, point) || !axes_of(p, b))
+        if (!is_at(b, point) || !axes_of(p, b) || is_of_heads(p, x[0]))
             continue;
         if (b->state == WF_PAR_DISPATCH)
             dispatch(p, b, n, x);
         else if (b->state == WF_PAR_HANDLE)
             x[1] = wf_border_handle(p->axis, x[0], x[1]);
+        else if (b->state == WF_PAR_HEADS)
+            to_heads(p, b, n, x);
+        else if (b->state >= WF_PAR_TOKENS)
+            to_tokens(p, b, n, x);
         else if (b->state != WF_PAR_GROUPS)
             pass(p, b, n, x);
         else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))

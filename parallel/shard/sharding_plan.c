@@ -166,6 +166,11 @@ static void plan_module(void *arg, wf_nn_module *m)
                     "has none of that name",
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
+    if (style->experts && pl->par->cp_axis >= 0)
+        wf_fail(pl->par->ctx, WF_EUNSUPPORTED,
+                "module %s is a mixture of experts, and cp %d splits tokens that its experts "
+                "need: that is not there yet; use cp 1",
+                m->path, wf_mesh_size(pl->par->mesh, pl->par->cp_axis));
     p = check_points(pl, style, m) == WF_OK ? place_in(pl->par, m) : NULL;
     if (p) {
         p->style = style;

@@ -28,7 +28,13 @@ typedef enum wf_par_state {
     WF_PAR_GROUPS, /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
     /* x[1], the result of a border of x[0], and x[2], ..: all sequences of the ranks that split
        experts over the batch's axis ep */
-    WF_PAR_DISPATCH
+    WF_PAR_DISPATCH,
+    /* These three are over the axis cp, whatever the style's. Queries, keys and values whose
+       tokens are split have all tokens, and `dim`, of heads, is split further; keys and values
+       are whole over cp where their cuts would miss those of the queries */
+    WF_PAR_HEADS,
+    WF_PAR_TOKENS, /* `dim`, of tokens, split again after WF_PAR_HEADS */
+    WF_PAR_CONTEXT /* `dim`, of tokens, split */
 } wf_par_state;
 
 typedef struct wf_par_split {

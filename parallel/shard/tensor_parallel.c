@@ -29,13 +29,18 @@ const wf_par_style wf_par_vocab = {
 
 const wf_par_style wf_par_position = {
     .name = "position",
-    .borders = (const wf_par_border[]){{"rows", WF_PAR_RESIDUAL, 0, false},
+    .borders = (const wf_par_border[]){{"rows", WF_PAR_CONTEXT, 0, false},
+                                       {"positions", WF_PAR_CONTEXT, 1, false},
+                                       {"rows", WF_PAR_RESIDUAL, 0, false},
                                        {"positions", WF_PAR_RESIDUAL, 1, false},
                                        {NULL, 0, 0, false}}};
 
 const wf_par_style wf_par_groups = {
     .name = "groups",
-    .borders = (const wf_par_border[]){{"qkv", WF_PAR_GROUPS, 2, false}, {NULL, 0, 0, false}}};
+    .borders = (const wf_par_border[]){{"?heads", WF_PAR_HEADS, 2, false},
+                                       {"qkv", WF_PAR_GROUPS, 2, false},
+                                       {"?tokens", WF_PAR_TOKENS, 1, false},
+                                       {NULL, 0, 0, false}}};
 
 const wf_par_style wf_par_wide_norm = {
     .name = "wide norm",

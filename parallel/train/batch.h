@@ -32,8 +32,9 @@ typedef struct wf_par_batch {
     int64_t counted;      /* result of wf_par_data.counted; less than 0: all elements count */
     int fields;
     const wf_par_field *field; /* [fields] */
-    /* [micro-batch x dp, dim...], split over the data-parallel ranks; NULL where the caller
-       makes its own */
+    /* [micro-batch x dp, dim...], split over the data-parallel ranks, and over those of cp
+       where a field is cut by tokens (wf_par_train_options.cut); NULL where the caller makes
+       its own */
     wf_tensor *tensor[WF_PAR_FIELDS];
 } wf_par_batch;
 

@@ -19,6 +19,7 @@
 #include "core/numerics/bits.h"
 #include "mesh/comm/collective.h"
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -40,6 +41,49 @@ static int shape_of(const wf_par_field *field, int64_t sequences, wf_dim dim[WF_
     dim[0] = wf_dim_batch(sequences);
     memcpy(dim + 1, field->dim, (size_t)n * sizeof *dim);
     return n + 1;
+}
+
+static const char *cut_of(const wf_par_trainer *t)
+{
+    return t->options.cut ? t->options.cut : "tokens,targets";
+}
+
+/* Returns true where ranks of cp have parts of a field's tokens. */
+static bool is_cut(const wf_par_trainer *t, int field)
+{
+    const char *at = cut_of(t), *name = t->options.field[field].name;
+    size_t length = strlen(name);
+
+    while (t->par->cp_axis >= 0 && at) {
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || !at[length]))
+            return true;
+        at = strchr(at, ',');
+        at += at != NULL;
+    }
+    return false;
+}
+
+/* Checks that ranks which split tokens have some to split. */
+static wf_status check_cut(const wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+    int cut = 0;
+
+    for (int i = 0; i < t->fields; i++) {
+        cut += is_cut(t, i);
+        if (is_cut(t, i) && t->options.field[i].dim[0].chunks != WF_CHUNKS_8)
+            wf_fail(ctx, WF_EINVAL,
+                    "field %s of a batch is cut by tokens (.cut), and its first dim is none of "
+                    "them (wf_dim_chunked)",
+                    t->options.field[i].name);
+    }
+    if (t->par->cp_axis >= 0 && t->fields && !cut)
+        wf_fail(
+            ctx, WF_EINVAL,
+            "cp %d splits the tokens of fields %s, and the batch has none of them: name those "
+            "that have tokens in wf_par_train_options.cut",
+            wf_mesh_size(t->par->mesh, t->par->cp_axis), cut_of(t));
+    return wf_context_status(ctx);
 }
 
 static int64_t batch_size(const wf_par_trainer *t)
@@ -72,7 +116,7 @@ wf_status wf_par_fields_check(wf_par_trainer *t)
                            NULL); /* says what is wrong with dims, of a micro-step's batch */
     }
     wf_scope_close(ctx);
-    return wf_context_status(ctx);
+    return wf_context_status(ctx) == WF_OK ? check_cut(t) : wf_context_status(ctx);
 }
 
 /* Ranks that each micro-step sums over have neighbours in it; with groups of micro-steps, in a
@@ -121,12 +165,14 @@ wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)
 
 wf_par_batch wf_par_batch_new(wf_par_trainer *t)
 {
-    const wf_layout *layout = wf_par_batch_layout(t->par);
+    const wf_layout *whole = wf_par_batch_layout(t->par);
     wf_par_batch batch = wf_par_batch_without_tensors(t);
 
     for (int i = 0; i < t->fields; i++) {
         wf_dim dim[WF_MAX_DIMS];
         int ndim = shape_of(&batch.field[i], batch_size(t), dim);
+        const wf_layout *layout =
+            is_cut(t, i) ? wf_layout_split(t->par->mesh, whole, 1, t->par->cp_axis) : whole;
 
         batch.tensor[i] = wf_tensor_new(t->par->ctx, batch.field[i].dtype, ndim, dim, layout,
                                         WF_MEMORY_ACTIVATION);
@@ -161,19 +207,24 @@ wf_status wf_par_count(const wf_par_data *data, int64_t step, int64_t *count, wf
     return status;
 }
 
+/* Returns the bytes of a field of a sequence. */
+static size_t field_bytes(const wf_par_field *f)
+{
+    size_t bytes = wf_dtype_size(f->dtype);
+
+    for (int d = 0; d < dims_of(f); d++)
+        bytes *= (size_t)f->dim[d].size;
+    return bytes;
+}
+
 /* A hash of what was read, and of how much of it counts. */
 static uint64_t hash_of(const wf_par_trainer *t, const wf_par_batch *batch, void *const *room)
 {
     uint64_t hash = wf_mix64((uint64_t)batch->counted);
 
-    for (int i = 0; i < t->fields; i++) {
-        const wf_tensor *x = batch->tensor[i];
-        size_t bytes = wf_dtype_size(x->dtype);
-
-        for (int d = 0; d < x->ndim; d++)
-            bytes *= (size_t)x->local[d];
-        hash = wf_mix64(hash ^ XXH3_64bits(room[i], bytes));
-    }
+    for (int i = 0; i < t->fields; i++)
+        hash = wf_mix64(hash ^ XXH3_64bits(room[i], (size_t)batch->tensor[i]->local[0] *
+                                                        field_bytes(&t->options.field[i])));
     return hash;
 }
 
@@ -188,14 +239,54 @@ wf_status wf_par_step_count(wf_par_trainer *t, const wf_par_data *data)
     return wf_context_status(ctx);
 }
 
-/* Returns the bytes of a field of a sequence. */
-static size_t field_bytes(const wf_par_field *f)
-{
-    size_t bytes = wf_dtype_size(f->dtype);
+/* Fields that are being read: a tensor's data, or whole sequences of which it has parts. */
+typedef struct reading {
+    wf_host_data view[WF_PAR_FIELDS];
+    void *room[WF_PAR_FIELDS], *part[WF_PAR_FIELDS]; /* part: NULL where room is the tensor's */
+} reading;
 
-    for (int d = 0; d < dims_of(f); d++)
-        bytes *= (size_t)f->dim[d].size;
-    return bytes;
+static void open_fields(const wf_par_trainer *t, const wf_par_batch *batch, reading *r)
+{
+    *r = (reading){.room = {NULL}};
+    for (int i = 0; i < t->fields; i++) {
+        const wf_par_field *f = &t->options.field[i];
+        size_t bytes = (size_t)batch->tensor[i]->local[0] * field_bytes(f);
+
+        r->room[i] = wf_data_write(batch->tensor[i], false, &r->view[i]);
+        if (!is_cut(t, i))
+            continue;
+        r->part[i] = r->room[i];
+        r->room[i] = malloc(bytes + 1);
+        if (!r->room[i])
+            wf_fail(t->par->ctx, WF_ENOMEM,
+                    "no memory for field %s of whole sequences, %zu bytes", f->name, bytes);
+    }
+}
+
+/* Takes this rank's tokens out of whole sequences. */
+static void take_parts(const wf_par_trainer *t, const wf_par_batch *batch, const reading *r)
+{
+    for (int i = 0; i < t->fields; i++) {
+        const wf_tensor *x = batch->tensor[i];
+        size_t whole = field_bytes(&t->options.field[i]), token, part;
+
+        if (!r->part[i] || x->dim[1].size == 0)
+            continue;
+        token = whole / (size_t)x->dim[1].size;
+        part = token * (size_t)x->local[1];
+        for (int64_t b = 0; b < x->local[0]; b++)
+            memcpy((char *)r->part[i] + (size_t)b * part,
+                   (char *)r->room[i] + (size_t)b * whole + token * (size_t)x->start[1], part);
+    }
+}
+
+static void close_fields(const wf_par_trainer *t, reading *r)
+{
+    for (int i = 0; i < t->fields; i++) {
+        wf_data_close(&r->view[i]);
+        if (r->part[i])
+            free(r->room[i]);
+    }
 }
 
 /* Reads a micro-step's sequences. Where batches grow, they are numbered as whole batches have
@@ -233,20 +324,18 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
     wf_context *ctx = t->par->ctx;
     wf_error error = {WF_OK, "the data gave no reason"};
     wf_comm *world = wf_mesh_world(t->par->mesh);
-    wf_host_data view[WF_PAR_FIELDS];
-    void *room[WF_PAR_FIELDS];
     wf_status status = WF_OK;
+    reading r;
 
     if (wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx) ||
         check_data(t, data) != WF_OK)
         return wf_context_status(ctx);
-    for (int i = 0; i < t->fields; i++)
-        room[i] = wf_data_write(batch->tensor[i], false, &view[i]);
+    open_fields(t, batch, &r);
     if (wf_context_status(ctx) == WF_OK) {
         const wf_trace_mark begun = wf_context_host_begin(ctx);
 
         wf_comm_at_files(world, true);
-        status = read_sequences(t, data, step, first_of(t, batch, k), room, &error);
+        status = read_sequences(t, data, step, first_of(t, batch, k), r.room, &error);
         if (status == WF_OK)
             /* a reader that sets an error has failed, whatever it returns */
             status = error.code;
@@ -258,9 +347,10 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
             t->step.counted = batch->counted;
     }
     if (status == WF_OK && wf_context_status(ctx) == WF_OK)
-        wf_par_alike_read(t, step, k, hash_of(t, batch, room));
-    for (int i = 0; i < t->fields; i++)
-        wf_data_close(&view[i]);
+        wf_par_alike_read(t, step, k, hash_of(t, batch, r.room));
+    if (status == WF_OK && wf_context_status(ctx) == WF_OK)
+        take_parts(t, batch, &r);
+    close_fields(t, &r);
     if (status != WF_OK)
         wf_fail(ctx, status, "%s", error.text);
     return wf_context_status(ctx);

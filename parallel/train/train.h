@@ -81,8 +81,11 @@ typedef struct wf_par_train_options {
     /* sequences per data-parallel rank and micro-step; 0: one micro-step */
     int64_t micro_batch;
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
-    float clip;                        /* bounds the gradients' global norm; 0: never */
-    wf_par_skip skip;                  /* steps without an update */
+    /* fields whose first dim is tokens, by comma: ranks of cp have parts of these, others are
+       whole there; NULL: "tokens,targets" */
+    const char *cut;
+    float clip;       /* bounds the gradients' global norm; 0: never */
+    wf_par_skip skip; /* steps without an update */
     /* smaller batches at first, of as many sequences per micro-step; sequences are read in the
        order that they have without, and none is left out; no pipeline, no captured graph, and
        no data that count elements (wf_par_data.counted) */

@@ -98,6 +98,8 @@ static void put_training(walk *w, const wf_par_train_options *o)
     put(w, "micro_batch", (double)o->micro_batch);
     for (int i = 0; i < WF_PAR_FIELDS && o->field[i].name; i++)
         put_field(w, &o->field[i], i);
+    if (o->cut)
+        put_text(w, "cut", o->cut);
     put(w, "clip", (double)o->clip);
     put(w, "skip.nonfinite", o->skip.nonfinite);
     put(w, "skip.loss_above", (double)o->skip.loss_above);

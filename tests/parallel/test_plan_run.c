@@ -13,6 +13,7 @@ typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
     int group, batch; /* batch 0: 16 */
+    int cp;           /* ranks that split tokens; 0: 1 */
     int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
     bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
         rounded, activations;
@@ -42,6 +43,11 @@ static const row rows[] = {
     {"the same, sequence parallel", .tp = 8, .dp = 1, .llama = true, .kv_heads = 3,
      .sequence_parallel = true},
     {"tp 3", .tp = 3, .dp = 1},
+    {"cp 2", .tp = 1, .dp = 1, .cp = 2, .micro = 1},
+    {"cp 4, tp 2, 3 key-value heads that miss", .tp = 2, .dp = 1, .cp = 4, .micro = 1,
+     .llama = true, .kv_heads = 3},
+    {"cp 2, 2 x 2, recompute, bf16", .tp = 2, .dp = 2, .cp = 2, .micro = 1, .llama = true,
+     .bf16 = true, .activations = true, .recompute = "block"},
     {"tp 5, sequence parallel", .tp = 5, .dp = 1, .sequence_parallel = true},
     {"dp 2", .tp = 1, .dp = 2},
     {"dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 1},
@@ -108,6 +114,7 @@ static training training_of(const row *r, const char *strategy)
 
     t.layout.tp = r->tp;
     t.layout.dp = r->dp;
+    t.layout.cp = r->cp;
     t.layout.strategy = strategy;
     if (wf_par_axes(&t.layout, &replicate, &shard, NULL) != WF_OK)
         t.layout.shard_group_size = r->dp % 3 ? 2 : 3;

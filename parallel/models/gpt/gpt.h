@@ -48,9 +48,9 @@ WF_API wf_nn_documents wf_par_gpt_documents(const wf_par_batch *batch);
 /* The same of sequences that hold several documents (nn/documents.h): also the first token of
    each one's document, and its position in it. */
 #define WF_PAR_GPT_DOCUMENT_FIELDS(length)               \
-    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}},   \
-     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}},  \
-     {"first", WF_I32, {{(length), 1, WF_CHUNKS_8}}},    \
+    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}},  \
+     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \
+     {"first", WF_I32, {{(length), 1, WF_CHUNKS_8}}},  \
      {"positions", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
 /* clang-format on */
 

@@ -1,0 +1,230 @@
+/*
+ * tests/parallel/test_context_parallel.c - ranks that split the tokens of each sequence (cp):
+ * what they train is what one rank trains, bit for bit, of lengths and heads that they do not
+ * divide; and what would be another sum, or is not there, is refused with its reason.
+ *
+ * Each of the ways in which other trainers' ranks have been wrong here would show: gradients of
+ * queries, keys and values; a length that does not divide; the last token left out; a loss that
+ * is scaled by the number of ranks; a gather without a gradient; bf16 that is only near.
+ *
+ * ctest: builds plain address thread, timeout 600
+ */
+#include "tests/parallel/parallel_harness.h"
+
+enum { LONG = 2049, LONGER = 4099 };
+
+/* A run of long sequences: one layer, but for pipelines. */
+static training of_length(model_kind kind, int64_t kv_heads, int64_t length, int64_t batch)
+{
+    const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_FIELDS(length);
+    training t = new_training(kind, kv_heads, batch);
+
+    t.model.positions = length;
+    t.model.layers = 1;
+    memcpy(t.options.field, fields, sizeof fields);
+    t.options.micro_batch = 1;
+    t.steps = 2;
+    return t;
+}
+
+typedef struct mesh_row {
+    int cp, tp, dp;
+    const char *strategy;
+} mesh_row;
+
+static void check_meshes(const training *one, const mesh_row *rows, int n)
+{
+    training reference = *one;
+
+    if (!train(&reference))
+        return;
+    CU_ASSERT_STRING_EQUAL(reference.inexact, "");
+    for (int i = 0; i < n; i += UNDER_SANITIZER ? n - 1 : 1) {
+        training t = *one;
+        bool same = true;
+
+        t.layout.cp = rows[i].cp;
+        t.layout.tp = rows[i].tp;
+        t.layout.dp = rows[i].dp;
+        t.layout.strategy = rows[i].strategy;
+        if (!train(&t))
+            continue;
+        for (int step = 0; step < t.steps; step++)
+            same = same && memcmp(&t.loss[step], &reference.loss[step], sizeof(float)) == 0;
+        CU_ASSERT_TRUE(same);
+        CU_ASSERT_EQUAL(t.digest, reference.digest);
+        CU_ASSERT_STRING_EQUAL(t.inexact, "");
+        if (!same || t.digest != reference.digest || *t.inexact)
+            printf("\n    cp %d tp %d dp %d: %s\n", rows[i].cp, rows[i].tp, rows[i].dp,
+                   t.inexact);
+    }
+}
+
+#define CHECK(one, ...)                                                                        \
+    check_meshes(&(one), (const mesh_row[]){__VA_ARGS__},                                      \
+                 sizeof((const mesh_row[]){__VA_ARGS__}) / sizeof(mesh_row))
+
+/* A head of its own for each query head; 12 heads on 8 ranks; learned positions. */
+static void plain_heads(void)
+{
+    training t = of_length(GPT2, HEADS, LONG, 2);
+
+    t.model.dropout = 0.1f;
+    CHECK(t, {2, 1, 1, NULL}, {2, 2, 2, "zero1"}, {2, 4, 1, NULL});
+    t = of_length(GPT2, HEADS, LONGER, 1);
+    CHECK(t, {4, 1, 1, NULL}, {4, 2, 1, NULL});
+}
+
+/* Key-value heads that ranks share: dK and dV are sums over ranks. */
+static void grouped_heads(void)
+{
+    for (int64_t kv = 1; kv <= 6; kv += 5) {
+        training t = of_length(LLAMA, kv, LONGER, 2);
+
+        t.model.qk_norm = true;
+        CHECK(t, {2, 2, 1, NULL}, {4, 1, 2, "full_shard"}, {4, 2, 1, NULL});
+    }
+}
+
+static void bf16(void)
+{
+    training t = of_length(LLAMA, 3, LONG, 2);
+
+    t.layout.dtype = t.layout.param_dtype = WF_BF16;
+    CHECK(t, {2, 1, 1, NULL}, {2, 2, 2, "full_shard"});
+}
+
+/* Micro-steps whose gradients are added on each rank, and once a step over ranks. */
+static void micro_steps(void)
+{
+    training t = of_length(LLAMA, 3, LONG, 4);
+
+    CHECK(t, {2, 1, 1, "no_shard"}, {2, 1, 2, "no_shard"});
+}
+
+static void pipeline(void)
+{
+    training one = of_length(LLAMA, 3, LONG, 2), t;
+
+    one.model.layers = 2;
+    t = one;
+    t.layout.pp = 2;
+    t.layout.cp = 2;
+    t.pipeline.schedule = "zb-h1"; /* it may join weight gradients of micro-steps */
+    if (!train(&one) || !train(&t))
+        return;
+    CU_ASSERT_EQUAL(t.digest, one.digest);
+    CU_ASSERT_STRING_EQUAL(t.inexact, "");
+}
+
+/* Three documents a sequence, which begin at no multiple of a block of keys. */
+static wf_status of_documents(void *self, int64_t step, int64_t first, int64_t count,
+                              void *const *field, wf_error *error)
+{
+    static const int32_t starts[] = {0, 700, 1555};
+    int32_t *begins = field[2], *positions = field[3];
+    int64_t length = LONG;
+
+    (void)self;
+    for (int64_t i = 0; i < count * length; i++) {
+        int32_t at = (int32_t)(i % length);
+
+        begins[i] = starts[(at >= starts[1]) + (at >= starts[2])];
+        positions[i] = at - begins[i];
+    }
+    return count_up(&length, step, first, count, field, error);
+}
+
+static void documents(void)
+{
+    static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(LONG);
+    static const wf_par_data data = {.read = of_documents};
+
+    for (model_kind kind = GPT2; kind <= LLAMA; kind++) {
+        training t = of_length(kind, kind == GPT2 ? HEADS : 3, LONG, 2);
+
+        memcpy(t.options.field, fields, sizeof fields);
+        t.data = &data;
+        CHECK(t, {2, 1, 1, NULL}, {2, 2, 1, NULL});
+    }
+}
+
+/* An axis of one's own, named cp. */
+static void own_axes(void)
+{
+    training one = of_length(LLAMA, 3, LONG, 2), t = one;
+
+    t.layout.tp = t.layout.dp = 0;
+    t.layout.axes = WF_AXES({"dp", 2}, {"tp", 2}, {"cp", 2});
+    if (!train(&one) || !train(&t))
+        return;
+    CU_ASSERT_EQUAL(t.digest, one.digest);
+}
+
+/* Sequences of one chunk are not exact over ranks, and say so. */
+static void short_sequences(void)
+{
+    training t = of_length(LLAMA, 3, 256, 2);
+
+    t.layout.cp = 2;
+    if (train(&t))
+        CU_ASSERT_PTR_NOT_NULL(strstr(t.inexact, "not layout-exact"));
+}
+
+static void is_refused(training t, const char *words)
+{
+    const wf_launch_options launch = {.ranks = (int)wf_par_ranks(&t.layout)};
+    wf_error error = {WF_OK, ""};
+
+    wf_launch(&launch, training_rank, &t, &error);
+    CU_ASSERT_NOT_EQUAL(error.code, WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, words));
+    if (!strstr(error.text, words))
+        printf("\n    %s\n", error.text);
+}
+
+static void refusals(void)
+{
+    training t = of_length(LLAMA, 3, LONG, 4);
+
+    t.layout.cp = 2;
+    t.options.micro_batch = 2;
+    is_refused(t, "cp 2 splits tokens, and a rank with a micro-batch of 2");
+    t.options.micro_batch = 1;
+    t.layout.tp = 2;
+    t.layout.sequence_parallel = true;
+    is_refused(t, "leave sequence_parallel off");
+    t.layout.sequence_parallel = false;
+    t.model.heads = 3;
+    is_refused(t, "split 3 query heads");
+    t = of_length(LLAMA, 3, LONG, 4);
+    t.layout.tp = t.layout.dp = 0;
+    t.layout.axes = WF_AXES({"cp", 2}, {"dp", 2});
+    is_refused(t, "list cp last");
+    t.layout.axes = NULL;
+    t.layout.cp = 2;
+    t.options.cut = "words";
+    is_refused(t, "name those that have tokens in wf_par_train_options.cut");
+    t.options.cut = NULL;
+    t.model.experts = 4;
+    t.model.top_k = 1;
+    is_refused(t, "mixture of experts, and cp 2 splits tokens");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"heads of their own", plain_heads},
+        {"heads that ranks share", grouped_heads},
+        {"bf16", bf16},
+        {"micro-steps", micro_steps},
+        {"pipelines", pipeline},
+        {"documents", documents},
+        {"an axis of one's own", own_axes},
+        {"short sequences", short_sequences},
+        {"refusals", refusals},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("context parallelism", tests);
+}
