@@ -3,6 +3,8 @@
  * nor in place, on the emulated GPU: as f32 and as bf16, in sizes that do not divide, at
  * addresses that are not aligned, against the reference in double, and a part as the whole
  * (op_rows.h).
+ *
+ * ctest: builds plain address, cost 20
  */
 #include "core/numerics/bf16.h"
 #include "kernels/attention_internal.h"
