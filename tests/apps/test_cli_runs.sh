@@ -129,8 +129,7 @@ print(run.wait(timeout=60), os.path.lexists("halt/latest"))
 END
     result "stopped by $1" "$([ "$(<out)" = "75 True" ] || cat out)"
 }
-[ -n "$sanitized" ] || stopped SIGHUP
-[ -n "$sanitized" ] || stopped SIGINT
+[ -n "$sanitized" ] || { stopped SIGHUP; stopped SIGINT; }
 stopped SIGTERM
 # what an MPI that cannot start has allocated is its own to free
 ASAN_OPTIONS=detect_leaks=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 refuse "variables of another job" 2 \
@@ -141,9 +140,7 @@ LD_LIBRARY_PATH=$PWD/up/bin CUDA_VISIBLE_DEVICES=-1 refuse "a plugin of the fold
 # Flight recorders of runs that failed: in a folder of one's own, and the newest few.
 if [ -z "$sanitized" ]; then
     mkdir tmp elsewhere && ln -s "$PWD/elsewhere" "tmp/weft-recorder-$(id -u)-1" && : >elsewhere/rank-0.rec
-    for i in $(seq 12); do
-        TMPDIR=$PWD/tmp "$gpt_train" "${tiny[@]}" --dp 2 --optimizer sgd --lr 1000 --clip-grad 0 --steps 20 --eval-interval 0 >out 2>err
-    done
+    for i in $(seq 12); do TMPDIR=$PWD/tmp "$gpt_train" "${tiny[@]}" --dp 2 --optimizer sgd --lr 1000 --clip-grad 0 --steps 20 --eval-interval 0 >out 2>err; done
     result "recorders of runs that failed" "$(find tmp -maxdepth 1 -type d -name 'weft-recorder-*' -perm 700 |
         wc -l | grep -vx 9; [ -f elsewhere/rank-0.rec ] || echo "a link was followed")"
 fi

@@ -194,8 +194,8 @@ void try_row(const op_row *r, const row_shape *s, bool bf16, bool parts_too)
         free(out[o].host);
 }
 
-/* Returns true where a build tries the shape: a sanitizer's looks at the first and at one of the
-   others, in turns, in the number type that is split there as well. */
+/* Returns true where a build tries the shape: a sanitizer's looks at the first and at one of
+   the others, in turns, in the number type that is split there as well. */
 static bool shape_is_tried(int row, int shape, int bf16)
 {
     bool in_turn = shape == 0 || shape == 1 + row % (ROW_SHAPES - 1);
@@ -203,7 +203,7 @@ static bool shape_is_tried(int row, int shape, int bf16)
     return !UNDER_SANITIZER || (in_turn && shape % 2 == bf16);
 }
 
-/* Draws what is not tried, so that what comes after has the numbers that it has in all builds. */
+/* Draws what is not tried: what comes after has the numbers that it has in all builds. */
 static void leave_out(const op_row *r, const row_shape *s, bool bf16)
 {
     numbers in[WF_MAX_INPUTS];
