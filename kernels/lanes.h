@@ -45,8 +45,8 @@
 #endif
 #define WF_LANES_BODY(options) static inline __attribute__((WF_LANES_OPTIONS options unused))
 
-/* The functions that take vectors of so many lanes are compiled for their instruction set. A
-   sanitizer that looks for undefined behaviour looks at those of 4, which are the same lines. */
+/* The functions that take vectors of so many lanes are compiled for their instruction set. Of
+   sanitizers, that of undefined behaviour looks at those of 4, which are the same lines. */
 #if defined(__clang__)
 #define WF_LANES_UNCHECKED no_sanitize("undefined"),
 #else

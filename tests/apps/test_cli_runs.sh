@@ -129,8 +129,7 @@ print(run.wait(timeout=60), os.path.lexists("halt/latest"))
 END
     result "stopped by $1" "$([ "$(<out)" = "75 True" ] || cat out)"
 }
-[ -n "$sanitized" ] || { stopped SIGHUP; stopped SIGINT; }
-stopped SIGTERM
+for signal in $([ -n "$sanitized" ] || echo SIGHUP SIGINT) SIGTERM; do stopped $signal; done
 # what an MPI that cannot start has allocated is its own to free
 ASAN_OPTIONS=detect_leaks=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 refuse "variables of another job" 2 \
     "belongs to another MPI|transport mpi (is not here|cannot be loaded)" "${tiny[@]}" --tp 2
