@@ -134,7 +134,15 @@ static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, 
                               name##_at##width, in, number, out, n);                           \
     }
 
-#if defined(__x86_64__)
+#if defined(WF_LANES_WITHOUT_8) /* one set of vectors beside the portable ones */
+#define WF_X_EVERY_WIDTH(name, inputs, numbers, outputs)                                       \
+    WF_X_LANES(4, name, inputs, numbers, outputs)                                              \
+    WF_X_LANES(16, name, inputs, numbers, outputs)
+#define WF_X_LOOPS(name)                                                                       \
+    {                                                                                          \
+        name##_lanes4, NULL, name##_lanes16                                                    \
+    }
+#elif defined(__x86_64__)
 #define WF_X_EVERY_WIDTH(name, inputs, numbers, outputs)                                       \
     WF_X_LANES(4, name, inputs, numbers, outputs)                                              \
     WF_X_LANES(8, name, inputs, numbers, outputs)                                              \

@@ -30,6 +30,7 @@ weft_short_form(apps.exactness_cp 120 proofs/exactness.py --cp --quick --gpt-tra
 weft_short_form(hosts.failures 120 proofs/failures.py --quick build sanitized)
 weft_short_form(hosts.pipeline_failures 120 proofs/failures.py --quick --pipeline build sanitized)
 set_tests_properties(apps.page apps.exactness PROPERTIES COST 50)
+set_tests_properties(apps.resume apps.resume_pipeline PROPERTIES COST 20)
 set_tests_properties(hosts.failures hosts.pipeline_failures PROPERTIES COST 100)
 set_tests_properties(apps.exactness hosts.failures hosts.pipeline_failures PROPERTIES RESOURCE_LOCK launchers)
 if(NOT WEFT_SANITIZE)

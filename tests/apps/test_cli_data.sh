@@ -1,11 +1,11 @@
 #!/bin/bash
-# test_cli_data.sh GPT_TRAIN - training on token ids: formats, mixtures, validation, epochs, and that no
+# test_cli_data.sh GPT_TRAIN [--sanitized] - training on token ids: formats, mixtures, validation, epochs, and that no
 # layout and no stop changes what is read.
 #
 # ctest: arguments gpt_train sanitized, cost 50
 set -uo pipefail
 
-gpt_train=$1
+gpt_train=$1 sanitized=${2:-}
 # shellcheck source=tests/apps/cli_cases.sh
 . "$(dirname "$0")/cli_cases.sh"
 
@@ -105,11 +105,12 @@ while read -r stop mesh; do
         --resume "at$stop/$(printf step-%08d "$stop")"
     shows "from there" "after step $stop$"
     python "to the same end" "$same" whole.jsonl rest.jsonl
-done <<'END'
+done < <(some <<'END'
 9 --tp 4
 32 --dp 4
 63 --tp 2 --dp 2 --micro-batch-size 1
 END
+)
 mv rest.jsonl last.jsonl
 run "gone on with on another mesh" "${mix[@]}" --steps 80 --tp 2 --dp 4 --resume at63/step-00000063 --log-jsonl rest.jsonl
 python "the same bits there" "$same" last.jsonl rest.jsonl
@@ -171,12 +172,13 @@ while read -r mesh; do
     rm -f other.jsonl
     run "on $mesh" "${masked[@]}" $mesh --log-jsonl other.jsonl
     python "the same bits" "$same" masked.jsonl other.jsonl
-done <<'END'
+done < <(some <<'END'
 --micro-batch-size 1
 --micro-batch-size 4 --tp 2
 --dp 8
 --dp 4 --micro-batch-size 2 --strategy zero1
 END
+)
 run "a mask that masks nothing" "${model[@]}" --data same.idx --steps 3 --log-jsonl nothing.jsonl
 python "changes nothing" "$same" raw.jsonl nothing.jsonl
 # A mean over nothing is none: of a step, which is reported; of a run and of an evaluation, which are refused.
@@ -245,7 +247,7 @@ while read -r layout; do
     rm -f apart2.jsonl
     run "documents apart, $layout" "${documents[@]}" $layout --log-jsonl apart2.jsonl
     python "the same numbers: $layout" "$same" apart.jsonl apart2.jsonl
-done <<'END'
+done < <(some <<'END'
 --tp 2 --dp 2
 --tp 4 --sequence-parallel --micro-batch-size 1
 --pp 2 --micro-batch-size 2 --recompute block
@@ -253,6 +255,7 @@ done <<'END'
 --pp 2 --tp 2 --sequence-parallel --micro-batch-size 1 --recompute stage --pp-schedule interleaved
 --dp 2 --strategy no_shard --micro-batch-size 1 --recompute attention
 END
+)
 run "the plan of documents" "${documents[@]}" --pp 2 --tp 2 --micro-batch-size 1 --report-json ran.json --rank 1
 run "beside what is run" "${documents[@]}" --pp 2 --tp 2 --micro-batch-size 1 --plan --json plan.json --rank 1
 python "memory and traffic are the plan's" '

@@ -2,7 +2,7 @@
 # test_python.sh TOP BUILD - the Python module (apps/python/weft) by pytest, its types by mypy and the notebook by nbclient where these are
 # there, and the examples of docs/examples/python.
 #
-# ctest: arguments source build, builds plain
+# ctest: arguments source build, builds plain, cost 60
 set -uo pipefail
 
 top=$1

@@ -2,7 +2,7 @@
 # test_wheel.sh TOP BUILD - scripts/wheel.sh makes a wheel of the build; pip installs it, and its programs and its module work from
 # where they lie then, with the digests of the build.
 #
-# ctest: arguments source build, builds plain
+# ctest: arguments source build, builds plain, cost 20
 set -uo pipefail
 
 top=$1

@@ -2,7 +2,7 @@
  * tests/cuda/test_cuda_ops.c - every row of kernels/ops.def that is neither test_cuda_math.c's
  * nor in place, on the emulated GPU: as f32 and as bf16, in sizes that do not divide, at
  * addresses that are not aligned, against the reference in double, and a part as the whole
- * (op_rows.h).
+ * (op_rows.h, which tries fewer shapes UNDER_SANITIZER).
  */
 #include "core/numerics/bf16.h"
 #include "kernels/attention_internal.h"

@@ -3,7 +3,7 @@
 # device in folder EMULATED, and with the plugin for GPUs in BUILD (where nvcc was found), which has
 # to load and to say in one line what is wrong where there is no driver or GPU.
 #
-# ctest: arguments gpt_train build/tests/cuda build, builds plain
+# ctest: arguments gpt_train build/tests/cuda build, builds plain, cost 20
 set -uo pipefail
 
 gpt_train=$1 emulated=$2 build=$3

@@ -5,6 +5,7 @@
  */
 #include "kernels/cpu/isa_internal.h"
 #include "tests/harness.h"
+#include "tests/sanitizer.h"
 #include "tests/kernels/gemm_bf16_reference.h"
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #if defined(WEFT_HAVE_AMX)
 #include "kernels/cpu/amx/tile_internal.h"
 
-enum { ROWS = 16, ROUNDS = 3000 };
+enum { ROWS = 16, ROUNDS = UNDER_SANITIZER ? 200 : 3000 };
 
 /* A sum that a block is added to: of the size of products, or any bits. */
 static float some_sum(bf16_numbers kind)

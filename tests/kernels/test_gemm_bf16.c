@@ -3,11 +3,14 @@
  * kernels/cpu/simd_internal.h, written as plainly as it can be. Every bit must agree, for every
  * instruction set, any size of thread pool, any strides, any cut in parts and chunks, and for
  * numbers that underflow, overflow and cancel.
+ *
+ * ctest: cost 20
  */
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/isa_internal.h"
 #include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
+#include "tests/sanitizer.h"
 #include "tests/kernels/gemm_bf16_reference.h"
 #include "tests/kernels/gemm_tiles.h"
 #include "tests/kernels/rank_chunks.h"
@@ -100,7 +103,7 @@ static void check(wf_gemm *g)
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
         if (simd)
-            check_on(simd, g, want, poison, count, 1);
+            check_on(simd, g, want, poison, count, UNDER_SANITIZER ? POOLS - 1 : 1);
     }
     check_on(gemm_tiles_emulated(), g, want, poison, count, POOLS - 1);
     free(want);
@@ -173,7 +176,7 @@ static void random_products(void)
     static const int64_t longest[] = {1, 8, 70, 500};
     wf_gemm_part parts[12];
 
-    for (int round = 0; round < 120; round++) {
+    for (int round = 0; round < 120; round += UNDER_SANITIZER ? 7 : 1) {
         int64_t m = 1 + bf16_below(round % 3 ? 40 : 9), n = 1 + bf16_below(round % 2 ? 70 : 9);
         int64_t n_parts = 1 + bf16_below(12), most = longest[bf16_below(4)],
                 least = bf16_below(2) ? 1 : 16;
@@ -214,7 +217,7 @@ static void few_rows(void)
     static const int64_t chunks[][2] = {{1, 576}, {8, 64}, {3, 96}, {16, 32}, {8, 72}};
     wf_gemm_part parts[16];
 
-    for (int64_t m = 1; m <= 9; m++) {
+    for (int64_t m = 1; m <= 9; m += UNDER_SANITIZER ? 3 : 1) {
         for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
             for (int64_t l = 0; l < chunks[i][0]; l++)
                 parts[l] = (wf_gemm_part){.k = chunks[i][1], .chunk = true};

@@ -8,7 +8,7 @@
  * say that they are not exact (test_inexact.c), and have other bits, so that equality here says
  * something.
  *
- * ctest: builds plain
+ * ctest: builds plain, cost 20
  */
 #include "tests/parallel/checkpoint_harness.h"
 #include <math.h>

@@ -5,7 +5,7 @@
  * Nothing divides: 12 heads, 3 key-value heads, a vocabulary of 257; gpt2 has a tied embedding,
  * dropout, several micro-steps and a parameter that is frozen.
  *
- * ctest: builds address thread
+ * ctest: builds address thread, cost 20
  */
 #include "core/numerics/digest.h"
 #include "parallel/checkpoint/contents.h"

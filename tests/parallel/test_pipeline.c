@@ -90,7 +90,7 @@ static void over_layouts(training t, const char *what)
 
     enum { RUNS = sizeof runs / sizeof *runs };
     static int turn;
-    int apart = UNDER_THREAD_SANITIZER ? 7 : UNDER_SANITIZER ? 4 : wf_test_one_in(2);
+    int apart = UNDER_SANITIZER ? 7 : wf_test_one_in(2);
     const training reference = reference_of(t);
 
     for (int i = turn++ % apart; i < RUNS; i += apart) {

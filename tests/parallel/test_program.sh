@@ -2,7 +2,7 @@
 # test_program.sh DIGITS_FAULTY DIGITS.TXT - a program of a user on wf_par_run (docs/examples/digits.c, a vision transformer) loses a
 # rank and continues, on the same mesh or a smaller one; is asked to stop, and is resumed; has the digest of an undisturbed run.
 #
-# ctest: arguments digits_faulty docs/examples/digits.txt, timeout 120
+# ctest: arguments digits_faulty docs/examples/digits.txt, builds plain, timeout 120
 set -uo pipefail
 
 digits=$1 data=$2

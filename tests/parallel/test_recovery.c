@@ -229,7 +229,7 @@ static void survives(const training *t, const wf_par_options *first,
         for (int lost = 0; lost<ranks; lost += ranks> 4 ? 3 : 1) {
             wf_error error = {WF_OK, ""};
 
-            if (UNDER_THREAD_SANITIZER &&
+            if (UNDER_SANITIZER &&
                 lost != when % ranks / (ranks > 4 ? 3 : 1) * (ranks > 4 ? 3 : 1))
                 continue;
             CU_ASSERT_EQUAL(run(t, first, second, (moment)when, lost, &error), expected);
