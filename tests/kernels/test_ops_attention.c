@@ -87,15 +87,13 @@ static void apply_attention_from(wf_tensor *const *in, wf_tensor **out)
 /* A window alone, and one beside first tokens with a cap that few scores escape. */
 static void apply_attention_window(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] =
-        wf_attention(in[0], in[1], in[2], &(wf_attention_options){.causal = true, .window = 3});
-    out[1] = wf_attention(in[0], in[1], in[2],
-                          &(wf_attention_options){.causal = true,
-                                                  .dropout = 0.3F,
-                                                  .site = 2,
-                                                  .first = in[3],
-                                                  .window = 5,
-                                                  .cap = 0.4F});
+    wf_attention_options o = {.causal = true, .dropout = 0.3F, .site = 2, .window = 3};
+
+    out[0] = wf_attention(in[0], in[1], in[2], &o);
+    o.first = in[3];
+    o.window = 5;
+    o.cap = 0.4F;
+    out[1] = wf_attention(in[0], in[1], in[2], &o);
 }
 
 /* Numbers above a token's own count as its own. */
