@@ -91,8 +91,7 @@ static void apply_attention_window(wf_tensor *const *in, wf_tensor **out)
 
     out[0] = wf_attention(in[0], in[1], in[2], &o);
     o.first = in[3];
-    o.window = 5;
-    o.cap = 0.4F;
+    o.window = 5, o.cap = 0.4F;
     out[1] = wf_attention(in[0], in[1], in[2], &o);
 }
 
