@@ -9,7 +9,8 @@
  * keys + j of the head's Philox stream decides. lse is an output because the gradient reads
  * it. On a mesh k and v may be whole where the heads are split: group = global head / (heads /
  * groups). In attention_from token i sees first[i] <= j <= i, with a window i - window < j <=
- * i.
+ * i. With a cap c, c * tanh(s / c) is in the place of s, whose gradient is then multiplied by
+ * 1 - tanh(s / c)^2.
  *
  * attention_general is every other kind: k and v of another length (cross attention), a mask of
  * keys and a bias,
@@ -60,6 +61,11 @@ static bool complete(const wf_tensor *q, const wf_tensor *k, const wf_attention_
                 "attention: `first` beside a %s; say by a bias of -infinity where the "
                 "documents begin, and leave `first` out",
                 o->mask ? "mask" : "bias");
+    else if (!(o->cap >= 0) || (o->cap > 0 && o->bias))
+        wf_fail(q->ctx, WF_EINVAL,
+                "attention: a cap of scores of %g%s; it is 0 for none, or above it and without "
+                "a bias",
+                (double)o->cap, o->bias ? " beside a bias" : "");
     else if (o->bias && o->bias->ndim != 3 && o->bias->ndim != 4)
         wf_fail(q->ctx, WF_EINVAL,
                 "attention: a bias of %d dims; it is [heads, tokens, keys], or [batch, heads, "
@@ -82,7 +88,8 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                         const wf_attention_options *options)
 {
     const wf_attention_options o = options ? *options : (wf_attention_options){.causal = false};
-    wf_attention_attr a = {.bidirectional = !o.causal, .window = (int32_t)o.window};
+    wf_attention_attr a = {
+        .bidirectional = !o.causal, .window = (int32_t)o.window, .cap = o.cap};
     wf_call call = {.op = &wf_op_attention,
                     .n_in = 3,
                     .in = {q, k, v},

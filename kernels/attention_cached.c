@@ -37,15 +37,21 @@ wf_dtype wf_cache_dtype(const wf_tensor *k)
 }
 
 wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
-                               wf_tensor *first, wf_tensor *slot, int64_t window)
+                               wf_tensor *first, wf_tensor *slot, int64_t window, float cap)
 {
-    const wf_cached_attr a = {.window = window};
+    const wf_cached_attr a = {.window = window, .cap = (double)cap};
 
     if (q && window < 0) {
         wf_fail(q->ctx, WF_EINVAL,
                 "attention_cached: a window of %" PRId64 " tokens; it must be at least 1, or 0 "
                 "for none",
                 window);
+        return NULL;
+    }
+    if (q && !(cap >= 0)) {
+        wf_fail(q->ctx, WF_EINVAL,
+                "attention_cached: a cap of scores of %g; it must be above 0, or 0 for none",
+                (double)cap);
         return NULL;
     }
     return wf_apply(&wf_op_attention_cached, &a, sizeof a, 5, q, k_cache, v_cache, first, slot);
@@ -112,7 +118,7 @@ static size_t reference_workspace(const wf_call *call)
 
 /* Computes the row of query `q` over `count` keys, rows of k and v that are `stride` apart. */
 static void reference_row(const double *q, const double *k, const double *v, int64_t count,
-                          int64_t stride, int64_t dim, double *score, double *y)
+                          int64_t stride, int64_t dim, double cap, double *score, double *y)
 {
     double max = -INFINITY, sum = 0;
 
@@ -120,7 +126,7 @@ static void reference_row(const double *q, const double *k, const double *v, int
         score[j] = 0;
         for (int64_t d = 0; d < dim; d++)
             score[j] += q[d] * k[j * stride + d];
-        score[j] /= sqrt((double)dim);
+        score[j] = wf_attention_capped(score[j] / sqrt((double)dim), cap);
         max = score[j] > max ? score[j] : max;
     }
     for (int64_t j = 0; j < count; j++)
@@ -152,7 +158,8 @@ static wf_status reference(const wf_call *call, void *workspace)
 
                 reference_row((const double *)q->data + row, (const double *)cache->data + at,
                               (const double *)call->in[2]->data + at, first[b] + t + 1 - from,
-                              stride, dim, workspace, (double *)call->out[0]->data + row);
+                              stride, dim, ((const wf_cached_attr *)call->attr)->cap, workspace,
+                              (double *)call->out[0]->data + row);
             }
     return WF_OK;
 }

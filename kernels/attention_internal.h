@@ -15,6 +15,12 @@ typedef struct wf_rope_attr {
     bool is_long; /* the text is longer than the original length of WF_ROPE_LONG */
 } wf_rope_attr;
 
+/* Returns a score under a cap; 0: none. For reference loops, in double. */
+static inline double wf_attention_capped(double score, double cap)
+{
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
 /* Returns how many of a head's `dim` features are rotated. */
 static inline int64_t wf_rope_features(const wf_rope_options *o, int64_t dim)
 {
@@ -111,6 +117,7 @@ typedef struct wf_attention_attr {
     float dropout; /* 0 in evaluation */
     int site;
     int32_t window; /* 0: none */
+    float cap;      /* caps scores; 0: none */
     bool bidirectional;
     bool masked;      /* attention_general has a mask of keys */
     int8_t bias_dims; /* its bias is [h, s, t] or [b, h, s, t]; 0: none */
@@ -119,6 +126,7 @@ typedef struct wf_attention_attr {
 /* The attributes of attention_cached. */
 typedef struct wf_cached_attr {
     int64_t window; /* 0: none */
+    double cap;     /* caps scores; 0: none */
 } wf_cached_attr;
 
 /* Return operands that an attention or its gradient may have after q, k and v, or after the six

@@ -11,7 +11,7 @@ typedef struct head_view {
     int64_t tokens, keys, dim, q_row, k_row;
     bool bidirectional;
     int64_t q_at, k_at, lse_at, heads; /* offsets of token 0; lse's rows are `heads` apart */
-    double scale, dropout;
+    double scale, dropout, cap;
     const int32_t *first; /* [tokens], or NULL */
     const double *mask;   /* [keys], or NULL */
     const double *bias;   /* [tokens][keys], or NULL; its gradient alike */
@@ -36,7 +36,8 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
                    .key = a->key,
                    .bidirectional = a->bidirectional,
                    .window = a->window,
-                   .dropout = (double)a->dropout};
+                   .dropout = (double)a->dropout,
+                   .cap = (double)a->cap};
     const wf_tensor *first = wf_attention_first(call), *mask = wf_attention_mask(call);
     const wf_tensor *bias = wf_attention_bias(call), *dbias = wf_attention_dbias(call);
     int64_t scores = h.tokens * h.keys;
@@ -94,7 +95,9 @@ static double score_of(const head_view *h, const double *q, const double *k, int
 
     if (h->mask && h->mask[j] == 0)
         return -INFINITY;
-    return dot(q + i * h->q_row, k + j * h->k_row, h->dim) * h->scale + bias;
+    return wf_attention_capped(dot(q + i * h->q_row, k + j * h->k_row, h->dim) * h->scale,
+                               h->cap) +
+           bias;
 }
 
 static void reference_head(const wf_call *call, const head_view *h, double *score)
@@ -160,10 +163,12 @@ static void reference_head_grad(const wf_call *call, const head_view *h)
     for (int64_t i = 0; i < h->tokens; i++)
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
             int64_t qi = i * h->q_row, kj = j * h->k_row;
-            double p = wf_expd(score_of(h, q, k, i, j) - lse[i * h->heads]);
+            double score = score_of(h, q, k, i, j), p = wf_expd(score - lse[i * h->heads]);
             double kept = keep(h, i, j), g = kept * dot(v + kj, dy + qi, h->dim);
             double ds = p * (g - dot(y + qi, dy + qi, h->dim));
 
+            if (h->cap > 0 && isfinite(score))
+                ds *= 1 - score / h->cap * (score / h->cap);
             if (h->dbias)
                 h->dbias[i * h->keys + j] = ds;
             ds *= h->scale;

@@ -259,6 +259,11 @@ ROW_FUNCTION_WITH(greater_than, (x), (value))
 ROW_FUNCTION_WITH(less_than, (x), (value))
 ROW_FUNCTION_WITH(equal_to, (x), (value))
 
+wf_tensor *wf_tanh_grad(wf_tensor *x, wf_tensor *dy)
+{
+    return wf_apply(&wf_op_tanh_grad, NULL, 0, 2, x, dy);
+}
+
 wf_tensor *wf_neg(wf_tensor *x)
 {
     return wf_scale(x, -1);

@@ -35,6 +35,10 @@ WF_API wf_tensor *wf_softplus(wf_tensor *x);
 WF_API wf_tensor *wf_abs(wf_tensor *x);
 WF_API wf_tensor *wf_neg(wf_tensor *x);
 
+/** wf_tanh_grad - returns the gradient of wf_tanh to x, of that to its output. Layout:
+ * "...,...->...". */
+WF_API wf_tensor *wf_tanh_grad(wf_tensor *x, wf_tensor *dy);
+
 /**
  * wf_pow - x^exponent: 1 where the exponent is 0; below zero an integral exponent alone has a
  * value

@@ -348,6 +348,9 @@ typedef struct wf_attention_options {
     /* [heads, tokens, keys], or of each sequence [batch, heads, tokens, keys]: added to scores
        after their factor; -infinity hides a key from a token. NULL: none. Not with `first` */
     wf_tensor *bias;
+    /* scores s become cap * tanh(s / cap) before what a token does not see is left out; 0: they
+       stay. Not with `bias` */
+    float cap;
 } wf_attention_options;
 
 /**

@@ -80,13 +80,13 @@ WF_API wf_tensor *wf_nn_cache_positions(const wf_nn_cache *cache);
  *
  * @param module   the owner of these keys and values
  * @param q, k, v  as for wf_attention, split over heads at most
- * @param window   as in wf_attention_options
+ * @param window, cap  as in wf_attention_options
  * Gradient:       none
  * Errors:         those of wf_cache_write and wf_attention_cached
  */
 WF_API wf_tensor *wf_nn_cache_attention(wf_nn_cache *cache, const wf_nn_module *module,
                                         wf_tensor *q, wf_tensor *k, wf_tensor *v,
-                                        int64_t window);
+                                        int64_t window, float cap);
 
 WF_END_DECLS
 

@@ -36,6 +36,8 @@ static const char *const deciding[] = {
     "rotary_percent",
     "window_blocks",
     "window_rope_base",
+    "score_cap",
+    "logit_cap",
     "head_bias",
     "parallel_blocks",
     "gelu_erf",
@@ -93,7 +95,7 @@ static const char *const deciding[] = {
     "z_loss",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 44 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 46 };
 
 /* Names entries that are no flags: bytes of the files of --data and of --val-data. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

@@ -65,6 +65,8 @@ const app_property app_scales[] = {
     {APP_OPTION_residual_scale, offsetof(wf_nn_gpt_config, residual_scale)},
     {APP_OPTION_attention_scale, offsetof(wf_nn_gpt_config, attention_scale)},
     {APP_OPTION_logit_divisor, offsetof(wf_nn_gpt_config, logit_divisor)},
+    {APP_OPTION_score_cap, offsetof(wf_nn_gpt_config, score_cap)},
+    {APP_OPTION_logit_cap, offsetof(wf_nn_gpt_config, logit_cap)},
     {APP_OPTION_moe_scale, offsetof(wf_nn_gpt_config, router_factor)},
 };
 

@@ -141,6 +141,7 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
         .v_stride = j->groups * j->dim,
         .scale = 1.0f / sqrtf((float)j->dim),
         .sequence_keys = j->keys,
+        .cap = a->cap,
         .dropout_key = a->key,
         .dropout = a->dropout,
         .bidirectional = a->bidirectional,

@@ -22,6 +22,7 @@ typedef struct job {
     int64_t per_group;                        /* query heads of a group, globally */
     int64_t rows;                             /* queries, and those before them in a block */
     int64_t window;                           /* 0: none */
+    float cap;                                /* 0: none */
     size_t block, bytes;                      /* the kernel's scratch; a worker's whole space */
     char *workspace;
 } job;
@@ -46,6 +47,7 @@ static job plan(const wf_call *call, void *workspace)
              .per_group = q->dim[2].size / cache->dim[2].size,
              .rows = BLOCK - 1 + q->local[1],
              .window = ((const wf_cached_attr *)call->attr)->window,
+             .cap = (float)((const wf_cached_attr *)call->attr)->cap,
              .workspace = workspace};
 
     if (j.tokens <= FEW) {
@@ -78,6 +80,7 @@ static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t
                                .k_stride = j->groups * j->dim,
                                .v_stride = j->groups * j->dim,
                                .window = j->window,
+                               .cap = j->cap,
                                .scale = 1.0f / sqrtf((float)j->dim)};
 }
 

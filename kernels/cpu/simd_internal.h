@@ -109,6 +109,7 @@ typedef struct wf_attention_head {
     const void *q, *k, *v; /* q [seq, dim], others [keys, dim] */
     int64_t q_stride, k_stride, v_stride;
     float scale;          /* 1/sqrt(dim) */
+    float cap;            /* scores become cap * tanh(score / cap), where above 0 */
     uint64_t dropout_key; /* Philox key of attention dropout */
     /* counter words 1..3; word 0 is w / 4, w = (start + i) * sequence_keys + start + j */
     uint32_t dropout_counter[3];

@@ -8,6 +8,9 @@
  *
  * Within 1 ulp; rounded denormals, then +0 below; +inf above; a NaN of a NaN.
  *
+ *     tanh(x) = x + x^3 p(x^2), p of degree 4, where |x| < 0.55, else 1 - 2 / (exp(2 |x|) + 1)
+ *                                          with the sign of x: the bits of wf_tanhf
+ *
  *     log(x) = k ln 2 + 2 s + s^3 R(s^2)    x = 2^k (1 + f), |s| = |f / (2 + f)| <= 0.1716,
  *                                           R the series 2/3 + 2/5 s^2 + .. of 5 terms
  */
@@ -47,6 +50,21 @@ static inline v16 v16_exp_or_zero(v16 x)
     v16 least = v16_set1(-87.0f);
 
     return v16_select(v16_less(x, least), v16_zero(), v16_exp_in_range(v16_max(least, x)));
+}
+
+static inline v16 v16_tanh(v16 x)
+{
+    v16 one = v16_set1(1.0f), two = v16_set1(2.0f), a = v16_max(x, v16_neg(x)), far, near;
+    v16 s = v16_mul(x, x), p = v16_set1(-0.0065950323f);
+
+    far = v16_sub(one, v16_div(two, v16_add(v16_exp(v16_mul(a, two)), one)));
+    p = v16_fma(p, s, v16_set1(0.0212983f));
+    p = v16_fma(p, s, v16_set1(-0.05390669f));
+    p = v16_fma(p, s, v16_set1(0.13333088f));
+    p = v16_fma(p, s, v16_set1(-0.3333333f));
+    near = v16_fma(v16_mul(p, s), a, a);
+    a = v16_select(v16_less(a, v16_set1(0.55f)), near, far);
+    return v16_select(v16_less(x, v16_zero()), v16_neg(a), a);
 }
 
 /* For normal x > 0, within 2 ulp of log or of 1. */

@@ -80,6 +80,10 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
                 "sums f32",
                 call->op->name, i);
     }
+    if (((const wf_attention_attr *)call->attr)->cap > 0)
+        return wf_cuda_host_table->fail(
+            call->ctx, WF_EUNSUPPORTED,
+            "%s: soft caps of scores have kernels of the CPU alone, so far", call->op->name);
     if (h->dim > WF_CUDA_HEAD_DIM || h->heads > 65535 || h->batch > 65535)
         return wf_cuda_host_table->fail(
             call->ctx, WF_EUNSUPPORTED,

@@ -133,6 +133,10 @@ wf_status attention_cached(const wf_call *call, void *)
             call->ctx, WF_EUNSUPPORTED,
             "attention_cached: heads of %lld features; on a GPU they have at most %d",
             (long long)q->local[3], (int)MOST_DIM);
+    if (((const wf_cached_attr *)call->attr)->cap > 0)
+        return wf_cuda_host_table->fail(
+            call->ctx, WF_EUNSUPPORTED,
+            "attention_cached: soft caps of scores have kernels of the CPU alone, so far");
     a.q = q->data;
     a.k = (const float *)cache->data;
     a.v = (const float *)call->in[2]->data;

@@ -17,7 +17,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
                                       .dropout = m->dropout,
                                       .site = m->site,
                                       .first = documents.first,
-                                      .window = m->window};
+                                      .window = m->window,
+                                      .cap = m->score_cap};
     wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
     wf_tensor *positions = cache ? wf_nn_cache_positions(cache) : documents.positions;
     wf_tensor *y[3];
@@ -42,7 +43,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);
-    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V], m->window)
+    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V], m->window, m->score_cap)
               : wf_attention(y[Q], y[K], y[V], &how);
     return wf_nn_call(m->out, wf_nn_at(m, "tokens", wf_merge_heads(x)));
 }
@@ -109,6 +110,9 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
             "a window of %lld tokens%s: it must be at least 1, of causal attention, or 0 for "
             "none",
             (long long)o->window, o->causal ? "" : " without causal");
+    else if (!(o->score_cap >= 0))
+        wf_fail(ctx, WF_EINVAL, "a cap of scores of %g: it must be above 0, or 0 for none",
+                (double)o->score_cap);
     return wf_context_status(ctx) == WF_OK;
 }
 
@@ -150,6 +154,7 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
                                 .factors = &m->rope_factors,
                                 .neighbours = o.rope_neighbours};
     m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
+    m->score_cap = o.score_cap;
     m->causal = o.causal;
     m->window = o.window;
     m->dropout = o.dropout;

@@ -36,6 +36,7 @@ typedef struct wf_nn_attention_options {
        and values, 0 means 0.02; of the output, 0 means the same */
     float deviation, out_deviation;
     bool rope_neighbours; /* pairs are features 2i and 2i + 1, not i and i + half */
+    float score_cap;      /* scores s become cap * tanh(s / cap); 0: they stay */
     bool qk_norm_offset;  /* gains of qk_norm are 1 + the parameter */
 } wf_nn_attention_options;
 
@@ -49,6 +50,7 @@ typedef struct wf_nn_attention {
     int64_t head_dim;
     wf_rope_options rope; /* base 0: no rotation */
     wf_rope_factors rope_factors;
+    float score_cap;   /* 0: none */
     float query_scale; /* beside the 1 / sqrt(head_dim) of wf_attention */
     bool causal;
     int64_t window; /* 0: none */
@@ -67,9 +69,9 @@ typedef struct wf_nn_attention {
  *          "in" and "out" of q_norm and k_norm (before and after it: WF_WIDE_NORM)
  * Owner:   its parent
  * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width,
- *          kv_heads that do not divide the heads, a window below 0 or without causal, an odd
- *          number of features that rotate or more than a head has, dropout outside of [0, 1)),
- *          WF_ENOMEM; result is then NULL
+ *          kv_heads that do not divide the heads, a window below 0 or without causal, a cap
+ *          below 0, an odd number of features that rotate or more than a head has, dropout
+ *          outside of [0, 1)), WF_ENOMEM; result is then NULL
  */
 WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx,
                                             const wf_nn_attention_options *options);

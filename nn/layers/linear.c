@@ -1,5 +1,6 @@
 /* nn/layers/linear.c - y = x W^T + b, or its gelu. Copy this file to add a module. */
 #include "nn/layers/linear.h"
+#include "kernels/elementwise_ops.h"
 #include "kernels/linear_sum.h"
 #include "kernels/ops.h"
 #include <math.h>
@@ -10,7 +11,12 @@ enum { TOGETHER = 3 }; /* members of a group, in one op */
 /* Returns whether the bias joins the product: it may where a plan leaves that as it is. */
 static bool joins(const wf_nn_linear *m)
 {
-    return m->bias && !m->lora.a && !wf_nn_acts(m, "sum");
+    return m->bias && !m->lora.a && !(m->cap > 0) && !wf_nn_acts(m, "sum");
+}
+
+wf_tensor *wf_nn_soft_cap(wf_tensor *x, float cap)
+{
+    return cap > 0 ? wf_scale(wf_tanh(wf_scale(x, 1 / cap)), cap) : x;
 }
 
 static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
@@ -18,7 +24,9 @@ static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
     y = wf_nn_at(m, "sum", y);
     if (m->gelu)
         return m->bias ? wf_bias_gelu(y, wf_nn_use(m, m->bias)) : wf_gelu(y);
-    return m->bias ? wf_bias_add(y, wf_nn_use(m, m->bias)) : y;
+    if (m->bias)
+        y = wf_bias_add(y, wf_nn_use(m, m->bias));
+    return wf_nn_soft_cap(y, m->cap);
 }
 
 /* Returns x after "in" as an adapter takes it: its gradient may be complete where that of the
@@ -93,6 +101,7 @@ wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
     m->weight = wf_nn_parameter_new(ctx, 2, shape, true);
     wf_nn_init_normal(m->weight, 0, o->deviation);
     m->gelu = o->gelu;
+    m->cap = o->cap;
     if (m->weight)
         m->weight->matrix = true;
     if (o->bias)

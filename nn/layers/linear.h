@@ -20,6 +20,7 @@ typedef struct wf_nn_linear {
     wf_nn_parameter *bias;   /* [out], or NULL */
     bool gelu;
     wf_nn_adapter lora;
+    float cap; /* caps its output; 0: none */
 } wf_nn_linear;
 
 /** Linears of one input: q, k, v or gate, up. */
@@ -36,7 +37,11 @@ typedef struct wf_nn_linear_options {
     /* the standard deviation of the initial normal distribution of weights; biases start from
        0 */
     float deviation;
+    float cap; /* y becomes cap * tanh(y / cap); 0: it stays */
 } wf_nn_linear_options;
+
+/** wf_nn_soft_cap - returns cap * tanh(x / cap), or x where the cap is 0 */
+WF_API wf_tensor *wf_nn_soft_cap(wf_tensor *x, float cap);
 
 /**
  * wf_nn_linear_new - makes a linear layer: y = x W^T + b, or its gelu

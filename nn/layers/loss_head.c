@@ -7,6 +7,7 @@
  */
 #include "core/graph.h"
 #include "core/host_data.h"
+#include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/layers/loss_internal.h"
@@ -29,6 +30,7 @@ typedef struct pass {
 typedef struct chunk {
     int64_t first, count;
     wf_tensor *x, *targets, *logits, *max, *part[2];
+    wf_tensor *inner; /* the input of tanh, where the head has a cap */
 } chunk;
 
 /*
@@ -113,6 +115,9 @@ static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
         dsum = wf_nn_z_loss_grad(dsum, c->part[WF_NN_SUM], c->max, seed, p->z);
     dlogits = wf_logit_sum_grad_into(c->logits, c->max, c->targets, dsum, dpicked, p->smoothing,
                                      c->logits);
+    if (c->inner) /* as the ops of wf_nn_soft_cap go back */
+        dlogits =
+            wf_scale(wf_tanh_grad(c->inner, wf_scale(dlogits, p->head->cap)), 1 / p->head->cap);
     if (p->want_x)
         wf_linear_dx_into(1, &dlogits, &p->weight, wf_tensor_rows(p->dx, c->first, c->count));
     return p->want_w ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
@@ -127,6 +132,10 @@ static wf_tensor *run_chunk(const pass *p, int64_t first, int64_t count, wf_tens
     c.x = wf_tensor_rows(p->x, first, count);
     c.targets = wf_tensor_rows(p->targets, first, count);
     c.logits = logits_of(p, c.x);
+    if (p->head->cap > 0) {
+        c.inner = wf_scale(c.logits, 1 / p->head->cap);
+        c.logits = wf_scale(wf_tanh(c.inner), p->head->cap);
+    }
     wf_nn_loss_reduce(p->loss, c.logits, c.targets, p->smoothing, &c.max, c.part);
     losses = wf_cross_entropy_into(c.part[WF_NN_SUM], c.part[WF_NN_PICKED], c.max,
                                    wf_tensor_rows(p->losses, first, count));

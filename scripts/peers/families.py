@@ -103,6 +103,8 @@ FAMILIES = {
                   "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "full", "sliding")]},
     "olmo3": {**COMMON, "hidden_size": 48, "num_hidden_layers": 4, "sliding_window": 7, "tie_word_embeddings": False,
               "rope_parameters": {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}},
+    "gemma2": {**COMMON, "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 10, "sliding_window": 6,
+               "attn_logit_softcapping": 1.3, "final_logit_softcapping": 2.1, "query_pre_attn_scalar": 14},
     "gemma3_text": {**COMMON, "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 10, "num_hidden_layers": 4, "sliding_window": 6,
                     "query_pre_attn_scalar": 14, "layer_types": [f"{kind}_attention" for kind in (
                         "sliding", "sliding", "full", "sliding")],

@@ -49,6 +49,7 @@ CASES = {
     "window_blocks": ("--arch qwen2 --sliding-window 8", "--window-blocks 0"),
     "embedding_scale": ("--arch granite", "--embedding-scale 2"), "residual_scale": ("--arch granite", "--residual-scale .5"),
     "attention_scale": ("--arch granite", "--attention-scale .3"), "logit_divisor": ("--arch granite", "--logit-divisor 2"),
+    "score_cap": ("--arch gemma2", "--score-cap 20"), "logit_cap": ("--arch gemma2", "--logit-cap 20"),
     "window_rope_base": ("--arch olmo3 --sliding-window 8", "--window-rope-base 500"), "head_bias": ("", "--head-bias on"),
     "parallel_blocks": ("", "--parallel-blocks on"), "gelu_erf": ("", "--gelu-erf on"),
     "init_from": ("--init-from model", "--init-from other_model"), "tie_embeddings": ("", "--tie-embeddings off"),

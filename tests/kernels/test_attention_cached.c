@@ -104,6 +104,12 @@ static wf_tensor *numbers(const int32_t *value)
 /* None, within a block, over its edge. */
 static const int64_t windows[] = {0, 9, 66};
 
+/* Scores of the shorter window have a cap. */
+static float cap_of(int64_t window)
+{
+    return window == 9 ? 0.5F : 0;
+}
+
 static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
                       const wf_tensor *whole, int64_t window)
 {
@@ -117,7 +123,8 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
         wf_tensor *first = numbers(firsts), *slot = numbers(slots), *y, *want;
 
         wf_cache_write(k, v, piece_of(x[1], at, n), piece_of(x[2], at, n), first, slot);
-        y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot, window);
+        y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot, window,
+                                cap_of(window));
         want = piece_of(whole, at, n);
         same = same && y && y->dtype == stored &&
                memcmp(y->data, want->data,
@@ -132,7 +139,8 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
 static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_t window,
                         size_t turn)
 {
-    const wf_attention_options causal = {.causal = true, .window = window};
+    const wf_attention_options causal = {
+        .causal = true, .window = window, .cap = cap_of(window)};
 
     open_context(simd, threads, dtype);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -215,7 +223,7 @@ static void refused(const int32_t *first, const int32_t *slot, const char *words
 
     open_context(wf_cpu_simd_named("portable", NULL), 1, WF_F32);
     CU_ASSERT_PTR_NULL(wf_attention_cached(random_heads(s.tokens, 1, 2, 1), cache_of(&s),
-                                           cache_of(&s), numbers(first), numbers(slot), 0));
+                                           cache_of(&s), numbers(first), numbers(slot), 0, 0));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, words));
     wf_context_close(ctx);

@@ -25,8 +25,8 @@ static op_operand place(const op_shape *s, int64_t below)
 
 static void apply_attention_cached(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 0);
-    out[1] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 9);
+    out[0] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 0, 0);
+    out[1] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 9, 0.4F);
 }
 
 static void attention_cached(op_case *c, const op_shape *s)
@@ -84,15 +84,15 @@ static void apply_attention_from(wf_tensor *const *in, wf_tensor **out)
         &(wf_attention_options){.causal = true, .dropout = 0.3F, .site = 2, .first = in[3]});
 }
 
-/* A window alone, and one beside first tokens. */
+/* A window alone, and one beside first tokens with a cap that few scores escape. */
 static void apply_attention_window(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] =
-        wf_attention(in[0], in[1], in[2], &(wf_attention_options){.causal = true, .window = 3});
-    out[1] = wf_attention(
-        in[0], in[1], in[2],
-        &(wf_attention_options){
-            .causal = true, .dropout = 0.3F, .site = 2, .first = in[3], .window = 5});
+    wf_attention_options o = {.causal = true, .dropout = 0.3F, .site = 2, .window = 3};
+
+    out[0] = wf_attention(in[0], in[1], in[2], &o);
+    o.first = in[3];
+    o.window = 5, o.cap = 0.4F;
+    out[1] = wf_attention(in[0], in[1], in[2], &o);
 }
 
 /* Numbers above a token's own count as its own. */
@@ -382,7 +382,7 @@ static const op_entry entries[] = {{"attention", attention},
                                    {"attention with dropout", attention_dropout},
                                    {"attention to all tokens", attention_bidirectional},
                                    {"attention from a first token on", attention_from},
-                                   {"attention in a window", attention_window},
+                                   {"attention in a window, under a cap", attention_window},
                                    {"attention to other keys", attention_cross},
                                    {"attention with a bias", attention_bias},
                                    {"attention_cached", attention_cached},

@@ -289,6 +289,26 @@ static void of_windows(void)
     on_layouts(&windows, WF_F32, false);
 }
 
+/* Caps, norms on both sides and a base of windows; branches beside each other. */
+static void of_patterns(void)
+{
+    wf_nn_gpt_config c = windows;
+
+    c.order = WF_NN_BOTH_NORMS;
+    c.qk_norm = c.gain_offset = true;
+    c.window_rope_base = 50;
+    c.score_cap = c.logit_cap = 0.4;
+    on_layouts(&c, WF_F32, false);
+    c = (wf_nn_gpt_config){.parallel = true, .shared_norm = true, .rope_neighbours = true};
+    c.vocabulary = VOCABULARY;
+    c.positions = TOKENS;
+    c.layers = 2, c.heads = c.kv_heads = 6, c.width = 24, c.ffn = 32, c.rotary = 0.5;
+    c.norm = WF_NN_LAYERNORM_UNBIASED;
+    c.mlp = WF_NN_GELU;
+    c.gelu_erf = c.head_bias = true;
+    on_layouts(&c, WF_F32, false);
+}
+
 static void of_long_texts(void)
 {
     on_layouts(&longrope, WF_F32, false);
@@ -365,6 +385,7 @@ int main(void)
     static const wf_test tests[] = {{"GPT-2", of_gpt2},
                                     {"Llama", of_llama},
                                     {"windows", of_windows},
+                                    {"patterns", of_patterns},
                                     {"long texts", of_long_texts},
                                     {"a mixture", of_mixture},
                                     {"bf16", of_bf16},

@@ -11,7 +11,7 @@ writes, beside this file,
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
     hf_llama31/, hf_mistral/, hf_qwen2/, hf_qwen3/, hf_smollm3/,
     hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/, hf_mistral_layers/,
-    hf_phi35/, hf_ministral/, hf_olmo3/, hf_gemma3/,
+    hf_phi35/, hf_ministral/, hf_olmo3/, hf_gemma2/, hf_gemma3/,
     hf_glm4/, hf_stablelm/, hf_cohere/, hf_phi/,
     hf_gpt_neox/                                 what each has beside a Llama's
 
@@ -160,6 +160,13 @@ def olmo3():
             "sliding_attention": TURNS}))
 
 
+def gemma2():
+    """Soft caps of scores and logits that few escape."""
+    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
+        **SMALL, head_dim=10, sliding_window=5, query_pre_attn_scalar=14, attn_logit_softcapping=1.3,
+        final_logit_softcapping=2.1))
+
+
 def gemma3():
     """Norms before and behind each branch, of each head's queries and keys, and two bases of rotation."""
     return transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
@@ -267,7 +274,7 @@ if __name__ == "__main__":
               "hf_phi3": (phi3, torch.bfloat16, "5GB"),
               "hf_phi35": (phi35, torch.bfloat16, "5GB"),
               **{f"hf_{made.__name__}": (made, torch.bfloat16, "5GB") for made in (
-                  ministral, olmo3, gemma3, glm4, stablelm, cohere, phi, gpt_neox)}}
+                  ministral, olmo3, gemma2, gemma3, glm4, stablelm, cohere, phi, gpt_neox)}}
     for chosen in sys.argv[1:] or models:
         build, kind, shard = models[chosen]
         make(chosen, build(), kind, shard)

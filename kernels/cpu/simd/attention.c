@@ -25,8 +25,9 @@
  * a function of the rows from[i] .. i and of their positions in blocks of 64. Documents are
  * heads of their own (kernels/cpu/attention.c), so their blocks count from where they begin.
  *
- * A bias is added to s, and a key that the mask takes has s = -infinity. A query that sees no
- * key has l = 0: its out and lse are 0.
+ * With a cap c, c * tanh(s / c) is in the place of s, which of bf16 numbers has its factor
+ * then. A bias is added to s, and a key that the mask takes has s = -infinity. A query that
+ * sees no key has l = 0: its out and lse are 0.
  *
  * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what
  * is in brackets, m being the maximum of s * scale; with a bias p[j] = exp(t - m), t = s *
@@ -172,6 +173,8 @@ static void add_keys(query_state *f, token_block keys)
     block_product_columns(&scores);
     if (head->bias)
         block_bias(head, f->s, f->queries, keys);
+    if (head->cap > 0)
+        block_cap(head, f->s, f->queries, keys);
     block_mask(head, f->s, f->queries, keys, -INFINITY);
     if (head->dropout > 0)
         block_keep(head, f->queries, keys, f->keep);

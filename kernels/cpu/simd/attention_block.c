@@ -124,6 +124,13 @@ static int64_t seen_end(const wf_attention_head *head, token_block queries, toke
     return cut ? i + GRAIN : keys.padded;
 }
 
+void block_cap(const wf_attention_head *head, float *s, token_block queries, token_block keys)
+{
+    for (int64_t i = 0; i < queries.padded; i += GRAIN)
+        for (int64_t j = 0; j < seen_end(head, queries, keys, i); j++)
+            v16_store(s + j * BLOCK + i, capped(head, v16_load(s + j * BLOCK + i)));
+}
+
 /* Adds the bias by squares of 16 queries by 16 keys, transposed. */
 void block_bias(const wf_attention_head *head, float *s, token_block queries, token_block keys)
 {

@@ -20,6 +20,7 @@
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_bf16_internal.h"
+#include "kernels/cpu/vec_math_internal.h"
 
 /* Functions below, by the names that read well. */
 #define block_product_rows    WF_ISA_NAME(wf_block_product_rows)
@@ -30,6 +31,7 @@
 #define block_mask            WF_ISA_NAME(wf_block_mask)
 #define block_keep            WF_ISA_NAME(wf_block_keep)
 #define block_bias            WF_ISA_NAME(wf_block_bias)
+#define block_cap             WF_ISA_NAME(wf_block_cap)
 #define block_bias_grad       WF_ISA_NAME(wf_block_bias_grad)
 
 enum {
@@ -142,11 +144,28 @@ static inline float score_scale(const wf_attention_head *head)
     return head->bf16 ? head->scale : 1;
 }
 
-/* Returns the factor that scores lack when their exponentials are taken: where there is a bias,
-   block_bias has multiplied them. */
+/* Returns the factor that scores lack when their exponentials are taken: where there is a bias
+   or a cap, block_bias and capped have multiplied them. */
 static inline float softmax_scale(const wf_attention_head *head)
 {
-    return head->bias ? 1 : score_scale(head);
+    return head->bias || head->cap > 0 ? 1 : score_scale(head);
+}
+
+/* Returns scores under the head's cap, with their factor. */
+static inline v16 capped(const wf_attention_head *head, v16 s)
+{
+    v16 cap = v16_set1(head->cap);
+
+    return v16_mul(cap, v16_tanh(v16_div(v16_mul(s, v16_set1(score_scale(head))), cap)));
+}
+
+/* Returns what gradients of scores under the head's cap are multiplied by; of what is masked 0:
+   it is far below the least score there is. */
+static inline v16 capped_slope(const wf_attention_head *head, v16 s)
+{
+    v16 t = v16_max(v16_div(s, v16_set1(head->cap)), v16_set1(-1));
+
+    return v16_fnma(t, t, v16_set1(1));
 }
 
 /* Loads up to 16 numbers of the caller's rows, from the one at index `at` on. */
@@ -222,6 +241,8 @@ void block_unpack(const float *src, token_block t, int64_t dim, float scale, voi
    that the query sees; and of keys that the mask takes */
 void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
                 float value);
+/* s[j][i] = capped(s[j][i]), but for what the causal mask leaves out; before block_mask */
+void block_cap(const wf_attention_head *head, float *s, token_block queries, token_block keys);
 /* s[j][i] = fma(s[j][i], score_scale, bias[i][j]), but for what the causal mask leaves out */
 void block_bias(const wf_attention_head *head, float *s, token_block queries, token_block keys);
 /* dbias[i][j] = ds[j][i], every zero +0, but for what the causal mask leaves out */

@@ -16,6 +16,8 @@
  * attention.c has it; factors are keep * p and scale * ds, rounded to bf16, and neither q nor
  * dq is scaled. Denormals are zeros.
  *
+ * With a cap c, s is that under it and ds is multiplied by 1 - (s / c)^2.
+ *
  * Keys before from[i] are left out, or have p = +0, as in attention.c. The gradient of a bias
  * is ds.
  *
@@ -126,7 +128,8 @@ static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
 
         for (int64_t j = 0; j < end; j++) {
             int64_t at = j * BLOCK + i;
-            v16 p = v16_exp_or_zero(v16_fma(v16_load(f->s + at), s_scale, less)), kept = p;
+            v16 s = v16_load(f->s + at), p = v16_exp_or_zero(v16_fma(s, s_scale, less)),
+                kept = p;
             v16 g = v16_load(f->ds + at), ds;
 
             if (dropout) {
@@ -136,6 +139,8 @@ static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
                 g = v16_mul(keep, g);
             }
             ds = v16_mul(p, v16_sub(g, delta));
+            if (f->head->cap > 0)
+                ds = v16_mul(ds, capped_slope(f->head, s));
             if (biased)
                 v16_store(f->keep + at, ds);
             v16_store(f->s + at, bf16 ? v16_round_bf16(kept) : kept);
@@ -169,6 +174,8 @@ static void make_scores(grad_state *f, token_block keys, bool diagonal)
     block_product_columns(&scores);
     if (f->head->bias)
         block_bias(f->head, f->s, f->queries, keys);
+    if (f->head->cap > 0)
+        block_cap(f->head, f->s, f->queries, keys);
     block_mask(f->head, f->s, f->queries, keys, -INFINITY);
     block_mask(f->head, f->ds, f->queries, keys, 0);
     if (f->head->dropout > 0)

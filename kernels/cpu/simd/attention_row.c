@@ -121,6 +121,8 @@ ALWAYS_INLINE void score_keys(const row_state *f, const bool bf16, int64_t key, 
             even[r] = odd[r] = v16_zero();
         }
     }
+    for (int64_t r = 0; r < n && head->cap > 0; r++)
+        sum[r] = capped(head, sum[r]);
     for (int64_t r = 0; r < n; r++)
         v16_store(s + (first + r) * BLOCK,
                   v16_select(v16m_first(count), sum[r], v16_set1(-INFINITY)));
@@ -146,7 +148,7 @@ ALWAYS_INLINE void score_block(const row_state *f, const bool bf16, token_block 
 /* Makes p of scores, in place; renews m and l. */
 static void softmax(const row_state *f, token_block keys)
 {
-    float scale = score_scale(f->head);
+    float scale = softmax_scale(f->head);
 
     for (int64_t r = 0; r < f->heads; r++) {
         float *s = f->s + r * BLOCK, old = f->max[r], max = s[0], sum;

@@ -107,7 +107,9 @@ typedef struct wf_nn_gpt_config {
        for each */
     bool parallel, shared_norm;
     bool head_bias; /* the head has a bias */
-    bool gelu_erf;  /* gelu of WF_NN_GELU by erf, not its approximation by tanh */
+    /* soft caps of scores of attention and of logits, cap * tanh(x / cap); 0: none */
+    double score_cap, logit_cap;
+    bool gelu_erf; /* gelu of WF_NN_GELU by erf, not its approximation by tanh */
 } wf_nn_gpt_config;
 
 /* GPT-2's properties, for an initializer: wf_nn_gpt_config config = {WF_NN_GPT2, .width = 768,

@@ -292,6 +292,8 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"share of a head that is rotated (.rotary)", a.rotary == b.rotary},
         {"scaling of RoPE (.rope_scaling)", same_scaling(&a.rope_scaling, &b.rope_scaling) &&
                                                 same_factors(&a.rope_factors, &b.rope_factors)},
+        {"caps of scores or logits (.score_cap, .logit_cap)",
+         a.score_cap == b.score_cap && a.logit_cap == b.logit_cap},
         {"scales of embedding, residuals, attention or logits", same_scales(&a, &b)}};
     const char *first = NULL;
 

@@ -12,7 +12,8 @@ static bool has_good_numbers(const wf_nn_gpt_config *c)
         (double)c->eps,      c->rope_base,
         c->window_rope_base, c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
         c->residual_scale,   c->attention_scale,
-        c->logit_divisor,    c->router_factor};
+        c->logit_divisor,    c->router_factor,
+        c->score_cap,        c->logit_cap};
 
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
         if (!isfinite((float)number[i]) || number[i] < 0)
@@ -45,10 +46,11 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
             ctx, WF_EINVAL,
             "a model with eps %g, RoPE base %g and %g of windows, factors %g of embeddings, %g "
             "of "
-            "residuals, %g of scores and %g of experts, logits divided by %g: each is "
-            "finite and not negative, and 0 means the default",
+            "residuals, %g of scores and %g of experts, logits divided by %g, caps of %g "
+            "and %g: each is finite and not negative, and 0 means the default",
             (double)c->eps, c->rope_base, c->window_rope_base, c->embedding_scale,
-            c->residual_scale, c->attention_scale, c->router_factor, c->logit_divisor);
+            c->residual_scale, c->attention_scale, c->router_factor, c->logit_divisor,
+            c->score_cap, c->logit_cap);
     if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
         return wf_fail(ctx, WF_EINVAL,
                        "a model with RoPE of %g of each head's features, no positions in every "
@@ -152,6 +154,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                  .qk_norm_wide = c->qk_norm_wide,
                  .qk_norm_offset = c->gain_offset,
                  .scale = c->attention_scale,
+                 .score_cap = (float)c->score_cap,
                  .dropout = c->dropout,
                  .site = site,
                  .deviation = deviation,
@@ -235,6 +238,7 @@ static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
     wf_nn_linear_options o = {.in = wf_dim_width(m->config.width),
                               .out = wf_dim_chunked(m->config.vocabulary),
                               .bias = m->config.head_bias,
+                              .cap = (float)m->config.logit_cap,
                               .deviation = deviation};
     wf_nn_linear *head = wf_nn_linear_new(ctx, &o);
 

@@ -122,7 +122,8 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
            m->qk_norm_wide == c->qk_norm_wide && m->parallel == c->parallel &&
            m->shared_norm == c->shared_norm && m->rope_neighbours == c->rope_neighbours &&
            m->head_bias == c->head_bias && m->gelu_erf == c->gelu_erf &&
-           m->window_rope_base == c->window_rope_base && !m->experts == !c->experts &&
+           m->window_rope_base == c->window_rope_base && m->score_cap == c->score_cap &&
+           m->logit_cap == c->logit_cap && !m->experts == !c->experts &&
            (!c->rope_skip || m->rope_skip == c->rope_skip) &&
            (m->tied || !(f->words & IS_TIED));
 }

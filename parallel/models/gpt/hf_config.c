@@ -2,7 +2,6 @@
    header. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_layers_internal.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,14 +87,10 @@ static wf_status take_int(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
-/* Reads a window: a missing one is the default, null is none. */
-static wf_status take_window(const place *p, const wf_hf_key *row, void *field)
+/* Returns true where a key is there and null; a missing one has its default. */
+static bool is_off(const place *p)
 {
-    if (p->at.object && json_is_null(json_object_get(p->at.object, p->key))) {
-        *(int64_t *)field = 0;
-        return WF_OK;
-    }
-    return take_int(p, row, field);
+    return p->at.object && json_is_null(json_object_get(p->at.object, p->key));
 }
 
 /* false takes away what another key gave. */
@@ -124,14 +119,6 @@ static wf_status take_layers(const place *p, const wf_hf_key *row, void *model)
                  : WF_OK;
 }
 
-double wf_hf_derived(const wf_hf_key *row, double value)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%.9g", row->kind == WF_HF_ROOT ? 1 / sqrt(value) : 1 / value);
-    return strtod(text, NULL);
-}
-
 static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
 {
     double standard = row->standard ? strtod(row->standard, NULL) : 0, value = 0;
@@ -148,6 +135,14 @@ static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
     else
         *(double *)field = value;
     return status;
+}
+
+static wf_status take_or_none(const place *p, const wf_hf_key *row, void *field)
+{
+    if (!is_off(p))
+        return row->kind == WF_HF_WINDOW ? take_int(p, row, field) : take_real(p, row, field);
+    memset(field, 0, row->size);
+    return WF_OK;
 }
 
 static wf_status take_bool(const place *p, const wf_hf_key *row, void *field)
@@ -267,10 +262,11 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
     static wf_status (*const takes[])(const place *, const wf_hf_key *,
                                       void *) = {[WF_HF_INT] = take_int,
                                                  [WF_HF_COUNT] = take_int,
-                                                 [WF_HF_WINDOW] = take_window,
+                                                 [WF_HF_WINDOW] = take_or_none,
                                                  [WF_HF_SWITCH] = take_switch,
                                                  [WF_HF_REAL] = take_real,
                                                  [WF_HF_WHOLE] = take_real,
+                                                 [WF_HF_CAP] = take_or_none,
                                                  [WF_HF_ROOT] = take_real,
                                                  [WF_HF_INVERSE] = take_real,
                                                  [WF_HF_BOOL] = take_bool,

@@ -48,6 +48,14 @@ static double number_of(const wf_hf_key *row, const void *field)
     return row->size == sizeof(float) ? plain(*(const float *)field) : *(const double *)field;
 }
 
+double wf_hf_derived(const wf_hf_key *row, double value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.9g", row->kind == WF_HF_ROOT ? 1 / sqrt(value) : 1 / value);
+    return strtod(text, NULL);
+}
+
 /* Returns the number whose inverse, or inverse root, a field is. */
 static double inverse_of(const wf_hf_key *row, double x)
 {
@@ -96,6 +104,8 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
     case WF_HF_REAL:
     case WF_HF_TELL:
         return json_real(number_of(row, field));
+    case WF_HF_CAP:
+        return number_of(row, field) > 0 ? json_real(number_of(row, field)) : json_null();
     case WF_HF_ROOT:
     case WF_HF_INVERSE:
         return json_real(inverse_of(row, number_of(row, field)));

@@ -28,6 +28,8 @@ static const wf_hf_key keys[] = {
     {ROW(of, REAL, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
 #define WHOLE(of, key, others, field, high, normal) \
     {ROW(of, WHOLE, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
+#define CAP(of, key, others, field, low, high, normal) \
+    {ROW(of, CAP, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
 #define ROOT(of, key, others, field, low, high, normal) \
     {ROW(of, ROOT, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
 #define INVERSE(of, key, others, field, low, high, normal) \

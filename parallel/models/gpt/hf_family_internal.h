@@ -18,6 +18,7 @@ typedef enum wf_hf_kind {
     WF_HF_SWITCH,
     WF_HF_REAL,
     WF_HF_WHOLE,
+    WF_HF_CAP,
     WF_HF_ROOT,
     WF_HF_INVERSE,
     WF_HF_BOOL,
