@@ -58,7 +58,7 @@ static bool is_cut(const wf_par_trainer *t, int field)
         if (strncmp(at, name, length) == 0 && (at[length] == ',' || !at[length]))
             return true;
         at = strchr(at, ',');
-        at += at != NULL;
+        at = at ? at + 1 : NULL;
     }
     return false;
 }
