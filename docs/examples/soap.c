@@ -207,8 +207,8 @@ static wf_status store(wf_tensor *p, wf_tensor *x, bool clears, const wf_update 
     return wf_sgd(p, x, x, u);
 }
 
-/* Updates a matrix and its states, which wf_data_write makes this rank's alone: ranks of a process
-   share what they gather. */
+/* Updates a matrix and its states, which wf_data_write makes this rank's alone: ranks of a
+   process share what they gather. */
 static wf_status update_whole(matrix *x, const wf_update *u, wf_tensor *g,
                               wf_tensor *const *whole, wf_tensor *room)
 {

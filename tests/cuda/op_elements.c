@@ -68,7 +68,7 @@ void try_expressions(void)
 /* Rows of one operand and their gradients; those behind the empty name have none. */
 void try_expressions_of_one(void)
 {
-    static const char names[][12] = {
+    static const char *const names[] = {
         "exp", "relu",  "tanh", "sigmoid", "gelu_erf", "softplus", "abs",  "sin",   "cos",
         "erf", "expm1", "",     "floor",   "ceil",     "round",    "sign", "is_nan"};
     bool gradients = true;
