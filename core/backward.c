@@ -249,7 +249,7 @@ void wf_node_note_versions(node *n)
         n->dout_version[o] = n->dout[o] ? wf_tensor_version(n->dout[o]) : 0;
 }
 
-/* Returns true where a gradient has come to an output, or where one begins. */
+/* Returns true where an output has received a gradient, or where one begins. */
 static bool has_gradient(const node *n)
 {
     for (int o = 0; o < n->n_out; o++)

@@ -69,8 +69,7 @@ WF_API void wf_context_clear(wf_context *ctx);
  * wf_context_warn - reports once something legal that is seldom meant, such as an op through
  * which no gradient passes
  *
- * @param of  what it is about, by address: what was reported of it is not reported again; at
- *            most 32 are
+ * @param of  the address of what it is about: each is reported once, and 32 addresses at most
  */
 WF_API void wf_context_warn(wf_context *ctx, const void *of, const char *format, ...)
     WF_PRINTF(3, 4);
@@ -155,10 +154,6 @@ WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
  * a gradient that is summed over a micro-batch and then goes back through the ops that computed
  * it, once for each micro-batch. That has other bits than once for all, so wf_context_inexact
  * reports it where there are several.
- *
- * What a model computes from its parameters before it uses it has a gradient that is summed
- * over a batch, and then goes back through what computed it: once for each of them. That has
- * other bits than once for all, so wf_context_inexact tells of it where there are several.
  */
 WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
 
@@ -176,7 +171,7 @@ WF_API int64_t wf_context_batch_now(const wf_context *ctx);
  * and wf_context_inexact does not report it.
  *
  * No sum over these ranks is taken then, so that their order in the mesh need not be that of a
- * tree, and wf_context_inexact does not tell of it.
+ * tree, and wf_context_inexact does not report it.
  */
 WF_API void wf_context_rows_unreduced(wf_context *ctx, bool unreduced);
 /** wf_context_has_rows_unreduced - returns what wf_context_rows_unreduced was given last. */
@@ -241,8 +236,7 @@ WF_API wf_memory_kind wf_context_memory_kind_now(const wf_context *ctx);
 WF_API wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype);
 
 /** wf_context_enter - names the module whose ops follow, for errors and for the report of peak
- * memory; returns the last one. The tape names it again in backward: path stays alive as
- * long. */
+ * memory; returns the last one. The tape names it in backward too: path stays alive as long. */
 WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
 
 /** wf_context_point - names the point of that module that was passed last, for errors in

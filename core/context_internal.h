@@ -16,7 +16,7 @@ struct wf_storage {
     const char *changed_by; /* .. and by what, the last time */
     struct wf_shared
         *shared; /* NULL, or where data is: memory that other ranks see (core/sharing.h) */
-    int member;  /* this rank's place among them */
+    int member;  /* this rank's index among them */
     const void *comes_with; /* NULL: it is always there; else wf_tensor_comes_with's */
 };
 
@@ -76,10 +76,10 @@ bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype);
 
 /* core/handles.c */
 /* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has
-   another word. */
+   an unknown word. */
 wf_status wf_handles_open(wf_context *ctx, wf_error *error);
 void wf_handles_close(wf_context *ctx);
-/* Keeps a tensor's description, in place of giving it back. */
+/* Keeps a tensor's description instead of giving it back. */
 void wf_handle_end(wf_tensor *t);
 
 /* core/tensor.c */
@@ -98,7 +98,7 @@ uint32_t wf_tensor_version(const wf_tensor *t);
 /* The same in memory of its own; the scope's. */
 wf_tensor *wf_tensor_copy(const wf_tensor *t);
 
-/* Tell of an operand that is computed from parameters and whose gradient is a sum over the
+/* Reports an operand that is computed from parameters and whose gradient is a sum over the
    batch, while a tape records and a step has several batches. */
 void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig);
 

@@ -8,7 +8,7 @@
 
 WF_BEGIN_DECLS
 
-/* Returns the levels that the codes of a type stand for. */
+/* Returns the levels that the codes of a type represent. */
 static inline const float *wf_dynamic8_levels(wf_dtype dtype)
 {
     return dtype == WF_DYNAMIC8 ? wf_dynamic8_signed : wf_dynamic8_unsigned;

@@ -3,11 +3,11 @@
  * value's uses in the forward pass, from the last one back.
  *
  * The walk back takes nodes in that order, so a sum that is added to as gradients come has it.
- * But uses of what a border made of a value come to the border, which is walked later than uses
- * of the value itself, and uses inside of a module that is recomputed are on another tape. Both
- * are nodes that pass a value on (WF_OP_PASS). Where a value has three uses or more, they hand
- * each gradient on as it comes; two have one sum in either order. Where all uses are behind one
- * such node, it sums them itself, and moves once.
+ * But gradients of what a border made of a value reach the border, which is walked later than
+ * uses of the value itself, and uses inside of a module that is recomputed are on another tape.
+ * Both are nodes that pass a value on (WF_OP_PASS). Where a value has three uses or more, they
+ * hand each gradient on as it comes; two have one sum in either order. Where one such node
+ * passes the value on to all uses, it sums them itself, and moves once.
  */
 #include "core/tape_internal.h"
 #include "core/dtype.h"
@@ -40,7 +40,7 @@ static const char *describe_reader(wf_reader r, char *text, size_t size)
     if (!r.path)
         snprintf(text, size, "another use");
     else if (r.point)
-        snprintf(text, size, "what module %s reads behind its point %s", r.path, r.point);
+        snprintf(text, size, "what module %s reads after its point %s", r.path, r.point);
     else
         snprintf(text, size, "what module %s reads", r.path);
     return text;
@@ -96,13 +96,14 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_reader *first, w
     if ((*place)->ndim != grad->ndim)
         return wf_fail(ctx, WF_ESHAPE,
                        "two gradients of one vector meet, one with a row per sequence and one "
-                       "without, %s: give each place of use a wf_leaf of its own",
+                       "without, %s: give each use a wf_leaf of its own",
                        wf_tensor_describe(grad, text, sizeof text));
     if (grad->ndim && (*place)->dim[0].size != grad->dim[0].size)
         return wf_fail(ctx, WF_ESHAPE,
                        "two gradients of one vector meet, with rows of %" PRId64
-                       " and of %" PRId64 " sequences, %s: give each place of use a wf_leaf of "
-                       "its own, and add their gradients when each is summed (wf_batch_sum)",
+                       " and of %" PRId64
+                       " sequences, %s: give each use a wf_leaf of its own, and add their "
+                       "gradients when each is summed (wf_batch_sum)",
                        (*place)->dim[0].size, grad->dim[0].size,
                        wf_tensor_describe(grad, text, sizeof text));
     if ((*place)->layout != grad->layout)
@@ -188,7 +189,7 @@ wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad,
         return wf_fail(
             ctx, WF_EINVAL,
             "%s: gradients went through it before, and what it saved is gone: run the "
-            "forward pass again, or add what you differentiate and go back once",
+            "forward pass a second time, or add what you differentiate and go back once",
             n->op->name);
     if (passes(n, output))
         return pass_on(ctx, n, output, grad);

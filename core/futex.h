@@ -11,7 +11,7 @@ WF_BEGIN_DECLS
 
 /**
  * wf_futex_wait - sleeps while a word has this value. It may return early without a reason:
- * callers check their condition again.
+ * callers recheck their condition.
  *
  * @param word          an atomic word of 32 bits, of this process
  * @param milliseconds  how long at most

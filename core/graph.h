@@ -20,7 +20,7 @@ WF_BEGIN_DECLS
 typedef struct wf_graph wf_graph;
 
 /**
- * wf_graph_begin - begins to capture the work of the context's device, in place of doing it
+ * wf_graph_begin - begins to capture the work of the context's device instead of doing it
  *
  * One-time work (loading libraries, choosing algorithms) must be done before: run the same work
  * once uncaptured. In a plan nothing is captured, and memory is counted as in a run.

@@ -26,7 +26,7 @@ struct wf_handles {
     int n, capacity;
     uint64_t scopes;
     scope closing;
-    uint64_t ends; /* so many tensors have ended */
+    uint64_t ends; /* the number of tensors that have ended */
     ended kept[KEPT];
 };
 
@@ -176,7 +176,7 @@ wf_status wf_handles_look(const wf_call *call)
         if (s && s->data && !s->shared &&
             !wf_pool_is_intact(call->ctx->pool, s->data, s->bytes))
             return wf_fail(call->ctx, WF_EINVAL,
-                           "%s: its kernel has written before the first or behind the last "
+                           "%s: its kernel has written before the first or after the last "
                            "element of output %d: it "
                            "has as many as wf_tensor_local_count says, of this rank's part",
                            call->op->name, o);

@@ -5,9 +5,9 @@
  * use of a handle costs a comparison at most.
  *
  * In the mode the description of a tensor without holders is kept with its end, and its
- * memory is filled with NaNs and used again late: a function that is given such a handle fails
- * with WF_EINVAL and names the scope that closed. Memory of outputs has zones around it that
- * are looked at after each kernel. Of the last 65,536 tensors that ended the end is known.
+ * memory is filled with NaNs and reused late: a function that is given such a handle fails with
+ * WF_EINVAL and names the scope that closed. Memory of outputs has zones around it that are
+ * looked at after each kernel. Of the last 65,536 tensors that ended the end is known.
  */
 #ifndef WF_CORE_HANDLES_INTERNAL_H
 #define WF_CORE_HANDLES_INTERNAL_H

@@ -25,7 +25,7 @@ WF_API wf_tensor *wf_nf4_new(wf_context *ctx, int ndim, const wf_dim *dims,
 WF_API wf_tensor *wf_nf4_absent(wf_tensor *t, const wf_layout *layout);
 
 /** wf_nf4_part_of - returns the part of its matrix that this rank holds: rows are those of all
- * dims but the last, one behind the other; wf_nf4_part_at - the part of a tensor that is not
+ * dims but the last, one after the other; wf_nf4_part_at - the part of a tensor that is not
  * made yet. */
 WF_API wf_nf4_part wf_nf4_part_of(const wf_tensor *t);
 WF_API wf_nf4_part wf_nf4_part_at(int ndim, const wf_dim *dims, const int64_t *start,

@@ -3,7 +3,7 @@
  *
  * The signature says shapes and layouts at once: "...k,nk->...n".
  *   - one letter per dim; the same letter has the same size and is split together everywhere
- *   - "..." stands for any number of leading dims
+ *   - "..." means any number of leading dims
  *   - a letter that no output has is summed: splitting it leaves a partial sum (a partial max
  *     with WF_OP_MAX)
  *   - "!" after a letter: that dim must be whole on each rank
@@ -51,7 +51,7 @@ enum {
     /* output o is the value of operand o, moved or as it is: its uses are uses of the operand,
        whose gradients are added in one order (core/fan_in.c) */
     WF_OP_PASS = 4096,
-    /* its gradient runs forward again on a tape of its own, in which operands may have several
+    /* its gradient recomputes forward on a tape of its own, in which operands may have several
        uses */
     WF_OP_REPLAY = 8192,
     /* each output sums the letters that it alone lacks: gradients of several operands, made
@@ -60,7 +60,7 @@ enum {
     /* dim 0 of the first operand, a mixture's experts (WF_CHUNKS_EXPERTS), is summed with a
        chunk for each index */
     WF_OP_EXPERTS = 32768,
-    /* begins gradients of its own: the walk back takes it whether one comes to its outputs or
+    /* begins gradients of its own: the walk back takes it whether its outputs have gradients or
        not, and wf_gradient.dout may be NULL */
     WF_OP_ROOT = 65536,
     /* sums whole numbers, of which every order has one result */
@@ -98,7 +98,7 @@ typedef struct wf_call {
  * rounded after it, except for those that it declares to take as they are stored.
  *
  * It sees floats of the device's type: what is stored as bf16 is widened before and rounded
- * behind it, except for what it says to take as it is stored.
+ * after it, except for operands that it declares to take as they are stored.
  */
 typedef struct wf_kernel {
     wf_status (*run)(const wf_call *call, void *workspace);
@@ -142,8 +142,8 @@ typedef struct wf_gradient {
        ranks share a sequence. */
     bool summed[WF_MAX_INPUTS];
     /* Filled by the op, by calls of public ops alone. Others than the wanted ones may be filled
-       as well where they cost nothing and are right: a leaf's is kept, and not asked for
-       again. */
+       as well where they cost nothing and are right: a leaf's is kept, and not asked for a
+       second time. */
     wf_tensor *din[WF_MAX_INPUTS];
     bool defer;           /* this walk leaves gradients of weights to the next one */
     struct wf_node *node; /* for wf_tape_adopt */

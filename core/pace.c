@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <time.h>
 
-/* A rank that is so little ahead goes on without a sleep, which costs tens of microseconds; it
-   is made up for later. */
+/* The seconds below which a rank that is ahead does not sleep, since a sleep costs tens of
+   microseconds; it is made up for later. */
 static const double worth_a_sleep = 3e-4;
 
 static double clock_now(void)

@@ -51,8 +51,8 @@ WF_API void wf_pace_start(wf_pace *pace, const wf_pace_machine *machine);
 /** wf_pace_catch_up - sets the emulated clock to now: a new span of time begins. */
 WF_API void wf_pace_catch_up(wf_pace *pace);
 
-/** wf_pace_spend, wf_pace_until - advance the emulated clock by so many seconds, or to that
- * time, and sleep until then. */
+/** wf_pace_spend, wf_pace_until - advance the emulated clock by `seconds`, or to a time, and
+ * sleep until then. */
 WF_API void wf_pace_spend(wf_pace *pace, double seconds);
 WF_API void wf_pace_until(wf_pace *pace, double time);
 

@@ -99,7 +99,7 @@ static void keep(const char *name, const void *given)
     struct loaded *l = malloc(sizeof *l);
 
     if (!l)
-        return; /* it is looked for again */
+        return; /* the next call looks for it once more */
     *l = (struct loaded){.next = loaded, .name = name, .given = given};
     loaded = l;
 }

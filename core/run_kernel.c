@@ -1,6 +1,6 @@
 /*
  * core/run_kernel.c - the kernel of a call: its workspace, and what is stored as bf16 widened
- * for it and rounded behind it, unless it takes that as it is stored; what another rank has
+ * before it and rounded after it, unless it takes that as it is stored; what another rank has
  * computed is left alone.
  */
 #include "core/run_kernel_internal.h"

@@ -40,7 +40,7 @@ struct wf_result {
     bool done, failed;
     int to_come;   /* members that have not taken it */
     bool *took;    /* [members] */
-    char copies[]; /* elements of operands, and behind them what `took` points to */
+    char copies[]; /* elements of operands, and after them what `took` points to */
 };
 
 static size_t result_bytes(const wf_sharing *s, size_t copied)

@@ -5,7 +5,7 @@
  * A redistribution that leaves a tensor whole on all members of a group puts it in memory that
  * all of them share (wf_sharing_take, wf_tensor_shared). An op whose operands are such tensors,
  * or small ones with the same elements, has the same results on every member: the first member
- * computes them, in shared memory again, and the others take them (core/sharing_internal.h). A
+ * computes them, in shared memory too, and the others take them (core/sharing_internal.h). A
  * member waits only for one that has begun the call, so one that never makes it, or makes it
  * with other operands, disturbs no other.
  *

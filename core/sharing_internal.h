@@ -31,9 +31,10 @@ struct wf_sharing {
     int refs; /* the group's, and one for each shared memory in use */
 };
 
-/* Memory with so many parts; NULL: there is none. With those below under the lock. */
+/* Makes memory with `parts` parts; NULL: there is none. Called under the lock, as those
+   below. */
 wf_shared *wf_shared_new(wf_sharing *s, size_t bytes, int parts, wf_error *error);
-/* So many parts of it are not needed any more. */
+/* Drops `parts` parts of it, which are not needed any more. */
 void wf_shared_drop(wf_shared *shared, int parts);
 /* Drops a result that no rank takes any more. */
 void wf_result_drop(struct wf_result *r);
@@ -71,8 +72,8 @@ void *wf_shared_data(const wf_shared *shared);
 /* core/tensor_shared.c: memory of t's own, with its elements where they are kept. */
 wf_status wf_tensor_own(wf_tensor *t, bool keep);
 
-/* core/tensor_shared.c: this other shared memory in place of what t has; t's storage has no
-   other user. */
+/* core/tensor_shared.c: gives t this other shared memory instead of what it has; t's storage
+   has no other user. */
 void wf_tensor_renew(wf_tensor *t, wf_shared *shared);
 
 #endif

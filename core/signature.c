@@ -4,8 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The letters of operand text [s, end), "..." standing for `rest` dims; returns their number.
- */
+/* Lists the letters of operand text [s, end), "..." being `rest` dims; returns how many. */
 static int expand(const char *s, const char *end, int rest, int8_t *letter, uint32_t *whole)
 {
     int n = 0;
@@ -25,8 +24,7 @@ static int expand(const char *s, const char *end, int rest, int8_t *letter, uint
     return n;
 }
 
-/* Letters, each perhaps with a "!" behind it, and at most one "...": how many letters, or -1.
- */
+/* Counts letters, each perhaps followed by a "!", and at most one "..."; -1: it is neither. */
 static int written_letters(const char *s, const char *end)
 {
     bool letter = false, rest = false;
@@ -141,7 +139,7 @@ static wf_status match_outputs(const wf_call *call, const char **s, int rest, wf
         if (written < 0)
             return misfit(call);
         open = has_rest(*s, end);
-        if (open && rest < 0) /* no operand says what it stands for */
+        if (open && rest < 0) /* no operand says how many dims it means */
             return misfit(call);
         if (written + (open ? rest : 0) > WF_MAX_DIMS)
             return wf_fail(call->ctx, WF_ESHAPE, "%s: output %d would have over %d dims",

@@ -122,7 +122,7 @@ static node *append(wf_tape *tape)
     return n;
 }
 
-/* Returns true for a leaf, whole or in part, however it was moved: its gradient then comes to
+/* Returns true for a leaf, whole or in part, however it was moved: its gradient then reaches
    the leaf as it is. */
 static bool is_moved_leaf(const wf_tensor *t, uint64_t serial)
 {

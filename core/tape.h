@@ -81,7 +81,7 @@ WF_API wf_tensor *wf_source(wf_tensor *t);
 
 /**
  * wf_source_of - makes a source on the recording tape for operand i of an op whose gradient
- * runs forward again (WF_OP_REPLAY)
+ * recomputes forward (WF_OP_REPLAY)
  *
  * Gradients of its uses go to the op that made the operand, in the order in which all uses of
  * it are added: the op's backward gives none for the operand, and source->grad stays NULL.
@@ -158,7 +158,7 @@ typedef enum wf_walk {
  * all that was recorded later has its gradients of that walk then. Nothing happens where no
  * tape records.
  *
- * It is called once, whether gradients flow there or not, and also where the point lies behind
+ * It is called once, whether gradients flow there or not, and also where the point comes after
  * the tensor that backward starts from. It may run ops; they are not recorded.
  *
  * @param walk    with WF_WALK_INPUTS, gradients of results of ops are there, and the elements
@@ -170,7 +170,7 @@ WF_API wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(v
                               void *arg);
 
 /**
- * wf_tape_adopt - hands over a tape on which an op's backward has run forward again and walked
+ * wf_tape_adopt - hands over a tape on which an op's backward has recomputed forward and walked
  * back, with wf_backward(.., g->defer)
  *
  * Its deferred gradients are computed, hooks included, when wf_backward_weights passes the op

@@ -18,7 +18,7 @@ typedef struct edge {
     node *made_by; /* the producing node */
     int output;
     wf_tensor *leaf; /* or the leaf; both absent where no gradient is wanted */
-    bool reached;    /* a gradient has come to the leaf */
+    bool reached;    /* a gradient has reached the leaf */
     bool given;      /* the leaf has it */
     bool narrow;     /* the operand is stored as bf16 */
 } edge;
@@ -31,16 +31,18 @@ struct wf_node {
         *point; /* the module that recorded it; NULL, or the point passed before */
     int n_in, n_out;
     int uses[WF_MAX_OUTPUTS]; /* uses of each output, through nodes that pass it on too */
-    bool again_of;            /* a source of an op that runs again: that counted its uses */
-    bool walked;              /* gradients went through it: once only */
-    bool deferred;            /* the walk for weights is still to come by */
+    /* a source of an op that recomputes forward, which counted its uses */
+    bool again_of;
+    bool walked;   /* gradients went through it: once only */
+    bool deferred; /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
     /* changes in place before they were saved, or last used */
     uint32_t in_version[WF_MAX_INPUTS], out_version[WF_MAX_OUTPUTS],
         dout_version[WF_MAX_OUTPUTS];
-    wf_reader first[WF_MAX_OUTPUTS];          /* the readers that dout[o] began with */
-    node *again[WF_MAX_INPUTS];               /* in place of in[i]: what it is recomputed by */
+    wf_reader first[WF_MAX_OUTPUTS]; /* the readers that dout[o] began with */
+    /* instead of in[i]: the node that recomputes it */
+    node *again[WF_MAX_INPUTS];
     int holders;                              /* holders of such a node, which is on no tape */
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
@@ -56,7 +58,7 @@ struct wf_tape {
     uint64_t serial;
     node *newest;
     node *given;    /* those with leaves that have their gradients */
-    bool defer;     /* the walk that goes on leaves gradients of weights to the next one */
+    bool defer;     /* the current walk leaves gradients of weights to the next one */
     wf_tape *older; /* links adopted ones */
 };
 
@@ -88,14 +90,15 @@ static inline bool wf_edge_owes(const edge *e)
     return e->leaf && !e->given;
 }
 
-/* The uses that a module has of its input until it runs again (WF_OP_REPLAY): several. */
+/* The uses that a module is taken to have of its input until it is recomputed (WF_OP_REPLAY):
+   several. */
 enum { WF_REPLAYED_USES = 2 };
 
 /* Count n more uses of what an operand came from. */
 void wf_edge_count(edge *e, int n);
 
-/* Returns whether a leaf that is owed a gradient here gets so many that their order counts, and
-   some that cannot wait. */
+/* Returns whether a leaf that is owed a gradient here gets enough of them for their order to
+   count, and some that cannot wait. */
 bool wf_node_has_order(const node *n);
 
 /* Returns whether a leaf's elements are read for what leaves are owed. They may be there in the
@@ -113,8 +116,8 @@ wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad);
 /* Note the elements that gradients of a node's outputs have now. */
 void wf_node_note_versions(node *n);
 
-/* Give a backward function what was saved: as it was, and where it was moved from there
-   again. */
+/* Gives a backward function what was saved as it was; where an origin was saved, redistributed
+   from it once more. */
 wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g);
 
 /* Returns whether an operand's gradient is to have its shape: not a row per sequence

@@ -48,7 +48,7 @@ struct wf_tensor {
     bool prompt; /* a leaf: some of its gradients cannot wait for wf_backward_weights */
     /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
     int joined;
-    /* the tensor that a tape keeps in place of this one, to redistribute it again; mostly
+    /* the tensor that a tape keeps instead of this one, to redistribute it in backward; mostly
        NULL */
     struct wf_tensor *origin;
     struct wf_tensor

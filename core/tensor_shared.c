@@ -101,7 +101,7 @@ wf_tensor *wf_tensor_copy(const wf_tensor *t)
     if (device->memory)
         device->memory->copy(
             device, &(wf_copy){.from = t->data, .to = y->data, .bytes = bytes, .rows = 1},
-            false, NULL); /* it keeps a failure, and tells it */
+            false, NULL); /* it keeps a failure, and reports it */
     else
         memcpy(y->data, t->data, bytes);
     return y;

@@ -67,7 +67,7 @@ WF_API wf_trace_mark wf_trace_begin(const wf_trace *trace);
  * work of the host: start, end and own are filled in
  *
  * @param trace  NULL, or a mark of nothing that was traced: nothing is appended
- * @param event  the rest of it, of kind OP, WAIT or HOST
+ * @param event  its other fields, of kind OP, WAIT or HOST
  */
 WF_API void wf_trace_end(wf_trace *trace, wf_trace_mark mark, const wf_trace_event *event);
 

@@ -4,7 +4,7 @@
  * A tensor's checksum is that of its bytes in the file. A file's is that of its header, in
  * which those of its tensors stand. A checkpoint's is the sum over its files of
  * wf_checksum_file, which has no order: ranks add theirs up, and a file that is missing,
- * changed or in another's place changes the sum.
+ * changed or swapped with another changes the sum.
  */
 #ifndef WF_CORE_FILES_CHECKSUM_INTERNAL_H
 #define WF_CORE_FILES_CHECKSUM_INTERNAL_H

@@ -25,7 +25,7 @@ typedef struct wf_content {
 WF_API wf_status wf_content_add(int descriptor, int stretches, wf_content *sum,
                                 wf_error *error);
 
-/** wf_content_stretches - returns how many stretches to read of each of so many files, so that
+/** wf_content_stretches - returns how many stretches to read of each of `files` files, so that
  * many take no longer than a few. */
 WF_API int wf_content_stretches(int64_t files);
 

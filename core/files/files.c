@@ -103,7 +103,8 @@ static wf_status failed(wf_error *error, const char *what, const char *path)
                         wf_input_why_not(path, why, sizeof why));
 }
 
-/* The same of an open file; a disk that is full is told what was needed, and what it has. */
+/* Fails with what could not be done to an open file; of a full disk also with the bytes that
+   were needed, and those that are free. */
 static wf_status failed_file(wf_error *error, const char *what, const wf_file *file)
 {
     bool full = errno == ENOSPC || errno == EDQUOT;

@@ -1,8 +1,8 @@
 /*
  * core/files/files_internal.h - the file calls of checkpoints. Every byte goes through one
- * small table, so that a test can put its own calls in their place: the k-th one fails, or all
- * are recorded. Above the table, whole reads and writes, and errors that name path and call.
- * Not installed.
+ * small table, so that a test can put its own calls there: the k-th one fails, or all are
+ * recorded. Above the table, whole reads and writes, and errors that name path and call. Not
+ * installed.
  */
 #ifndef WF_CORE_FILES_FILES_INTERNAL_H
 #define WF_CORE_FILES_FILES_INTERNAL_H
@@ -30,7 +30,7 @@ typedef struct wf_file_calls {
     int (*make_directory)(void *self, int in, const char *name);
     /* A file or a symbolic link itself, or an empty directory. */
     int (*remove)(void *self, int in, const char *name, bool directory);
-    /* The next name in an open directory: 1, 0 behind the last one. */
+    /* Gives the next name in an open directory: 1, or 0 after the last one. */
     int (*next)(void *self, DIR *directory, char name[WF_FILES_NAME]);
     void *self;
 } wf_file_calls;
@@ -41,7 +41,8 @@ extern const wf_file_calls wf_system_files;
 /* Modes of opening for writing; a symbolic link of the file's name is never followed. */
 typedef enum wf_file_mode {
     WF_FILE_READ,
-    /* this user's alone, and not behind a link: what others could have put there is refused */
+    /* this user's alone, and not reached by a link: what others could have put there is
+       refused */
     WF_FILE_READ_OWN,
     WF_FILE_WRITE, /* one that exists, or a new one, as it is */
     WF_FILE_CREATE /* a new one; that it exists already is an error */
@@ -52,7 +53,8 @@ typedef struct wf_file {
     char path[WF_FILES_PATH]; /* for errors */
     int fd;
     int64_t bytes; /* size of one that is read, when it was opened */
-    int64_t need; /* bytes of all that is written with it, which a full disk is to be told of */
+    /* bytes of all that is written with it, which the error of a full disk names */
+    int64_t need;
 } wf_file;
 
 /* WF_EIO with path and reason; in WF_FILE_READ also where it is no regular file. */
@@ -65,13 +67,13 @@ wf_status wf_file_read(const wf_file *file, void *data, size_t bytes, int64_t at
 wf_status wf_file_write(const wf_file *file, const void *data, size_t bytes, int64_t at,
                         wf_error *error);
 
-/* Give a new file its size, so that ranks may write to any place of it. */
+/* Gives a new file its size, so that ranks may write at any offset of it. */
 wf_status wf_file_resize(wf_file *file, int64_t bytes, wf_error *error);
 
-/* To the disk. A sync that failed is never tried again: what it lost is lost. */
+/* Brings a file to the disk. A sync that failed is never repeated: what it lost is lost. */
 wf_status wf_file_sync(const wf_file *file, wf_error *error);
 
-/* Closes in any case; the file is not to be used again. */
+/* Closes in any case; the file is not to be used any more. */
 wf_status wf_file_close(wf_file *file, wf_error *error);
 
 /* Make a directory at a path; one that exists is fine. */

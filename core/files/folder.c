@@ -113,7 +113,7 @@ static wf_status read_names(const wf_folder *in, DIR *directory, char ***list, i
 
 wf_status wf_folder_list(const wf_folder *in, char ***names, int64_t *count, wf_error *error)
 {
-    wf_folder again; /* the place in a directory belongs to its descriptor */
+    wf_folder again; /* a descriptor of its own: the position in a directory belongs to it */
     DIR *directory = NULL;
     char **list = NULL;
     int64_t n = 0;

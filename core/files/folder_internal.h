@@ -12,7 +12,7 @@ typedef struct wf_folder {
     const wf_file_calls *calls;
     int fd;
     bool missing; /* it could not be opened because there is none */
-    int64_t need; /* bytes of all that is written to it, which a full disk is to be told of */
+    int64_t need; /* bytes of all that is written to it, which the error of a full disk names */
     char path[WF_FILES_PATH];
 } wf_folder;
 
@@ -26,7 +26,8 @@ wf_status wf_folder_enter(wf_folder *folder, const wf_folder *in, const char *na
                           wf_error *error);
 void wf_folder_close(wf_folder *folder);
 
-/* A file in it. One that is read may be behind a link, one that is written may not. */
+/* Opens a file in it. One that is read may be reached by a link, one that is written may
+   not. */
 wf_status wf_folder_file(const wf_folder *in, const char *name, wf_file_mode mode,
                          wf_file *file, wf_error *error);
 

@@ -21,7 +21,7 @@ const char *wf_input_pointer(const void *begin, size_t bytes)
     static const char magic[] = "version https://git-lfs";
 
     return bytes >= sizeof magic - 1 && memcmp(begin, magic, sizeof magic - 1) == 0
-               ? "is the pointer that Git LFS left in place of a file: git lfs pull brings the "
+               ? "is the pointer that Git LFS left instead of a file: git lfs pull brings the "
                  "file itself"
                : NULL;
 }

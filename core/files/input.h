@@ -11,8 +11,8 @@ WF_BEGIN_DECLS
  * without one there is nothing to read. Owner: the caller, fclose. Errors: NULL, in errno */
 WF_API FILE *wf_input_open(const char *path);
 
-/** wf_input_pointer - returns, of the first bytes of a file, what it is where it is the pointer
- * that Git LFS leaves in place of a file, and how that comes; NULL: it is none */
+/** wf_input_pointer - returns, from the first bytes of a file, a text that says that it is the
+ * pointer which Git LFS leaves instead of a file, and how to get the file; NULL: it is none */
 WF_API const char *wf_input_pointer(const void *begin, size_t bytes);
 
 /** wf_input_pointer_at - returns the same of the file at a path; NULL also where it cannot be
@@ -20,7 +20,7 @@ WF_API const char *wf_input_pointer(const void *begin, size_t bytes);
 WF_API const char *wf_input_pointer_at(const char *path);
 
 /** wf_input_why_not - returns the reason in errno for a path that cannot be opened, as strerror
- * does; where a file is in the place of a folder (ENOTDIR) also which, and whether it is a
+ * does; where a file stands instead of a folder (ENOTDIR) also which, and whether it is a
  * pointer of Git LFS
  *
  * @param text  [size], for the reason

@@ -217,7 +217,7 @@ wf_output *wf_output_begin(const wf_folder *folder, const char *name, uint64_t m
     return NULL;
 }
 
-/* The descriptor that a name in /dev stands for, which lies open; -1: it is no such name. */
+/* Returns the open descriptor that a name in /dev means; -1: it is no such name. */
 static int descriptor_of(const char *path)
 {
     static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
@@ -246,7 +246,7 @@ static int open_special(const char *path)
 
     if (fd < 0)
         return -1;
-    errno = EACCES; /* another one has come in its place, or it is another user's */
+    errno = EACCES; /* another file has replaced it, or it is another user's */
     if (fstat(fd, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)) &&
         (s.st_uid == geteuid() || s.st_uid == 0) && fcntl(fd, F_SETFL, 0) == 0)
         return fd;

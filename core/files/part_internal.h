@@ -1,6 +1,6 @@
 /*
  * core/files/part_internal.h - a part of a tensor, the runs of elements that two parts have in
- * common, and a part written to its places in a file that has the whole tensor.
+ * common, and a part written to its positions in a file that has the whole tensor.
  */
 #ifndef WF_CORE_FILES_PART_INTERNAL_H
 #define WF_CORE_FILES_PART_INTERNAL_H
@@ -30,7 +30,7 @@ wf_status wf_part_runs(const wf_part *a, const wf_part *b,
                        wf_status (*run)(void *arg, int64_t at_a, int64_t at_b, int64_t n),
                        void *arg);
 
-/* Write a part, of elements of `element` bytes, to its places in a file that has the whole
+/* Writes a part, of elements of `element` bytes, to its positions in a file that has the whole
    tensor from byte `at` on. */
 wf_status wf_part_write(const wf_part *part, const wf_part *whole, const void *data,
                         int64_t element, const wf_file *file, int64_t at, wf_error *error);

@@ -15,7 +15,7 @@ typedef struct wf_chunk {
     size_t bytes;
 } chunk;
 
-/* A chunk with room for so many bytes; NULL where the source has no more. */
+/* Adds a chunk with room for `bytes` bytes; NULL where the source has no more. */
 static chunk *add_chunk(wf_blocks *b, size_t bytes)
 {
     size_t all = sizeof(chunk) + bytes;

@@ -53,7 +53,7 @@ static void *take(void *self, size_t bytes)
     return block;
 }
 
-/* Frees a block; where there is no room to remember it, its addresses are not used again. */
+/* Frees a block; where there is no room to remember it, its addresses are never reused. */
 static void give(void *self, void *block, size_t bytes)
 {
     shelf *s = &shelves[class_of(bytes)];

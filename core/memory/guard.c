@@ -1,7 +1,7 @@
 /*
  * core/memory/guard.c - zones around blocks that nothing may write to, and a quarantine: what
- * is given back is filled with NaNs and comes into use again late, so that a use after that
- * reads no other tensor's numbers.
+ * is given back is filled with NaNs and reused late, so that a use after free reads no other
+ * tensor's numbers.
  */
 #include "core/memory/guard_internal.h"
 #include <stdlib.h>
@@ -60,7 +60,7 @@ bool wf_guard_is_intact(const char *block, size_t bytes)
 void wf_guard_put(wf_guard *g, void *block, size_t bytes)
 {
     if (!wf_guard_is_intact(block, bytes))
-        g->damaged(g->self, "was written before its first byte or behind its last", bytes);
+        g->damaged(g->self, "was written before its first byte or after its last", bytes);
     memset(block, POISON, bytes);
     g->entry[(g->first + g->n++) % ENTRIES] = (wf_guarded){block, bytes};
     g->bytes += bytes;

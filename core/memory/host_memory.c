@@ -17,7 +17,7 @@ enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
 
 /* In front of a large block. */
 typedef struct reservation {
-    _Alignas(ALIGN) size_t bytes; /* so many addresses from here on */
+    _Alignas(ALIGN) size_t bytes; /* the length of the reserved addresses from here on */
 } reservation;
 
 static size_t round_up(size_t bytes)
@@ -31,7 +31,7 @@ static size_t machine_bytes(void)
     return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Addresses from a huge page's boundary on; NULL where there are not so many. */
+/* Reserves `bytes` addresses from a huge page's boundary on; NULL where there are fewer. */
 static void *reserve(size_t bytes)
 {
     size_t before, all = bytes + HUGE_PAGE;

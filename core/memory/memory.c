@@ -21,7 +21,7 @@ struct wf_pool {
     size_t most;  /* in use since the mark */
     size_t other; /* counted as in use, and not in a block of the pool */
     wf_memory_report report;
-    wf_pool_watcher *watch; /* NULL: nobody is called */
+    wf_pool_watcher *watch; /* NULL: none */
     void *watcher;
 };
 

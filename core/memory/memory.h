@@ -4,8 +4,8 @@
  * A request is rounded to 64 bytes and counted under a kind from the moment it is taken until
  * it is given back (program points, never completion), so that a plan and a run agree to the
  * byte. What is given back is kept for the next request, split and joined as sizes ask for; how
- * much more than what is in use the pool holds is reported apart. Blocks of an opaque allocator
- * are never looked into: they may be memory of a device, or no memory at all.
+ * much more than what is in use the pool holds is reported separately. Blocks of an opaque
+ * allocator are never looked into: they may be memory of a device, or no memory at all.
  */
 #ifndef WF_CORE_MEMORY_MEMORY_H
 #define WF_CORE_MEMORY_MEMORY_H
@@ -54,7 +54,7 @@ typedef struct wf_pool wf_pool;
 WF_API const char *wf_memory_kind_name(wf_memory_kind kind);
 
 /** wf_host_allocator - returns an allocator of host memory, aligned to 64 bytes. Large blocks
- * get huge pages, and reserve addresses behind them, as many as the machine has memory, so that
+ * get huge pages, and reserve addresses after them, as many as the machine has memory, so that
  * they can be extended; without such addresses they cannot. */
 WF_API wf_allocator wf_host_allocator(void);
 
@@ -99,7 +99,7 @@ WF_API void wf_pool_see_no_more(wf_pool *pool, size_t bytes, wf_memory_kind kind
 
 /**
  * wf_pool_guard - puts guard zones around the blocks of a pool that is not opaque, from now on;
- * a block that is given back is filled with NaNs and quarantined before it is taken again
+ * a block that is given back is filled with NaNs and quarantined before it is reused
  *
  * Counts stay as they are. Called before anything is taken.
  *

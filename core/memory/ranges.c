@@ -73,7 +73,7 @@ WF_READS_POISON static void pull(wf_ranges *s, range *r)
         s->occupied[c / 64] &= ~((uint64_t)1 << c % 64);
 }
 
-/* The smallest of a list that holds so many bytes. */
+/* Returns the smallest range of a list that holds `bytes` bytes. */
 WF_READS_POISON static range *best(range *list, size_t bytes)
 {
     range *found = NULL;
@@ -99,7 +99,7 @@ static range *find(const wf_ranges *s, size_t bytes)
     return set ? best(s->unused[64 * word + __builtin_ctzll(set)], bytes) : NULL;
 }
 
-/* Cut a range in two, the first of so many bytes; returns the second. */
+/* Cuts a range in two, the first of `bytes` bytes; returns the second. */
 WF_READS_POISON static range *cut(range *r, size_t bytes)
 {
     range *tail = (range *)((char *)r + bytes), *after = behind(r);
@@ -139,7 +139,7 @@ WF_READS_POISON static void join(range *r, range *after)
         after->before = r;
 }
 
-/* The one at the highest address of all that hold so many bytes. */
+/* Returns the range at the highest address of all that hold `bytes` bytes. */
 WF_READS_POISON static range *find_last(const wf_ranges *s, size_t bytes)
 {
     range *found = NULL;
@@ -197,7 +197,7 @@ WF_READS_POISON static range *last_range(region *g)
     return r;
 }
 
-/* A range of so many bytes at the end of the newest region, made longer; NULL: it cannot be. */
+/* Extends the newest region by a range of `bytes` bytes at its end; NULL: it cannot grow. */
 WF_READS_POISON static range *grow_region(wf_ranges *s, size_t bytes)
 {
     region *g = s->regions;
@@ -226,7 +226,7 @@ WF_READS_POISON static range *grow_region(wf_ranges *s, size_t bytes)
     return r;
 }
 
-/* A region that has a range of so many bytes. */
+/* Adds a region and returns its range of `bytes` bytes. */
 WF_READS_POISON static range *add_region(wf_ranges *s, size_t bytes)
 {
     size_t least = sizeof(region) + bytes, more = wf_block_bytes(s->held / GROWTH);

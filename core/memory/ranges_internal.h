@@ -1,8 +1,9 @@
 /*
  * core/memory/ranges_internal.h - large blocks cut from regions of the system's memory: a free
  * range is split for a smaller request and joined with free neighbours when it is given back,
- * so that activations of one size and gradients of another take turns on the same pages. Host
- * memory only: a range's description lies in front of it. One thread at a time. Not installed.
+ * so that activations of one size and gradients of another use the same pages one after the
+ * other. Host memory only: a range's description lies in front of it. One thread at a time. Not
+ * installed.
  */
 #ifndef WF_CORE_MEMORY_RANGES_INTERNAL_H
 #define WF_CORE_MEMORY_RANGES_INTERNAL_H

@@ -19,7 +19,7 @@ WF_API uint64_t wf_digest_path(const char *path);
  * wf_digest_element - returns the term of one element in a digest
  *
  * @param path_hash  of wf_digest_path
- * @param kind       tells the tensors of one parameter apart (value, moments)
+ * @param kind       distinguishes the tensors of one parameter (value, moments)
  * @param index      of the element in the whole tensor
  * @param bits       of its value
  */

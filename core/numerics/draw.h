@@ -107,8 +107,8 @@ WF_HOST_DEVICE static inline float wf_draw_log_word(uint32_t word)
 
 /*
  * Draws two normal numbers (Box and Muller): radius sqrt(-2 log u) with u = (first word + 1/2)
- * / 2^32, angle (second word) / 2^32 turns, as the nearest quarter turn and the remainder,
- * which integers give exactly.
+ * / 2^32, angle (second word) / 2^32 full circles, as the nearest quarter circle and the
+ * remainder, which integers give exactly.
  */
 WF_HOST_DEVICE static inline void wf_draw_normals(uint32_t first, uint32_t second, float out[2])
 {

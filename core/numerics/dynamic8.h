@@ -6,7 +6,7 @@
  * chunks (tree.h). No layout that keeps the bits cuts a block, so a block is stored alike
  * on every rank. It is its scale, 4 bytes, and a code for each number: the nearest of 256
  * levels to the number over the scale. The scale is the number of the largest magnitude with
- * its sign, which is therefore exact, and so what was read is stored again without a change.
+ * its sign, which is therefore exact, and so storing what was read changes nothing.
  *
  * The functions of a block are here, to be compiled for each instruction set: they are plain C,
  * and round alike on all.
@@ -28,7 +28,7 @@ enum {
     WF_DYNAMIC8_SCALE = 4 /* bytes, before those of the numbers */
 };
 
-/** wf_dynamic8_signed, wf_dynamic8_unsigned - the levels that codes stand for, relative to the
+/** wf_dynamic8_signed, wf_dynamic8_unsigned - the levels that codes represent, relative to the
  * scale, ascending up to 1. */
 WF_API extern const float wf_dynamic8_signed[WF_DYNAMIC8_LEVELS];
 WF_API extern const float wf_dynamic8_unsigned[WF_DYNAMIC8_LEVELS];
@@ -105,7 +105,7 @@ static inline float wf_dynamic8_scale(const float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         memcpy(&bits, x + i, sizeof bits);
         bits = (bits << 1 | bits >> 31) ^
-               1; /* the magnitude, and behind it whether it is positive */
+               1; /* the magnitude, and after it whether it is positive */
         most = bits > most ? bits : most;
     }
     most ^= 1;

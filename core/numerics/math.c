@@ -172,7 +172,7 @@ double wf_logd(double x)
     return k * LN2_HIGH - ((s * (f - z * q) - k * LN2_LOW) - f);
 }
 
-/* a + b without loss, as sum + rest. */
+/* Computes a + b without loss, as the rounded sum and *rest, its error. */
 static double two_sum(double a, double b, double *rest)
 {
     double sum = a + b, c = sum - a;
@@ -190,7 +190,8 @@ static double two_product(double a, double b, double *rest)
     return product;
 }
 
-/* log x as a sum of two doubles: the terms 2 s and (2/3) s^3 in pairs, the rest in one. */
+/* Computes log x as a sum of two doubles: the terms 2 s and (2/3) s^3 in pairs, the others in
+   one. */
 static double log_sum(double x, double *low)
 {
     double f, k = split(x, &f), d = 2.0 + f, d_low = f - (d - 2.0);

@@ -223,7 +223,7 @@ static void block_levels(const float *scales, int64_t block, uint8_t code,
         level[i] = wf_nf4_levels[i] * scale;
 }
 
-/* One row, block by block; `put` stores what a run of codes stands for. */
+/* Widens one row, block by block; `put` stores the numbers of a run of codes. */
 static void widen_row(const wf_nf4_part *part, const uint8_t *bytes, const float *scales,
                       int64_t row, void *to,
                       void (*put)(const uint8_t *bytes, int64_t at, int64_t n,

@@ -8,9 +8,9 @@
  * levels. That is 4 + 8/64 + 32/16384 = 4.127 bits a number.
  *
  * Blocks are those of the whole matrix, however ranks split it. A part is stored row by
- * row: two numbers in a byte, the first one in its upper half, and behind them the scale of
- * each block that the row touches. So rows are of one size, and moving them is moving bytes; a
- * block that two rows or two ranks share has its scale in both.
+ * row: two numbers in a byte, the first one in its upper half, and after them the scale of each
+ * block that the row touches. So rows are of one size, and moving them is moving bytes; a block
+ * that two rows or two ranks share has its scale in both.
  */
 #ifndef WF_CORE_NUMERICS_NF4_H
 #define WF_CORE_NUMERICS_NF4_H
@@ -38,8 +38,8 @@ typedef struct wf_nf4_part {
     int64_t first_row, rows, first_column, columns;
 } wf_nf4_part;
 
-/** wf_nf4_blocks - returns the blocks of so many numbers; wf_nf4_nested - the blocks of the
- * scales of so many blocks. */
+/** wf_nf4_blocks - returns the number of blocks of `numbers` numbers; wf_nf4_nested - the
+ * number of blocks of the scales of that many blocks. */
 WF_API int64_t wf_nf4_blocks(int64_t numbers);
 WF_API int64_t wf_nf4_nested(int64_t blocks);
 

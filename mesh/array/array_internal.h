@@ -44,7 +44,8 @@ wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
    none is an error of the mesh's context. */
 bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
 
-/* The axes that cut dim i in a layout, with the places of a rank; returns how many. */
+/* Lists the axes that cut dim i in a layout, with a rank's coordinates on them; returns how
+   many. */
 int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
                       wf_cutter axis[WF_MAX_AXES]);
 
@@ -69,7 +70,7 @@ uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
 /* In how many parts a layout cuts a dim, where all of them are of one size; 0: they are not. */
 int64_t wf_layout_even_parts(const wf_layout *layout, int d, const wf_dim *dim);
 
-/* Tells the context where outputs of these layouts are not the sums of one rank
+/* Reports to the context where outputs of these layouts are not the sums of one rank
    (mesh/array/exact.c). */
 void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
                          const wf_layout *const *out);

@@ -4,9 +4,8 @@
  * A sum over dims is a midpoint tree over the chunks of one of them (wf_chunk_dim), each a
  * chain over everything else; ranks are added in the midpoint tree of each axis, the innermost
  * axis of the mesh first. The bits are those of one rank where every node of the ranks' tree is
- * a node of the chunks'. This is the one place where that is looked at: for every call, every
- * dim that it sums and that axes split. Where it is not so, wf_context_inexact has the first
- * one found.
+ * a node of the chunks'. This file alone checks that: for every call, every dim that it sums
+ * and that axes split. Where it is not so, wf_context_inexact has the first one found.
  */
 #include "mesh/array/array_internal.h"
 #include <inttypes.h>

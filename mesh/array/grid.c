@@ -55,7 +55,8 @@ static int coarse(const wf_dim *dim, int n, const wf_cutter *axis)
     return k;
 }
 
-/* The number of all parts of these axes, and of the one that has their places. */
+/* Returns the number of all parts of these axes; *place: the index of the part that these
+   cutters name. */
 static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
 {
     int64_t parts = 1;
@@ -68,8 +69,8 @@ static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
     return parts;
 }
 
-/* The dim, or the part of it, that the axes from the first fine one on cut: part `place` begins
-   at start + wf_cut(..). */
+/* The dim, or the part of it, that the axes from the first fine one on cut: part number `place`
+   begins at start + wf_cut(..). */
 typedef struct pieces {
     int64_t start, size, grain, parts, place;
 } pieces;

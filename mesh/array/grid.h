@@ -31,8 +31,8 @@ WF_API int wf_grid_first(int n, const int *size, int rank, int axis);
 WF_API void wf_grid_coordinates(int n, const int *size, int64_t rank, int *coordinate);
 WF_API int64_t wf_grid_rank(int n, const int *size, const int *coordinate);
 
-/** wf_cutter - one of the axes that cut a dim together: its parts, and the index of one of
- * them, `place`; a fine one ignores grains (wf_mesh_cut_finely). */
+/** wf_cutter - one of the axes that cut a dim together: its parts, and the index of one of them
+ * (.place); a fine one ignores grains (wf_mesh_cut_finely). */
 typedef struct wf_cutter {
     int64_t parts, place;
     bool fine;
@@ -46,7 +46,8 @@ typedef struct wf_cutter {
  * i1 * p2 + i2): 2 x 4 ranks have the cuts of 8, and p1 ranks alone those of every p2-th. From
  * the first fine axis of a dim of grains on, axes cut what those before them left, anywhere.
  *
- * @param axis  the last place may be `parts`, for where the part before it ends
+ * @param axis  the index along the last one may be its `parts`, for where the part before it
+ *              ends
  */
 WF_API int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis);
 

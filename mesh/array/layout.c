@@ -84,11 +84,10 @@ static bool misspelt(wf_mesh *mesh, int axis)
     for (int a = 0; a < mesh->n_axes; a++)
         snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%s %d", a ? ", " : "",
                  mesh->name[a], mesh->size[a]);
-    wf_fail(
-        mesh->ctx, WF_EINVAL,
-        "a tensor cannot be laid out over axis -1, which stands for a name that the mesh does "
-        "not have: its axes are %s",
-        axes);
+    wf_fail(mesh->ctx, WF_EINVAL,
+            "a tensor cannot be laid out over axis -1, which means a name that the mesh does "
+            "not have: its axes are %s",
+            axes);
     return true;
 }
 

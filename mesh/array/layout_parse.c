@@ -10,7 +10,7 @@ typedef struct reader {
     const wf_layout *layout;
 } reader;
 
-/* WF_EINVAL with the text, the place in it, and what can stand there. */
+/* Fails with WF_EINVAL, the text, the position in it, and what may follow there. */
 static wf_status refuse(const reader *r, const char *what)
 {
     char axes[WF_MAX_AXES * (WF_AXIS_NAME + 2)] = "";

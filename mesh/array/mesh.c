@@ -256,7 +256,7 @@ wf_comm *wf_mesh_world(const wf_mesh *mesh)
     return mesh->world;
 }
 
-/* Room for so many gathered bytes, in place of those gathered last. */
+/* Returns room for `bytes` gathered bytes; it replaces those gathered last. */
 static void *gather_room(wf_mesh *mesh, size_t bytes)
 {
     wf_blocks *blocks = wf_context_blocks(mesh->ctx);

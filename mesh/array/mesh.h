@@ -91,9 +91,9 @@ WF_API void wf_mesh_shares_model(wf_mesh *mesh, int axis);
 /**
  * wf_mesh_cut_finely - cuts dims along this axis anywhere, not between grains only
  *
- * For an axis that shards stored tensors: they are in parts of the same size, and whole on it
- * again before an op sees heads. A view of heads that it cuts is refused (WF_ELAYOUT). Called
- * before the first layout with the axis is used, on all ranks.
+ * For an axis that shards stored tensors: they are in parts of the same size, and gathered
+ * along it before an op sees heads. A view of heads that it cuts is refused (WF_ELAYOUT).
+ * Called before the first layout with the axis is used, on all ranks.
  */
 WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
 
@@ -137,14 +137,15 @@ WF_API char *wf_layout_print(const wf_layout *layout, char *text, size_t size);
 /**
  * wf_layout_parse - parses a layout in the notation of wf_layout_print
  *
- * "whole", or "[dp, *, tp/shard] partial(pp)": dims in order (those behind the last one are
+ * "whole", or "[dp, *, tp/shard] partial(pp)": dims in order (those after the last one are
  * whole), each with the axes that split it, outermost first, or *; then what is partial. An
- * axis of one rank may stand anywhere and changes nothing.
+ * axis of one rank may be listed anywhere and changes nothing.
  *
  * @param layout  filled in; NULL for whole, and on errors
  * Collective:  no
- * Errors:      WF_EINVAL, with the place in the text and the names of the axes; WF_ELAYOUT (an
- *              axis that stands twice), WF_ENOMEM; recorded in the mesh's context and returned
+ * Errors:      WF_EINVAL, with the position in the text and the names of the axes; WF_ELAYOUT
+ *              (an axis that is listed twice), WF_ENOMEM; recorded in the mesh's context and
+ *              returned
  */
 WF_API wf_status wf_layout_parse(wf_mesh *mesh, const char *text, const wf_layout **layout);
 
@@ -171,7 +172,7 @@ WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layo
  *
  * A weight that a model computes before it uses it (masked, normed, merged with another) passes
  * wf_redistribute(w, w->layout) where ranks have shares of the batch: its gradient is summed
- * over them there, in every micro-step, and then goes on through the ops that made the weight.
+ * over them there, in every micro-step, and then flows through the ops that made the weight.
  * Another number of micro-steps then has other bits, which wf_context_inexact reports
  * (wf_context_micro_steps).
  *
@@ -207,7 +208,7 @@ WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_la
  * wf_border_over - makes a border on several axes, a bit each, whose gradients are moved on all
  * of them, the innermost first where they are sums
  *
- * @param via  what is moved in place of x: x after earlier moves, which it shares with other
+ * @param via  what is moved instead of x: x after earlier moves, which it shares with other
  *             uses; x itself where there is none
  * Errors:     as wf_border
  */
@@ -228,7 +229,7 @@ WF_API wf_status wf_border_over(unsigned axes, int count, wf_tensor *const *x,
 WF_API wf_tensor *wf_border_handle(int axis, wf_tensor *x, wf_tensor *y);
 
 /** wf_keep_origin - declares that y was redistributed from x: where the gradient of a parameter
- * needs y, the tape keeps x and redistributes it again then: less memory for one more
+ * needs y, the tape keeps x and redistributes it in backward: less memory for one more
  * collective */
 WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
 

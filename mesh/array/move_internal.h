@@ -24,8 +24,8 @@ bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
 const wf_layout *wf_move_layout(const wf_move_step *step, const wf_tensor *t);
 wf_status wf_move_check(const wf_move_step *step, const wf_tensor *t);
 
-/* Elements that this rank holds in the dims before `dim`, and in those behind it; behind the
-   rows of nf4, bytes. */
+/* Return the elements that this rank holds in the dims before `dim`, and in those after it;
+   after the rows of nf4, bytes. */
 static inline int64_t wf_outer_count(const wf_tensor *t, int dim)
 {
     int64_t n = 1;

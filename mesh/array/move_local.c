@@ -9,8 +9,8 @@ static bool has_values(const wf_tensor *t)
     return !wf_tensor_is_fake(t) && !wf_context_dry_run(t->ctx);
 }
 
-/* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
-   dims are alike, `rows` counts those before and `bytes` those behind. */
+/* Copies [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all
+   other dims are alike, `rows` counts those before and `bytes` those after. */
 static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const char *src,
                  int64_t src_n, int64_t at, int64_t length, int64_t rows, size_t bytes)
 {

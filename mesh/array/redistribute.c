@@ -13,8 +13,8 @@ typedef struct border {
     unsigned axes; /* those that it moves, a bit each, or 0 for all */
 } border;
 
-/* Returns `layout`, but split on these axes as `like` is, by dims that are `behind` further on
-   there. */
+/* Returns `layout`, but split on these axes as `like` is; dim d of `like` is dim d + behind of
+   it. */
 static const wf_layout *as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
                               const wf_layout *layout, int behind)
 {
@@ -80,7 +80,7 @@ typedef struct request {
     unsigned axes; /* as in border */
     bool shares;   /* results may be memory that members of a group share: they are only read */
     int count;
-    wf_tensor *const *x, *const *via; /* recorded; moved in its place */
+    wf_tensor *const *x, *const *via; /* x is recorded; via is moved instead of it */
     const wf_layout *const *to;
 } request;
 
@@ -160,7 +160,8 @@ static bool are_innermost(const wf_layout *layout, unsigned axes)
     return true;
 }
 
-/* Without the axes both are alike, and with them they are that and the axes behind it. */
+/* Returns true where two layouts are alike without these axes, and split by nothing inside of
+   them. */
 static bool differ_on(wf_mesh *mesh, unsigned axes, const wf_layout *from, const wf_layout *to)
 {
     return as_on(mesh, axes, NULL, from, 0) == as_on(mesh, axes, NULL, to, 0) &&

@@ -59,7 +59,7 @@ static wf_status refuse(const wf_call *call, const char *format, ...)
                    operands, why);
 }
 
-/* A sum over a dim that has to be whole is one that the op goes on with. */
+/* Refuses a split dim that the op sums and computes with afterwards: it has to be whole. */
 static wf_status refuse_split(const wf_call *call, const wf_signature *sig, int letter,
                               int operand, int axis)
 {
@@ -147,10 +147,11 @@ static wf_status check_groups(const wf_call *call, const letters *l)
     if (l->n[G] == l->n[H] && memcmp(l->axis[G], l->axis[H], (size_t)l->n[G]) == 0 &&
         wf_layout_groups_agree(call->in[0], call->in[1]))
         return WF_OK;
-    return refuse(call,
-                  "query heads and key-value heads are cut apart, so that a rank's query heads "
-                  "need key-value heads of another; redistribute keys and values to be "
-                  "whole over that axis");
+    return refuse(
+        call,
+        "query heads and key-value heads are cut differently, so that a rank's query heads "
+        "need key-value heads of another; redistribute keys and values to be "
+        "whole over that axis");
 }
 
 /* Axes over which every output is partial; an error where that would be wrong. */
@@ -202,13 +203,13 @@ static wf_status check_members(const wf_call *call, const wf_signature *sig, con
             if (common >> letter & 1)
                 continue;
             if (first >= 0 && l->mask[letter] != l->mask[first])
-                return refuse(call,
-                              "dim '%c' of operand %d and dim '%c' of operand %d are split "
-                              "apart, but the gradient of operand 0 is one sum over both; "
-                              "redistribute one so that the same axes split them, or make "
-                              "each product by itself",
-                              letter_name(first), l->owner[first], letter_name(letter),
-                              l->owner[letter]);
+                return refuse(
+                    call,
+                    "dim '%c' of operand %d and dim '%c' of operand %d are split by different "
+                    "axes, but the gradient of operand 0 is one sum over both; "
+                    "redistribute one so that the same axes split them, or make "
+                    "each product by itself",
+                    letter_name(first), l->owner[first], letter_name(letter), l->owner[letter]);
             first = first < 0 ? letter : first;
         }
     return WF_OK;

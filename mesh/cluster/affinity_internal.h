@@ -4,7 +4,7 @@
  *
  * Rank i of n, with t threads each, takes cores i t .. i t + t - 1 in hwloc's logical order, in
  * which neighbours share caches: so neighbours on the mesh's innermost axis do. Where there are
- * fewer cores than n t, or one rank, the system places all threads.
+ * fewer cores than n t, or one rank, the system schedules all threads.
  */
 #ifndef WF_MESH_CLUSTER_AFFINITY_INTERNAL_H
 #define WF_MESH_CLUSTER_AFFINITY_INTERNAL_H

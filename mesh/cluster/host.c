@@ -15,8 +15,9 @@
 #include <unistd.h>
 
 enum {
-    SYNTHETIC_THREADS =
-        4096, /* hwloc takes seconds for so many, and longer than for the square of more */
+    /* more than these are refused: hwloc takes seconds for them, and its time grows with the
+       square */
+    SYNTHETIC_THREADS = 4096,
     MOST_NICS = 4096,
     PCI_NETWORK = 0x02,
     PCI_INFINIBAND = 0x0207,

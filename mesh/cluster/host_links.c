@@ -62,7 +62,7 @@ static int generation(hwloc_obj_t object)
     return n;
 }
 
-/* hwloc's own function goes by depth, which devices do not share with the rest. */
+/* hwloc's own function goes by depth, which devices do not share with other objects. */
 static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 {
     while (a != b)

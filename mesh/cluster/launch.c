@@ -74,7 +74,8 @@ static void *run_rank(void *opaque)
     return NULL;
 }
 
-/* Start all; where one cannot be, send the others home and say so. */
+/* Starts all threads; where one cannot be started, the others return at once and the error says
+   so. */
 static wf_status start_threads(launch *l, wf_error *error)
 {
     pthread_attr_t attributes;

@@ -40,7 +40,7 @@ typedef struct wf_launch_options {
     const char *transport; /* NULL: that of the launcher */
     int rank;              /* the rank to run where only one runs: on "fake" */
     /* Threads that each rank will use: it is bound to as many cores of its own where there are
-       enough for all ranks, tp neighbours side by side. 0: the system places the ranks. */
+       enough for all ranks, tp neighbours side by side. 0: the system schedules the ranks. */
     int threads;
     /* The mesh that the ranks will form, outermost axis first, with what a rank receives over
        each in a step; n_axes 0: processes run ranks in the order of their start. */
@@ -83,7 +83,7 @@ typedef struct wf_launch_options {
  * returns while others wait for it is an error too. Processes that die, are stopped or cannot
  * be reached are detected by the others (mesh/health/failure_detector_internal.h), and with
  * stall_timeout ranks that hang. The text of a failure names its rank, and its state: host,
- * coordinates in the mesh, step, collective. Ranks that do not return then are left behind
+ * coordinates in the mesh, step, collective. Ranks that do not return then are abandoned
  * (wf_launch_end). Processes that a launcher started end when it does.
  *
  * @param rank_main  returns WF_OK, or a status with rank->error set

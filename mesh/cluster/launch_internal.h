@@ -32,10 +32,10 @@ typedef struct launch {
     wf_job *job;           /* settings that processes must have alike */
     bool compares;         /* ranks compare it, since processes could not */
     wf_rank_map map;       /* the ranks that run here: */
-    int n;                 /* so many .. */
+    int n;                 /* their number .. */
     int process;           /* .. in this one of the world's processes */
     _Atomic uint32_t gate, running;
-    struct launch *next; /* the next of those left behind */
+    struct launch *next; /* the next abandoned one */
     started rank[];
 } launch;
 
@@ -44,10 +44,10 @@ typedef struct launch {
 /* The transport that is asked for, or that suits what started this process. */
 const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error);
 
-/* A world whose ranks are attached and seen by the failure detector, and have not started:
-   *out, which is NULL where it cannot be. Where processes have to meet for that, *end tells how
-   it failed: with `stuck` they have not, and one of this process's threads is still waiting for
-   them. */
+/* Opens a world whose ranks are attached and seen by the failure detector, and have not
+   started: *out, which is NULL on failure. Where processes have to meet for that, *end says how
+   it failed: with `stuck` they have not met, and one of this process's threads is still waiting
+   for them. */
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
                          wf_launch_end *end, wf_error *error);
 

@@ -1,7 +1,7 @@
 /*
  * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run
  * here, the failure detector. What joins processes may wait for one of them for ever, so a
- * thread of its own does that, and is left behind when one does not come.
+ * thread of its own does that, and is abandoned when one does not come.
  */
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
@@ -135,8 +135,8 @@ static launch *launch_new(const wf_transport *transport, void *world, const wf_r
     return l;
 }
 
-/* Who started this process shall not leave it behind, but for what it may have to write down
-   first. */
+/* Arranges that this process ends with the one that started it, except for what it may have to
+   write down first. */
 static void prepare_process(const wf_launch_options *o)
 {
     wf_launcher l = wf_launcher_detected();
@@ -251,7 +251,7 @@ typedef struct opening {
     wf_status status;
     wf_error error;
     _Atomic uint32_t done;
-    struct opening *next; /* the next of those left behind */
+    struct opening *next; /* the next abandoned one */
 } opening;
 
 static opening *_Atomic left_behind;
@@ -301,7 +301,7 @@ static bool await_opening(opening *p, wf_error *error)
     return !failed;
 }
 
-/* In a thread that is left behind when the processes of this host do not all come. */
+/* Opens in a thread that is abandoned when the processes of this host do not all come. */
 static wf_status open_together(const wf_transport *t, const wf_launch_options *o, launch **out,
                                wf_launch_end *end, wf_error *error)
 {

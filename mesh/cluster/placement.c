@@ -135,7 +135,8 @@ static void sort_hosts(const wf_placement *p, int *host)
     }
 }
 
-/* The seats of so many hosts, which are in no order; the room is for all seats. */
+/* Lists the seats of `hosts` hosts, in no order; the room is for all seats. Returns how
+   many. */
 static int seats_of(const wf_placement *p, const int *host, int hosts, wf_seat *seat)
 {
     int n = 0;

@@ -28,7 +28,8 @@ enum { WF_MAX_RANKS = 4096, WF_PLACE_EXHAUSTIVE = 8 };
 typedef enum wf_rank_order {
     WF_ORDER_NEAR,    /* by the cheapest placement of the mesh */
     WF_ORDER_STARTED, /* the first process the first ranks, and so on */
-    /* the innermost axis as far apart as the outermost could be: for comparison */
+    /* neighbours on the innermost axis as far from each other as those on the outermost could
+       be: for comparison */
     WF_ORDER_TRANSPOSED
 } wf_rank_order;
 

@@ -18,7 +18,8 @@ typedef struct search {
     double best_cost;
 } search;
 
-/* Returns false where rank r has no seat: it moves and waits for its turn; else its seat. */
+/* Returns false where rank r, one of those that move, has no seat yet at step `turn` of the
+   search; else true, and its seat. */
 static bool seated(const search *s, int r, int turn, wf_seat *seat)
 {
     for (int i = 0; i < s->ranks; i++)
@@ -48,7 +49,7 @@ static double group_weight(const search *s, int first, int size, int stride, int
     return worst < 0 ? 0 : s->p->weight[worst];
 }
 
-/* Returns the cost that a rank adds to its groups since it has been seated in this turn. */
+/* Returns the cost that the rank seated at step `turn` adds to its groups. */
 static double added_cost(const search *s, int turn)
 {
     double sum = 0;

@@ -13,7 +13,7 @@ enum { MOST_PLACED = 1024 };
 typedef struct card {
     int32_t host;    /* the number of the first process there */
     int32_t cores;   /* cores of the host; 0: it could not be read */
-    int32_t threads; /* each rank has so many, that want a core each; 0: not known */
+    int32_t threads; /* threads of each rank, which want a core each; 0: not known */
     uint8_t core[WF_HOST_MOST_DEVICES / 8]; /* a bit for each that the process may use */
 } card;
 
@@ -37,8 +37,8 @@ static bool may_use(const card *c, int core)
     return c->core[core / 8] >> core % 8 & 1;
 }
 
-/* The core of a process's k-th rank of n, which share out what it may use: a core for each of
-   their threads where there are so many. */
+/* Returns the first core of a process's k-th rank of n, which share out what it may use: a core
+   for each of their threads where there are enough. */
 static int core_of(const card *c, int k, int n, int threads)
 {
     int cores = 0, wanted;
@@ -107,7 +107,7 @@ static wf_status fill_machine(hosts *s, const wf_rank_map_peers *peers, int h,
     return WF_OK;
 }
 
-/* The first process of each host tells of its links. */
+/* Gathers the machines' descriptions: the first process of each host describes its links. */
 static wf_status gather_machines(hosts *s, const wf_rank_map_peers *peers, const wf_host *mine,
                                  wf_error *error)
 {
@@ -244,7 +244,7 @@ static wf_status place(const hosts *s, const wf_rank_map_options *o, const wf_ho
     return status == WF_OK && o->order == WF_ORDER_TRANSPOSED ? transpose(p, error) : status;
 }
 
-/* The name of rank r when coordinates 0 and those of rank `zero` have changed places. */
+/* Returns the new number of rank r when coordinates 0 and those of rank `zero` are swapped. */
 static int renamed(const wf_placement *p, int r, int zero)
 {
     int at[WF_MAX_AXES], first[WF_MAX_AXES];

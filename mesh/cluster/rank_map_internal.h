@@ -2,7 +2,7 @@
  * mesh/cluster/rank_map_internal.h - which ranks run in which process, where a launcher started
  * several. Not installed.
  *
- * Each process tells all others which host it is on and which cores it may use, and the first
+ * Each process sends all others which host it is on and which cores it may use, and the first
  * one of a host what lies between its cores. So all find the same placement
  * (mesh/cluster/placement.h) of the mesh, on hosts with as many seats as their processes run
  * ranks: whatever order the launcher gave, and however many processes each host has. Between

@@ -2,7 +2,7 @@
  * mesh/cluster/topology.h - the machine as hwloc sees it: packages, NUMA nodes, cores, caches.
  *
  * Only what this process may use counts (cgroups and affinity masks are respected). A
- * description in hwloc's XML stands for a machine that is not here.
+ * description in hwloc's XML may replace it, for a machine that is not here.
  */
 #ifndef WF_MESH_CLUSTER_TOPOLOGY_H
 #define WF_MESH_CLUSTER_TOPOLOGY_H

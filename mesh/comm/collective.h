@@ -64,13 +64,13 @@ typedef struct wf_reduce_ops {
  * One of the buffers of a collective; counts and cuts in elements. `cuts` has one more entry
  * than the group has members, begins with 0 and never falls. In place: out == in for
  * all_reduce, reduce_scatter and all_to_all, in == out or in == out + cuts[rank] for
- * all_gather; otherwise in and out are apart. reduce_scatter and all_to_all destroy an `in`
- * that overlaps `out`.
+ * all_gather; otherwise in and out do not overlap. reduce_scatter and all_to_all destroy an
+ * `in` that overlaps `out`.
  *
  * What is cut (in of reduce_scatter and all_to_all, out of all_gather and all_to_all) holds the
- * members' parts one after the other, or, where a tensor is cut along an inner dim, `rows` rows
- * with a row of every part in turn. Parts alone (the other side) are dense. With more than one
- * row all cuts are multiples of the rows, and in and out are apart.
+ * members' parts one after the other, or, where a tensor is cut along an inner dim, `rows`
+ * rows, each with a row of every part in order. A part by itself (the other side) is dense.
+ * With more than one row all cuts are multiples of the rows, and in and out do not overlap.
  */
 typedef struct wf_comm_buffer {
     const void *in;          /* not read by a broadcast's receivers and by recv */

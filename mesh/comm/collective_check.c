@@ -33,7 +33,7 @@ static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cut
     return WF_OK;
 }
 
-/* A part that lies in rows has no place inside what it comes from or goes to. */
+/* Checks that a part that lies in rows does not overlap what it comes from or goes to. */
 static wf_status check_apart(const wf_comm *c, const wf_collective *w, const wf_comm_buffer *b,
                              wf_error *error)
 {

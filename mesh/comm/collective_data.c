@@ -13,7 +13,8 @@ static void copy_rows(const wf_pending *p, const wf_copy *copy)
     if (!copy->bytes || copy->rows < 1)
         return;
     if (device) {
-        device->memory->copy(device, copy, false, NULL); /* it keeps a failure, and tells it */
+        /* it keeps a failure, and reports it */
+        device->memory->copy(device, copy, false, NULL);
         return;
     }
     for (int64_t r = 0; r < copy->rows; r++)

@@ -21,8 +21,8 @@
    caches pay: what the cores' own caches would not hold. */
 enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 8 << 20 };
 
-/* n elements of a share of buffer b: element `at` of the part and those behind it, which lie
-   side by side at `place` of what is cut. */
+/* n elements of a share of buffer b: element `at` of the part and those after it, which lie
+   side by side from element `place` of what is cut. */
 typedef struct slice {
     int64_t b, at, place, n;
 } slice;
@@ -139,8 +139,8 @@ static void *place_of(const wf_pending *p, void *buffer, int64_t at)
     return (char *)buffer + (size_t)at * p->what.element;
 }
 
-/* The reduction of elements [at, at + n) of the inputs, to n_targets places: from registers
-   where there is a kernel for it, else by way of a slice in the cache. */
+/* Reduces elements [at, at + n) of the inputs into n_targets buffers: from registers where
+   there is a kernel for it, else by way of a slice in the cache. */
 static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_targets,
                               wf_error *error)
 {
@@ -254,7 +254,8 @@ static wf_status all_gather_piece(const wf_exchange *x, int share, int64_t piece
     return each_slice(x, share, piece, gather_to_all, error);
 }
 
-/* An input that lies in out at another place than its own goes there first. */
+/* Begins with an input that lies in out at another offset than its own: it is moved there
+   first. */
 static wf_status begin_all_gather(wf_pending *p, wf_error *error)
 {
     for (int64_t b = 0; b < p->what.n_buffers; b++) {

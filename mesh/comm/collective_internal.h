@@ -60,8 +60,8 @@ static inline int64_t wf_part(const wf_pending *p, const int64_t *cuts, int64_t 
     return cuts[b * (p->comm->size + 1) + rank];
 }
 
-/* Finds element `at` of a part, at *place of a buffer that is cut in `rows`; returns how many
-   elements are contiguous from there on. */
+/* Finds the offset (*place) of element `at` of a part in a buffer that is cut in `rows`;
+   returns how many elements are contiguous from there on. */
 static inline int64_t wf_run(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                              int rank, int64_t at, int64_t *place)
 {

@@ -116,8 +116,8 @@ static const void *own_part(const wf_pending *p, const void *sum)
     return came;
 }
 
-/* My part of all buffers, reduced: where it stays if that is one place, else into what came
-   from member 0. Inputs are not needed any more. */
+/* Reduces this rank's part of all buffers: into its output if that is one buffer, else into
+   what came from member 0. Inputs are not needed any more. */
 static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
 {
     wf_status status = wait(p, error);
@@ -235,7 +235,8 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
     return status;
 }
 
-/* An input that lies in out at another place than its own goes there first. */
+/* Gathers one buffer; an input that lies in out at another offset than its own is moved there
+   first. */
 static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
 {
     wf_comm_buffer *buffer = &p->buffer[0];
@@ -328,7 +329,7 @@ wf_status wf_barrier_end(wf_pending *p, wf_error *error)
     return wait(p, error);
 }
 
-/* End the first n messages; the first failure is the one that is told. */
+/* Ends the first n messages; the first failure is the one that is returned. */
 static wf_status end_messages(wf_pending *p, int64_t n, wf_error *error)
 {
     wf_status status = WF_OK;

@@ -94,7 +94,7 @@ static wf_status check_members(const wf_comm *parent, const char *name, const in
         if (members[i] <= (i ? members[i - 1] : -1) || members[i] >= parent->size)
             return wf_error_set(
                 error, WF_EINVAL,
-                "group %s lists rank %d at place %d; members ascend, from 0 to %d "
+                "group %s lists rank %d at index %d; members ascend, from 0 to %d "
                 "in %s",
                 name, members[i], i, parent->size - 1, parent->name);
         here = here || members[i] == parent->rank;

@@ -1,5 +1,5 @@
-/* mesh/comm/fingerprint.c - what members say about an exchange: compared, and told where it
-   differs. */
+/* mesh/comm/fingerprint.c - what members say about an exchange: compared, and a difference
+   reported. */
 #include "mesh/comm/transport_internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* mesh/comm/observer.c - tells the observer of a handle what its rank does. */
+/* mesh/comm/observer.c - reports to the observer of a handle what its rank does. */
 #include "mesh/comm/observer_internal.h"
 #include "mesh/comm/transport_internal.h"
 

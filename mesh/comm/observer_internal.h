@@ -29,7 +29,7 @@ typedef struct wf_comm_observer {
     void (*wait_over)(wf_comm *comm);
     /* The rank reads or writes files from now on, or no longer. */
     void (*at_files)(wf_comm *comm, bool at_files);
-    /* Says behind the text where the rank was, unless it is said there already. */
+    /* Appends to the text where the rank was, unless it is said there already. */
     void (*locate)(wf_comm *comm, wf_error *error);
     /* This rank has failed; from any thread. */
     void (*failed)(wf_comm *comm, const wf_error *cause);

@@ -145,8 +145,8 @@ typedef struct wf_transport {
        thread. */
     wf_status (*cause)(void *world, int *failed_rank, wf_error *error);
     /* The world has failed somewhere: all ranks here shall return. Lost: some other rank will
-       never answer again; then a cause without a text says just that, and a second call has the
-       text. From any thread. */
+       not answer any more; then a cause without a text says just that, and a second call has
+       the text. From any thread. */
     void (*fail)(void *world, int failed_rank, const wf_error *cause, bool lost);
     wf_status (*attach)(void *world, int rank, wf_comm **out, wf_error *error);
     wf_status (*split)(wf_comm *parent, const char *name, const int *members, int n,
@@ -193,7 +193,8 @@ void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name
 
 /* Returns the text to print after "rank 3" or "rank 3 failed" of an error of that rank: its
    text begins with the rank where a context wrote it, and should not have it twice. *colon is
-   ": " or "", and ", after " where the text names another rank, which this one was told of. */
+   ": " or "", and ", after " where the text names another rank, from which this one heard of
+   it. */
 const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon);
 
 /* Free what wf_comm_close finds in flight. */

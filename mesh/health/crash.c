@@ -173,7 +173,7 @@ static void report_or_wait(const char *signal)
     }
 }
 
-/* The signal comes again when the handler has returned. */
+/* Handles a crash's signal, which is raised a second time when the handler has returned. */
 static void on_crash(int number)
 {
     int keep = errno;

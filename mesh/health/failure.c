@@ -160,8 +160,8 @@ static int quietest(const wf_detector *d, bool waits)
     return longest;
 }
 
-/* A rank that neither waits nor goes on is to blame; where all wait, they wait for each
-   other. */
+/* Finds the rank that hangs: one that neither waits nor advances; where all wait, they wait for
+   each other. */
 void wf_detector_find_stall(wf_detector *d)
 {
     int busy = quietest(d, false), waiting = quietest(d, true), failed_rank = busy;

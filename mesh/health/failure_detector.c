@@ -43,8 +43,8 @@ static void tick(wf_detector *d, int64_t passed)
 /* ---- the thread ---- */
 
 /* This process or another has reported to the user. A process that was lost because it was
-   stopped may go on, and has the failure cause: it hears of this too, or it would report the
-   failure cause again. */
+   stopped may continue, and has the failure cause: it hears of this too, or it would report the
+   failure cause a second time. */
 static void pass_report_on(wf_detector *d)
 {
     pthread_mutex_lock(&d->lock);

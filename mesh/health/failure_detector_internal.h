@@ -38,11 +38,11 @@ typedef struct wf_detector_options {
     int ranks, local_size;
     const int *rank; /* [local_size] which ranks these are, ascending */
     int processes, process;
-    double limit; /* seconds that a rank may neither come nor go on; 0: any time */
+    double limit; /* seconds that a rank may neither come nor advance; 0: any time */
     bool alone;   /* all processes are on this host */
 } wf_detector_options;
 
-/* When this process dies, so many connections of the failure detector end at once and all
+/* When this process dies, `connections` connections of the failure detector end at once and all
    others a moment later: for transports whose library does not survive the loss of a peer.
    Before one is opened, and before much memory is in use; until the second call, or the next
    first one. */

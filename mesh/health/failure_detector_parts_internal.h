@@ -42,9 +42,9 @@ typedef struct detector_hello {
 
 /* The address at which process 0 waits for the others. */
 typedef struct detector_place {
-    uint64_t token; /* a connection may be a stranger's */
+    uint64_t token; /* proves that a connection is of this job */
     int32_t port, unused;
-    char name[WF_NAME_BYTES]; /* on one host, in place of the port; "": there is none */
+    char name[WF_NAME_BYTES]; /* on one host, instead of the port; "": there is none */
     char host[WF_DETECTOR_HOST];
 } detector_place;
 
@@ -84,12 +84,13 @@ struct wf_detector {
     bool ended; /* it has, and is not only silent */
     int64_t lost_at;
     _Atomic int64_t ticked; /* when the thread was last at work */
-    _Atomic int64_t woken;  /* when it went on after so long that peers may have given it up */
-    int wake;               /* an eventfd */
-    bool proposed;          /* a failure here was sent to process 0 */
-    int64_t doubted;        /* since when it is known, in milliseconds */
-    wf_failure crash;       /* crash of a rank here, from the signal that ends the process: */
-    _Atomic bool crashed;   /* it is there */
+    /* when it continued after a pause so long that peers may have given it up */
+    _Atomic int64_t woken;
+    int wake;             /* an eventfd */
+    bool proposed;        /* a failure here was sent to process 0 */
+    int64_t doubted;      /* since when it is known, in milliseconds */
+    wf_failure crash;     /* crash of a rank here, from the signal that ends the process: */
+    _Atomic bool crashed; /* it is there */
     bool crash_heard;
     _Atomic bool notified;  /* the process that crashes has notified the user */
     _Atomic bool passed_on; /* a process has, and the others have been sent that */
@@ -157,7 +158,8 @@ void wf_fd_holder_keep(int lock);
    (mesh/health/process_registry_internal.h, which sees more). */
 int wf_detector_meet_ms(const wf_detector *d);
 
-/* All others come to the door, or an error names who has not. */
+/* Gathers all others at the listening socket `door`, or an error names those that have not
+   come. */
 wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *place,
                              wf_error *error);
 

@@ -1,8 +1,8 @@
 /*
  * mesh/health/flight_recorder.c - the flight recorder: see the header.
  *
- * Recorders are never freed but taken again by later ranks: a signal may look at any of them at
- * any time. Everything that a signal does is a plain system call.
+ * Recorders are never freed but reused by later ranks: a signal may look at any of them at any
+ * time. Everything that a signal does is a plain system call.
  */
 #include "mesh/health/observe_internal.h"
 #include "mesh/health/recorder_internal.h"

@@ -2,8 +2,8 @@
  * mesh/health/meet.c - how the processes of a world find each other for the failure detector.
  * Process 0 listens; its transport carries to the others where. On one host that is a name that
  * only processes of this user can reach (private_names_internal.h); over hosts, or where there
- * is no such name, it is addresses, which are tried in turn. WEFT_DETECTOR_ADDRESS names the
- * one to be used where others than the listed ones work.
+ * is no such name, it is addresses, which are tried one after the other. WEFT_DETECTOR_ADDRESS
+ * names the one to be used where others than the listed ones work.
  */
 #include "mesh/health/process_registry_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -302,9 +302,9 @@ static wf_status not_reached(const wf_detector *d, const meeting *m, const detec
                         m->count ? m->address[0] : "none");
 }
 
-/* Connects and says which process this is, until it is welcome: strangers that crowd process 0
-   may have it dismiss a connection. When process 0 has given up, or ended, it can't be reached
-   any more. */
+/* Connects and says which process this is, until it is accepted: connections of other programs
+   that crowd process 0 may have it dismiss this one. When process 0 has given up, or ended, it
+   can't be reached any more. */
 static wf_status join(wf_detector *d, wf_error *error)
 {
     meeting m = {.count = 0};

@@ -265,7 +265,8 @@ void wf_registry_name_ranks(int ranks, const int *process)
         wf_registry.rank[process[r]] = r;
 }
 
-/* Without names a run goes on, and the limits of its start and end count. */
+/* Warns that there are no names: the run continues, and the limits of its start and end
+   hold. */
 static void warn(const char *why)
 {
     if (*why)

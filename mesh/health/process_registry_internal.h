@@ -2,13 +2,13 @@
  * mesh/health/process_registry_internal.h - the processes that a launcher started on one host,
  * while the failure detector does not see them: before a world is open, and when it has ended.
  * Each listens under a name of its own, made of job, world and its number on the host, where no
- * other user can (private_names_internal.h). Who is connected to has come, and its state is
- * read from the system (/proc), stopped or not. Each looks at the one behind it, the last at
- * the first, so whatever happens to some is seen by one that is left.
+ * other user can (private_names_internal.h). A process that can be connected to has come, and
+ * its state is read from the system (/proc), stopped or not. Each watches the next one, the
+ * last the first, so whatever happens to some is seen by one that is left.
  *
  * The one that reports the end of the run to the user locks one more name, which
- * only one can, and says so to the others that are there: the name is free again when it and
- * its fd holder have ended.
+ * only one can, and says so to the others that are there: the name is released when it and its
+ * fd holder have ended.
  */
 #ifndef WF_MESH_HEALTH_PROCESS_REGISTRY_INTERNAL_H
 #define WF_MESH_HEALTH_PROCESS_REGISTRY_INTERNAL_H
@@ -23,9 +23,9 @@ enum { WF_REGISTRY_LEAST_S = 20, WF_REGISTRY_END_LEAST_S = 5, WF_REGISTRY_MOST_S
 void wf_registry_prepare(void);
 bool wf_registry_early(void);
 
-/* A world is about to open here, and what was claimed may be claimed again. joins: it joins
-   processes. limit: seconds that this may take, at least WF_REGISTRY_LEAST_S, and the end as
-   well, at least WF_REGISTRY_END_LEAST_S; 0: WF_REGISTRY_MOST_S. exit_now: as in
+/* Prepares for a world that is about to open here, whose name may be claimed anew. joins: it
+   joins processes. limit: seconds that this may take, at least WF_REGISTRY_LEAST_S, and the end
+   as well, at least WF_REGISTRY_END_LEAST_S; 0: WF_REGISTRY_MOST_S. exit_now: as in
    wf_launch_options. */
 void wf_registry_open(bool joins, double limit, void (*exit_now)(wf_status status));
 
@@ -38,8 +38,9 @@ void wf_registry_name_ranks(int ranks, const int *process);
 /* SIGTERM is noted while a world opens, and at the end, and does what it did. */
 void wf_registry_listen(bool on);
 
-/* All processes have met, and the failure detector sees them: the one that looks at this one
-   hears so. Should this one be lost now, that is not told as of one that started. */
+/* Notes that all processes have met and the failure detector sees them, and says so to the
+   process that watches this one. Should this one be lost now, that is not reported as a loss at
+   the start. */
 void wf_registry_met(void);
 
 /* While a world opens, many times a second, for launchers leave little time: whether one of

@@ -18,7 +18,7 @@
 enum {
     LOOK_MS = 100,
     MPI_MS = 15000,     /* longer than another host takes to notice a loss: it says so first */
-    FAREWELL_MS = 2000, /* from a farewell to the end of all */
+    FAREWELL_MS = 2000, /* from a goodbye message to the end of all */
     STACK_BYTES = 128 << 10
 };
 
@@ -267,9 +267,9 @@ static void end_process(const wf_error *error)
     end_now(error->code);
 }
 
-/* Names one of this host that has not come to the end, where this process is to do so. For one
-   that is stopped or has ended look_at_next has limits of its own, and this one counts where
-   who looks at it is lost as well. */
+/* Names a process of this host that has not reached the end of the run, where this one is to
+   report it. For one that is stopped or has ended look_at_next has limits of its own; this
+   limit counts where the process that watches it is lost as well. */
 static bool find_late(int64_t waited, wf_error *error)
 {
     bool beyond = waited > wf_registry.end_limit + MPI_MS;
@@ -285,7 +285,7 @@ static bool find_late(int64_t waited, wf_error *error)
             continue;
         name_process(i, wf_launcher_process_of((int)pid), pid, who, sizeof who);
         wf_error_set(error, WF_ETIMEOUT,
-                     "%s on %s has not come to the end of the run within %d s of the others, "
+                     "%s on %s has not reached the end of the run within %d s of the others, "
                      "though its ranks have ended: %s" LIMIT,
                      who, host_name(host, sizeof host), (int)(wf_registry.end_limit / 1000),
                      has_ended(state) ? "it has ended"
@@ -306,7 +306,7 @@ static void find_mpi_late(wf_error *error)
     wf_error_set(
         error, WF_ETIMEOUT,
         "MPI_Finalize has not ended within %d s, seen from %s, all %d processes of which "
-        "have come to the end of the run: one of another host hangs or is lost" LIMIT,
+        "have reached the end of the run: one of another host hangs or is lost" LIMIT,
         (int)((wf_registry.end_limit + MPI_MS) / 1000), host_name(host, sizeof host),
         wf_registry.n, WF_REGISTRY_END_LEAST_S, WF_REGISTRY_MOST_S);
 }

@@ -19,8 +19,8 @@ typedef struct wf_registry_state {
     char claim[WF_NAME_BYTES]; /* the name of the reporter */
     int listener;
     int processes;          /* those of all hosts */
-    _Atomic bool met;       /* all processes have, as this one or the one behind knows */
-    _Atomic bool left;      /* the one behind this one has said farewell */
+    _Atomic bool met;       /* all processes have, as this one or the next one knows */
+    _Atomic bool left;      /* the next process has sent its goodbye message */
     _Atomic bool reported;  /* another one has said that it reports to the user */
     _Atomic bool over;      /* MPI has ended */
     _Atomic int at_the_end; /* others that have said so, to the first; */
@@ -32,7 +32,7 @@ typedef struct wf_registry_state {
     _Atomic bool first_is; /* the first is at the end */
     _Atomic bool all_are;  /* as the first says */
     int *rank;             /* [processes] the first of each; or NULL */
-    pid_t next;            /* the one behind; 0: it has not come */
+    pid_t next;            /* the next process; 0: it has not come */
     int next_process;
     bool told;                    /* the long start was reported */
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
@@ -62,7 +62,7 @@ void wf_registry_say_farewell(void);
 void wf_registry_come_to_the_end(void);
 bool wf_registry_all_are_at_the_end(void);
 
-/* Returns true where a process of this host has come to the end, as far as this one has to
+/* Returns true where a process of this host has reached the end, as far as this one has to
    know: the first knows of all, the others of the first. */
 bool wf_registry_is_at_the_end(int number, pid_t pid);
 

@@ -68,11 +68,11 @@ void wf_recorder_end(wf_comm *comm, const wf_collective *what, uint64_t sequence
 void wf_recorder_wait(wf_comm *comm, const wf_collective *what, uint64_t sequence);
 void wf_recorder_wait_over(wf_comm *comm);
 
-/* The rank reads or writes files from now on, or no longer. A disk may be as slow as it likes:
-   until then the rank goes on, as the failure detector sees it. */
+/* Notes that the rank reads or writes files from now on, or no longer. A disk may take any
+   time: until it is done the failure detector does not count the rank as stuck. */
 void wf_recorder_at_files(wf_comm *comm, bool at_files);
 
-/* "; it was on .." goes behind the text, where none is there yet. */
+/* Appends "; it was on .." to the text, where none is there yet. */
 void wf_recorder_locate(wf_comm *comm, wf_error *error);
 
 /* This rank has failed: say so and write its file. */
@@ -94,7 +94,7 @@ bool wf_recorder_write(const wf_recorder *r);
 
 /* ---- of recorder_events.c and flight_recorder.c ---- */
 
-/* Whole words of the image, at an offset; an event behind the others. By the rank's own
+/* Store whole words of the image at an offset, and append an event. By the rank's own
    thread. */
 void wf_recorder_store(wf_recorder *r, size_t at, const void *from, size_t bytes);
 void wf_recorder_record(wf_recorder *r, wf_event *e);

@@ -1,5 +1,5 @@
 /*
- * mesh/health/recorder_where.c - what a rank is at, read from its recorder while it goes on: by
+ * mesh/health/recorder_where.c - what a rank is at, read from its recorder while it runs: by
  * another thread, or by a signal, so nothing here calls what a signal may not.
  */
 #include "mesh/health/recorder_internal.h"

@@ -1,8 +1,8 @@
 /*
  * mesh/health/rendezvous.c - process 0 gathers the others: it reads from all that connect, in
- * turns of a bounded size, so that strangers who say nothing, or many things, hold up no
- * process, and notices when one that has come is gone again. Connections are read before any is
- * dismissed for want of room, and a process whose connection was dismissed connects again.
+ * rounds of a bounded size, so that other programs which send nothing, or much, hold up no
+ * process, and notices when one that has come disconnects. Connections are read before any is
+ * dismissed for want of room, and a process whose connection was dismissed reconnects.
  */
 #include "mesh/health/process_registry_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -21,7 +21,7 @@ enum {
     LOOK_MS = 500,
     HELLO_MS = 5000,
     STRANGERS = 512, /* connections beyond those of the processes that come */
-    TURN = 128,      /* connections that are accepted before all are read */
+    TURN = 128,      /* connections that are accepted in a round, before all are read */
     SEND_BYTES = 4 << 20
 };
 
@@ -46,7 +46,8 @@ void wf_detector_set_socket(int fd)
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-/* Who has connected, and has not sent all of its hello: one of ours, or a stranger. */
+/* A pending connection, which has not sent all of its hello: of this job, or of another
+   program. */
 typedef struct guest {
     int fd;
     int64_t until;
@@ -58,10 +59,11 @@ typedef struct guest {
 } guest;
 
 typedef struct hall {
-    bool here; /* the door is a name of this host, for processes of this user */
+    bool here; /* the listening socket is a name of this host, for processes of this user */
     int n, most;
-    guest *guest;       /* [most], in the order of their coming */
-    struct pollfd *set; /* [1 + most + n_peers] the door, guests, and those who have come */
+    guest *guest; /* [most], in the order of their coming */
+    /* [1 + most + n_peers] the listening socket, pending connections, and accepted processes */
+    struct pollfd *set;
 } hall;
 
 static void send_away(hall *h, int i)
@@ -72,7 +74,7 @@ static void send_away(hall *h, int i)
 }
 
 /* Accepts at most TURN connections. Where there is no room, or no descriptor, the one that has
-   sent nothing for longest goes: it was read in the turn before. */
+   sent nothing for longest is closed: it was read in the round before. */
 static void let_in(hall *h, int door)
 {
     pid_t pid;
@@ -115,7 +117,7 @@ static bool is_ours(const wf_detector *d, const guest *g)
     return process >= 1 && process <= d->n_peers && d->peer[process - 1].fd < 0;
 }
 
-/* Reads the bytes that have come. True: the guest was accepted, or is to be closed. */
+/* Reads the bytes that have come. True: the connection was accepted, or is to be closed. */
 static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
 {
     ssize_t came =
@@ -189,11 +191,11 @@ static wf_status not_come(const wf_detector *d, const detector_place *m, int sec
             at += snprintf(at, 16, "%s%d", at == who ? "" : ", ", i + 1);
     if (*m->name)
         return wf_error_set(
-            error, WF_ELOST, "%s %s of %d not come to process 0 on %s within %d s",
+            error, WF_ELOST, "%s %s of %d not reached process 0 on %s within %d s",
             strchr(who, ',') ? "processes" : "process", who, d->o.processes, m->host, seconds);
     return wf_error_set(
         error, WF_ELOST,
-        "%s %s of %d not come to process 0 on %s, port %d, within %d s: TCP "
+        "%s %s of %d not reached process 0 on %s, port %d, within %d s: TCP "
         "has to reach it; name its address in WEFT_DETECTOR_ADDRESS where hosts "
         "know another one",
         strchr(who, ',') ? "processes" : "process", who, d->o.processes, m->host, (int)m->port,

@@ -72,7 +72,7 @@ static int number(const char *variable)
     return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
 }
 
-/* Slurm's list of how many processes each host has, "2(x3),1", at this host's place; -1:
+/* Returns this host's entry of Slurm's list of how many processes each host has, "2(x3),1"; -1:
    none. */
 static int tasks_here(void)
 {

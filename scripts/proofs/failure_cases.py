@@ -44,7 +44,7 @@ UNWATCHED = {
     ("stop", "meet"): EXPECT["stop"][0] + r"|process RANK \(pid \d+[^)]*\) on \w+ has been stopped for 10 s while the run started",
     ("kill", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has ended while the run ended",
     ("stop", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has been stopped for 10 s while the run ended",
-    ("stall", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not come to the end of the run within 5 s",
+    ("stall", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not reached the end of the run within 5 s",
     ("stall", "destructor"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not ended within 5 s of the run",
 }
 OUTSIDE = ("start", "meet", "last", "destructor", "end")

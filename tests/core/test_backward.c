@@ -350,7 +350,7 @@ static void rows_meet_a_sum(void)
     wf_tensor *y = wf_bias_add(wf_bias_add(x, b), wf_scale(b, 2));
 
     CU_ASSERT_EQUAL(wf_backward(y, make(ctx, 2, 2, ones), false), WF_ESHAPE);
-    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "give each place of use a wf_leaf of its own"));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "give each use a wf_leaf of its own"));
     wf_tape_close(tape);
     wf_context_close(ctx);
 }

@@ -118,7 +118,7 @@ static wf_status groups_go_back(wf_rank *rank, wf_mesh *mesh, void *arg)
             accepted++;
         } else {
             apart += strstr(wf_context_error(ctx)->text,
-                            "are split apart, but the gradient "
+                            "are split by different axes, but the gradient "
                             "of operand 0 is one sum over both") != NULL;
             GOOD(refused(rank, ctx, NULL, WF_ELAYOUT, "linear2"));
         }

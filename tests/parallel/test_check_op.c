@@ -306,7 +306,7 @@ static void what_gradients_hide(void)
 
     finds(firsts_op("mk->mk"), false, "firsts with operands laid out as [*, a]: element ");
     finds(squares_op(one_more, squares_backward), false,
-          "squares: its kernel has written before the first or behind the last element of "
+          "squares: its kernel has written before the first or after the last element of "
           "output 0");
     CU_ASSERT_EQUAL(check(&right, false, &report, &error), WF_OK);
     CU_ASSERT(report.refused == 1 && report.refused_gradients == 0 && !report.notes[0]);

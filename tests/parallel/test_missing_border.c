@@ -98,7 +98,7 @@ static wf_status named(part *p)
     go(p, pass_in, &without);
     GOOD(refused(
         rank, p->ctx, NULL, WF_ELAYOUT,
-        "from what module feed reads behind its point in. Each use needs a border of "
+        "from what module feed reads after its point in. Each use needs a border of "
         "the same layout: give the style of module feed (wf_par_rule) a border {\"in\", "
         "WF_PAR_WHOLE}, as style column has"));
     go(p, pass_in, &without);

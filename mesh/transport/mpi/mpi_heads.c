@@ -63,8 +63,8 @@ void wf_mpi_tell_finished(mpi_world *w, int rank)
         wf_error cause = {WF_OK, ""};
 
         free(n);
-        wf_mpi_host.error_set(&cause, WF_ENOMEM, "no memory to tell that rank %d has finished",
-                              rank);
+        wf_mpi_host.error_set(&cause, WF_ENOMEM,
+                              "no memory to report that rank %d has finished", rank);
         wf_mpi_abort(w, rank, &cause);
         return;
     }

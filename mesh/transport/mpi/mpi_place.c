@@ -29,7 +29,7 @@ static wf_status check(int code, wf_error *error)
                                  "MPI, while processes spoke of their hosts: %s", text);
 }
 
-/* Gathers all processes' bytes, of which `count` tells how many there are. */
+/* Gathers all processes' bytes; count[process]: how many each has. */
 static wf_status gather_counted(mpi_world *w, const void *mine, int *count, char **all,
                                 size_t *begin, wf_error *error)
 {

@@ -130,8 +130,9 @@ static int under_way(const transfer *t, int which)
     return count;
 }
 
-/* Sends go to the next member first, receives come from the one before first. Of all pairs that
-   are not through, one of least distance is in the window of both its ends: it goes on. */
+/* Posts sends: they go to the next member first, as receives come from the one before first. Of
+   all pairs that are not through, one of least distance is in the window of both its ends: it
+   advances. */
 static void fill_sends(transfer *t)
 {
     for (int n = under_way(t, REQUEST_SEND); t->send_at < t->n && n < WINDOW; t->send_at++) {

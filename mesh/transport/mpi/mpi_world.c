@@ -33,9 +33,9 @@ static void finalise(void)
     MPI_Finalize();
 }
 
-/* More ranks than cores are usual. On one host processes wait for each other before MPI ends
-   (wf_registry_leave); where some are killed while others wait in there, OpenMPI's mpirun, told
-   to end the rest, may never end itself. */
+/* Sets defaults of MPI for more ranks than cores, which are usual. On one host processes wait
+   for each other before MPI ends (wf_registry_leave); where some are killed while others wait
+   in there, OpenMPI's mpirun may end the others and never itself. */
 static void set_defaults(void)
 {
     const wf_launcher *l = &wf_mpi_host.launcher;
@@ -265,7 +265,7 @@ static void close_world(void *opaque)
     world_free(w);
 }
 
-/* The rank's exchanges end here: their memory is the caller's again. */
+/* Ends the rank's exchanges: their memory is returned to the caller. */
 static void abort_world(wf_comm *comm, const wf_error *why)
 {
     mpi_comm *c = wf_mpi_of(comm);

@@ -5,7 +5,7 @@
  * threads and nothing else); what crosses processes goes over MPI, from rank to rank.
  *
  * Every exchange begins with a head from each member to each other: the fingerprint, and the
- * data itself where it is small. Larger data is offered right behind, in messages of at most
+ * data itself where it is small. Larger data is offered right after it, in messages of at most
  * CHUNK bytes, no more than WINDOW of them under way each way, and asked for when all heads
  * have come and agree: MPI moves what is offered (beyond its eager limit) only then. So a
  * mismatch is an error before results are touched, and a large exchange takes no more trips
@@ -152,7 +152,8 @@ uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);
 
 /* ---- mpi_place.c ---- */
 
-/* wf_transport's calls of these names; place opens the world of threads of the ranks here. */
+/* Are wf_transport's calls of these names; wf_mpi_place opens the world of threads of the ranks
+   here. */
 wf_status wf_mpi_processes(void *world, wf_processes *processes, wf_error *error);
 wf_gather_call wf_mpi_gather;
 wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error);

@@ -168,7 +168,8 @@ static ncclResult_t each(const transfer *list, enqueue_call *call, bool group)
     return code == ncclSuccess || code == ncclInProgress ? end : code;
 }
 
-/* A place for a launch, whose turn it is: the GPU may still be busy with what had it before. */
+/* Takes the next slot for a launch, and waits while the GPU is still busy with what had it
+   before. */
 static wf_status take_slot(const transfer *t, launched **slot, wf_error *error)
 {
     nccl_rank *r = t->comm->rank;

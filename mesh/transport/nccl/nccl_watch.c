@@ -1,9 +1,9 @@
 /*
  * mesh/transport/nccl/nccl_watch.c - the watchdog: a thread of the process that looks, twenty
  * times a second, at what NCCL says of the ranks' communicators, at how long their launches
- * take, and at whether their world goes on at all. A GPU that waits for a peer that will never
+ * take, and at whether their world is alive at all. A GPU that waits for a peer that will never
  * come waits for ever, and so does a host that waits for that GPU: where something is wrong the
- * communicators are aborted, which ends both, and the rank's next call tells why.
+ * communicators are aborted, which ends both, and the rank's next call returns the reason.
  */
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <string.h>

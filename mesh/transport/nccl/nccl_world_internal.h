@@ -31,7 +31,7 @@
 
 enum {
     SLOTS = 64, /* launches of a rank that its GPU is not through with */
-    PLACES = 32 /* heads of so many exchanges are in a block, one bit each */
+    PLACES = 32 /* slots of a block, one bit each: a slot has the heads of one exchange */
 };
 
 /* One of them, for the watchdog. */
@@ -95,7 +95,7 @@ typedef struct head {
     char op[40], detail[8];
 } head;
 
-/* Room for what is said in PLACES exchanges: to all members, then by all. */
+/* A block of heads for PLACES exchanges: those to all members, then those from all. */
 typedef struct heads {
     struct heads *next;
     head *near, *far; /* [PLACES][2 * size], pinned and on the device */
@@ -116,7 +116,7 @@ typedef struct transfer {
     launched *data;         /* its launch; NULL: not yet, or there is nothing to move */
     launched *said;         /* without a control transport: that of the heads */
     heads *heads;           /* the block with its heads, NULL: there are none, .. */
-    int place;              /* .. and the place there */
+    int place;              /* .. and their slot there */
     char *staged;           /* copies of the host's memory on the device: sent, then received */
 } transfer;
 
@@ -166,7 +166,7 @@ wf_status wf_nccl_settle(nccl_comm *c, const char *op, uint64_t call, wf_error *
 /* Put a list of transfers of one group on the stream, as one launch. */
 wf_status wf_nccl_launch(transfer *list, wf_error *error);
 
-/* This thread goes on when the GPU is through with a launch. */
+/* Waits until the GPU is through with a launch. */
 wf_status wf_nccl_sleep(const transfer *t, const launched *s, wf_error *error);
 
 /* Blocks of an exchange, as this rank sees them. */
@@ -187,8 +187,8 @@ void wf_nccl_stop(nccl_rank *r, const wf_error *why);
 /* Write the heads, and bring the host's memory to the device. */
 wf_status wf_nccl_alone_begin(transfer *t, wf_error *error);
 
-/* On the stream: what goes before a group of NCCL's calls that sends the heads, the calls, and
-   what goes behind. */
+/* Put on the stream: what goes before a group of NCCL's calls that sends the heads, the calls,
+   and what goes after them. */
 ncclResult_t wf_nccl_alone_bring(const transfer *t, cudaStream_t stream);
 ncclResult_t wf_nccl_alone_heads(const transfer *t, cudaStream_t stream);
 ncclResult_t wf_nccl_alone_fetch(const transfer *t, cudaStream_t stream);

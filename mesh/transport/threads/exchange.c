@@ -226,7 +226,7 @@ wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size
     return WF_OK;
 }
 
-/* Take x's place, as the first or with the others, who must have said the same. */
+/* Takes x's slot, as the first or with the others, which must have said the same. */
 static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     group *g = c->group;

@@ -43,8 +43,8 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error);
 void wf_threads_leave_to_progress(threads_comm *c, wf_exchange *x);
 void wf_threads_take_back(threads_comm *c, wf_exchange *x);
 
-/* Some members have all posted: wake at most so many of their threads that may have work, first
-   this member's own. */
+/* Wakes, where all members have posted, at most `most` of their threads that may have work,
+   this member's own first. */
 void wf_threads_wake_for(group *g, int member, int most);
 
 /* Between these two no peer frees or changes what it has posted: see wf_threads_give_up(). */
@@ -55,7 +55,7 @@ void wf_threads_end_reading(threads_comm *c, wf_exchange *x);
    more; when the last one is through, the caller may free its buffers. */
 wf_status wf_threads_give_up(threads_comm *c, wf_exchange *x, wf_status status);
 
-/* Breaks the group: x is not what another member has posted at this place. */
+/* Breaks the group: x is not what another member has posted in this slot. */
 wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
                               const wf_fingerprint *theirs, wf_error *error);
 

@@ -1,4 +1,4 @@
-/* mesh/transport/threads/group.c - groups of threads, the places of their exchanges and their
+/* mesh/transport/threads/group.c - groups of threads, the slots of their exchanges and their
    channels. */
 #include "core/sharing.h"
 #include "mesh/transport/threads/world_internal.h"
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Members come to a group's lock at about the same time and hold it for a moment: worth a look
-   or two before a sleep. */
+/* Makes a group's lock one that spins for a moment before it sleeps: members take it at about
+   the same time and hold it briefly. */
 static void init_lock(pthread_mutex_t *lock)
 {
     pthread_mutexattr_t kind;
@@ -18,7 +18,7 @@ static void init_lock(pthread_mutex_t *lock)
     pthread_mutexattr_destroy(&kind);
 }
 
-/* One more block of places, free ones. */
+/* Adds a block of free slots. */
 static bool add_places(group *g)
 {
     size_t size = (size_t)g->size, n = (size_t)g->places;
@@ -57,8 +57,8 @@ static void free_places(group *g)
     free(g->place);
 }
 
-/* Members come one after the other, so that an exchange in flight is mostly where its number
-   says, and so is a free place for the next one. */
+/* Finds the slot of an exchange, or a free one for the newest. Members come one after the
+   other, so that the search mostly ends in the slot that its number gives. */
 static place *find_place(const group *g, uint64_t sequence, bool newest)
 {
     for (int k = 0; k < g->places; k++) {

@@ -25,8 +25,8 @@ channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends
     return wf_threads_channel(c->group, sends ? me : x->peer, sends ? x->peer : me);
 }
 
-/* Paced, and moving in the background: the receiver has posted, and need not have come to take
-   it. */
+/* Waits until the receiver has posted, for a paced message that moves in the background: the
+   receiver need not have arrived to take it. */
 static wf_status wait_posted(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     const channel *line = wf_threads_line(c, x, true);

@@ -1,11 +1,11 @@
 /*
  * mesh/transport/threads/paced.c - exchanges and messages that take the time of another machine
- * (core/pace.h). Data move as ever, at once; members go on when they would be there.
+ * (core/pace.h). Data move as ever, at once; members continue when the data would be there.
  *
  *     in the background   an exchange begins when all have posted and the one before it is
  *                         over; a message when both ends have posted and the one before it has
  *                         passed the link
- *     else                whoever ends it moves it, from when all have posted
+ *     else                the member that ends it moves it, from when all have posted
  */
 #include "mesh/transport/threads/exchange_internal.h"
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 
 #include "mesh/comm/transport_internal.h"
 
-/* A world of these ranks (ascending; NULL: 0, 1, ..), of a larger world that goes on in other
-   processes. To be closed by wf_transport_threads. */
+/* Opens a world of these ranks (ascending; NULL: 0, 1, ..), of a larger world that continues in
+   other processes. To be closed by wf_transport_threads. */
 wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **world,
                           wf_error *error);
 

@@ -7,14 +7,14 @@
  * group's sleepers. A wait is a few yielding polls, then sleep; no thread spins, for 32 ranks
  * share two cores.
  *
- * An exchange has a place in the group, which its first poster takes. A member has POSTED there
- * when others may touch its memory; when all have, each thread that is awake takes pieces of
- * the work until none is left, its own share first; who does the last piece, where none has
- * failed or was left out, marks the exchange as over and wakes the others. So a member sleeps
- * once where there are more ranks than cores, and of ranks that wait for the slowest, only as
- * many are woken to help as there are cores. A place is free for another exchange when all have
- * LEFT it. There are PLACES of them, and as many more as are needed where members have more
- * exchanges in flight.
+ * An exchange has a slot of the group (struct place), which its first poster takes. A member
+ * has POSTED there when others may touch its memory; when all have, each thread that is awake
+ * takes pieces of the work until none is left, its own share first; the thread that does the
+ * last piece, where none has failed or was left out, marks the exchange as over and wakes the
+ * others. So a member sleeps once where there are more ranks than cores, and of ranks that wait
+ * for the slowest, only as many are woken to help as there are cores. A slot is free for
+ * another exchange when all have LEFT it. There are PLACES of them, and as many more as are
+ * needed where members have more exchanges in flight.
  */
 #ifndef WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
@@ -44,7 +44,7 @@ typedef struct place {
 } place;
 
 /* Messages from one member to another. Message k takes ring[k % MESSAGES]; its mark is
-   2 * (k / MESSAGES) when the place is free, + 1 when sent, + 2 when received. */
+   2 * (k / MESSAGES) when the slot is free, + 1 when sent, + 2 when received. */
 typedef struct message {
     _Atomic uint64_t mark;
     const void *data;
@@ -80,7 +80,7 @@ typedef struct group {
     channel *channels;  /* under lock, with what follows */
     uint64_t exchanges; /* those that some member has posted */
     double lane;        /* paced: when the last one that moves in the background is over */
-    place **place;      /* [places], in blocks of PLACES that stay where they are */
+    place **place;      /* [places], slots, in blocks of PLACES that stay where they are */
     int places;
     struct wf_sharing *sharing; /* the sharing of its members; NULL where it is one rank */
 } group;
