@@ -20,7 +20,8 @@ function(weft_public_copy file)
 endfunction()
 
 # Headers that stay out of the umbrella, since they bring the compiler's vectors, and what they are made of.
-set(weft_apart kernels/elementwise.h kernels/elementwise_cuda.h kernels/lanes.h kernels/lanes_of.def)
+set(weft_apart kernels/elementwise.h kernels/elementwise_cuda.h kernels/lanes.h
+    kernels/lanes_double.h kernels/lanes_far.h kernels/lanes_functions.def kernels/lanes_of.def)
 
 # weft_public_headers(FILE...): copies these, makes the umbrella <weft/weft.h> of them, installs all.
 function(weft_public_headers)

@@ -36,6 +36,8 @@ typedef struct wf_distribution {
     double (*alike)(const void *mesh, const wf_call *call);
     /* Returns true for a layout with a sum or maximum still to be taken. */
     bool (*partial)(const wf_layout *layout);
+    /* Returns the layout of what such a sum or maximum gives. */
+    const wf_layout *(*complete)(void *mesh, const wf_layout *layout);
 } wf_distribution;
 
 /**
@@ -55,6 +57,10 @@ WF_API void *wf_distribution_mesh(const wf_context *ctx);
 /** wf_scope_adopt - makes the innermost open scope the owner of a tensor that the caller
  * retains, and returns it; NULL where there is no memory to note it: t is then released. */
 WF_API wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
+
+/** wf_completed - returns the whole sum or maximum that ranks hold terms of, or t itself where
+ * it is none; nothing is recorded. Collective there. Owner: the innermost scope. */
+WF_API wf_tensor *wf_completed(wf_tensor *t);
 
 /** wf_rounded - returns a complete sum as it is stored: t itself, or t rounded to t->rounds_to.
  * Owner: the innermost scope. */

@@ -71,6 +71,13 @@ bool wf_tensor_is_partial(const wf_tensor *t)
     return t->layout && t->ctx->distribution && t->ctx->distribution->partial(t->layout);
 }
 
+wf_tensor *wf_completed(wf_tensor *t)
+{
+    const wf_distribution *d = t ? t->ctx->distribution : NULL;
+
+    return t && wf_tensor_is_partial(t) ? d->move(t, d->complete(t->ctx->mesh, t->layout)) : t;
+}
+
 int64_t wf_tensor_count(const wf_tensor *t)
 {
     int64_t count = 1;

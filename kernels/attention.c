@@ -9,7 +9,7 @@
  * keys + j of the head's Philox stream decides. lse is an output because the gradient reads
  * it. On a mesh k and v may be whole where the heads are split: group = global head / (heads /
  * groups). In attention_from token i sees first[i] <= j <= i, with a window i - window < j <=
- * i. With a cap c, c * tanh(s / c) is in the place of s, whose gradient is then multiplied by
+ * i. With a cap c, c * tanh(s / c) replaces s, whose gradient is then multiplied by
  * 1 - tanh(s / c)^2.
  *
  * attention_general is every other kind: k and v of another length (cross attention), a mask of

@@ -5,8 +5,10 @@
  *     y[.., i, ..] = x[.., 0, ..]
  *
  * The gradient is the sum over the repeated dims, one after the other, each in its chunks
- * (kernels/dims.c): the batch comes last, so that what is split over it is one partial sum.
+ * (kernels/dims.c) and complete before the next begins: no tree has nodes for ranks that split
+ * two dims. The batch comes last and stays a partial sum, as other gradients do.
  */
+#include "core/distribution.h"
 #include "kernels/dims_internal.h"
 #include "kernels/reshape.h"
 #include "kernels/shared_internal.h"
@@ -86,21 +88,6 @@ static wf_status broadcast_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* Refuses a sum over dim d of what is a partial sum already. */
-static wf_tensor *refuse_sum(const wf_gradient *g, int d)
-{
-    char result[192];
-
-    wf_fail(
-        g->ctx, WF_ELAYOUT,
-        "broadcast: the gradient of a repeated operand is summed over dim %d of %s, and "
-        "dims after it that are repeated are split as well; of them only dim 0 may be: "
-        "redistribute the other operand to be whole on the others, or this one to its shape "
-        "by wf_broadcast_like before it is split",
-        d, wf_tensor_describe(g->dout[0], result, sizeof result));
-    return NULL;
-}
-
 /* Sums the gradient; that of a vector comes as rows, a sequence each, as that of a bias. */
 static void broadcast_backward(wf_gradient *g)
 {
@@ -117,7 +104,7 @@ static void broadcast_backward(wf_gradient *g)
     }
     for (int d = ndim - 1; d >= 0 && dy; d--)
         if (is_repeated(x, g->dout[0], ndim, d))
-            dy = exact && wf_tensor_is_partial(dy) ? refuse_sum(g, d) : wf_sum(dy, d);
+            dy = wf_sum(exact ? wf_completed(dy) : dy, d);
     g->din[0] = dy ? wf_reshape(dy, x->ndim, x->dim) : NULL;
 }
 

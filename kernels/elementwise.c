@@ -221,6 +221,11 @@ const wf_op wf_op_greater_than = {WF_OP_ROW(greater_than),
                                   .reference = {.run = greater_than_reference}};
 const wf_op wf_op_less_than = {WF_OP_ROW(less_than), .reference = {.run = less_than_reference}};
 const wf_op wf_op_equal_to = {WF_OP_ROW(equal_to), .reference = {.run = equal_to_reference}};
+const wf_op wf_op_floor = {WF_OP_ROW(floor), .reference = {.run = floor_reference}};
+const wf_op wf_op_ceil = {WF_OP_ROW(ceil), .reference = {.run = ceil_reference}};
+const wf_op wf_op_round = {WF_OP_ROW(round), .reference = {.run = round_reference}};
+const wf_op wf_op_sign = {WF_OP_ROW(sign), .reference = {.run = sign_reference}};
+const wf_op wf_op_is_nan = {WF_OP_ROW(is_nan), .reference = {.run = is_nan_reference}};
 
 /* Functions whose parameters are those of the row. */
 #define ROW_FUNCTION(name, inputs)                                                             \
@@ -247,6 +252,16 @@ ROW_FUNCTION(sigmoid, (x))
 ROW_FUNCTION(gelu_erf, (x))
 ROW_FUNCTION(softplus, (x))
 ROW_FUNCTION(abs, (x))
+ROW_FUNCTION(sin, (x))
+ROW_FUNCTION(cos, (x))
+ROW_FUNCTION(erf, (x))
+ROW_FUNCTION(log1p, (x))
+ROW_FUNCTION(expm1, (x))
+ROW_FUNCTION(floor, (x))
+ROW_FUNCTION(ceil, (x))
+ROW_FUNCTION(round, (x))
+ROW_FUNCTION(sign, (x))
+ROW_FUNCTION(is_nan, (x))
 ROW_FUNCTION(div, (a, b))
 ROW_FUNCTION(maximum, (a, b))
 ROW_FUNCTION(minimum, (a, b))
@@ -254,6 +269,8 @@ ROW_FUNCTION(greater, (a, b))
 ROW_FUNCTION(greater_equal, (a, b))
 ROW_FUNCTION(equal, (a, b))
 ROW_FUNCTION_WITH(pow, (x), (exponent))
+ROW_FUNCTION_WITH(leaky_relu, (x), (leak))
+ROW_FUNCTION_WITH(elu, (x), (alpha))
 ROW_FUNCTION_WITH(clamp, (x), (low, high))
 ROW_FUNCTION_WITH(greater_than, (x), (value))
 ROW_FUNCTION_WITH(less_than, (x), (value))

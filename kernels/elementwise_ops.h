@@ -40,6 +40,37 @@ WF_API wf_tensor *wf_neg(wf_tensor *x);
 WF_API wf_tensor *wf_tanh_grad(wf_tensor *x, wf_tensor *dy);
 
 /**
+ * wf_sin, wf_cos - sine and cosine of an angle in radians, of any size; wf_erf - the error
+ * function, within 2 ulp
+ * wf_log1p - log(1 + x); wf_expm1 - e^x - 1; both without cancellation near 0
+ * wf_leaky_relu - x above 0, leak x below; wf_elu - x above 0, alpha (e^x - 1) below
+ *
+ * Layout:      "...->..."
+ * Gradient:    to x
+ */
+WF_API wf_tensor *wf_sin(wf_tensor *x);
+WF_API wf_tensor *wf_cos(wf_tensor *x);
+WF_API wf_tensor *wf_erf(wf_tensor *x);
+WF_API wf_tensor *wf_log1p(wf_tensor *x);
+WF_API wf_tensor *wf_expm1(wf_tensor *x);
+WF_API wf_tensor *wf_leaky_relu(wf_tensor *x, float leak);
+WF_API wf_tensor *wf_elu(wf_tensor *x, float alpha);
+
+/**
+ * wf_floor, wf_ceil - the nearest whole number at or below x, and at or above; wf_round - the
+ * nearest, of two the even one
+ * wf_sign - 1, 0 or -1; wf_is_nan - 1 where x is a NaN, else 0
+ *
+ * Layout:      "...->..."
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_floor(wf_tensor *x);
+WF_API wf_tensor *wf_ceil(wf_tensor *x);
+WF_API wf_tensor *wf_round(wf_tensor *x);
+WF_API wf_tensor *wf_sign(wf_tensor *x);
+WF_API wf_tensor *wf_is_nan(wf_tensor *x);
+
+/**
  * wf_pow - x^exponent: 1 where the exponent is 0; below zero an integral exponent alone has a
  * value
  *

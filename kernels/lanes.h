@@ -5,6 +5,8 @@
  *
  *     WF_EXP(x)  WF_LOG(x)  WF_SQRT(x)  WF_TANH(x)  WF_SIGMOID(x)  WF_ABS(x)  WF_SILU(x)
  *     WF_GELU(x)  WF_NORMAL_BELOW(x), which is (1 + erf(x / sqrt 2)) / 2 within 1e-7
+ *     WF_SIN(x)  WF_COS(x)  WF_ERF(x)  WF_LOG1P(x)  WF_EXPM1(x)  WF_FLOOR(x)  WF_CEIL(x)
+ *     WF_ROUND(x)                       the nearest whole number, of two the even one
  *     WF_MAX(a, b)  WF_MIN(a, b)        a NaN where one is
  *     WF_POW(x, y)                      1 where y is 0; below zero an integral y alone has a
  *                                       value
@@ -22,6 +24,8 @@
 
 #include "core/numerics/math.h"
 #include "kernels/arguments.h"
+#include "kernels/lanes_double.h"
+#include "kernels/lanes_far.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -85,98 +89,6 @@
 #if defined(__clang__)
 #pragma float_control(pop)
 #endif
-
-/* Returns the same in double, for reference loops. */
-static inline double wf_double_exp(double x)
-{
-    return wf_expd(x);
-}
-
-static inline double wf_double_log(double x)
-{
-    return wf_logd(x);
-}
-
-static inline double wf_double_pow(double x, double y)
-{
-    return wf_powd(x, y);
-}
-
-static inline double wf_double_sqrt(double x)
-{
-    return __builtin_sqrt(x);
-}
-
-static inline double wf_double_abs(double x)
-{
-    return __builtin_fabs(x);
-}
-
-/* x - x^3/3 + .. where 1 - 2 / (e^2x + 1) would cancel. */
-static inline double wf_double_tanh(double x)
-{
-    double s = x * x;
-
-    if (s < 1e-4)
-        return x * (1 - s * (1.0 / 3 - s * (2.0 / 15 - s * (17.0 / 315))));
-    return 1 - 2 / (wf_expd(2 * x) + 1);
-}
-
-static inline double wf_double_max(double a, double b)
-{
-    return a > b || a != a ? a : b;
-}
-
-static inline double wf_double_min(double a, double b)
-{
-    return a < b || a != a ? a : b;
-}
-
-static inline double wf_double_fma(double a, double b, double c)
-{
-    return __builtin_fma(a, b, c);
-}
-
-static inline double wf_double_where(int c, double a, double b)
-{
-    return c ? a : b;
-}
-
-/* 2 u of gelu (kernels/lanes_of.def). */
-static inline double wf_double_gelu_argument(double x)
-{
-    return 2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x);
-}
-
-static inline double wf_double_sigmoid(double x)
-{
-    return 1 / (1 + wf_expd(-x));
-}
-
-static inline double wf_double_silu(double x)
-{
-    return x * wf_double_sigmoid(x);
-}
-
-static inline double wf_double_silu_grad(double x, double dy)
-{
-    double s = wf_double_sigmoid(x);
-
-    return dy * s * (1 + x * (1 - s));
-}
-
-static inline double wf_double_gelu(double x)
-{
-    return x * wf_double_sigmoid(wf_double_gelu_argument(x));
-}
-
-static inline double wf_double_gelu_grad(double x, double dy)
-{
-    double s = wf_double_sigmoid(wf_double_gelu_argument(x));
-    double inner = 2 * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
-
-    return dy * s * (1 + x * (1 - s) * inner);
-}
 
 /* The function for the type of x, and zero of the type that a condition chooses among. */
 #if defined(__x86_64__)
@@ -339,6 +251,14 @@ WF_LANES_FUNCTION wf_lanes1 wf_lanes1_less(wf_lanes1 a, wf_lanes1 b)
 #define WF_POW(x, y)    WF_LANES_TWO(pow, x, y)
 #define WF_FMA(a, b, c) WF_LANES_THREE(fma, a, b, c)
 #define WF_SIGMOID(x)   WF_LANES_ONE(sigmoid, x)
+#define WF_SIN(x)       WF_LANES_ONE(sin, x)
+#define WF_COS(x)       WF_LANES_ONE(cos, x)
+#define WF_ERF(x)       WF_LANES_ONE(erf, x)
+#define WF_LOG1P(x)     WF_LANES_ONE(log1p, x)
+#define WF_EXPM1(x)     WF_LANES_ONE(expm1, x)
+#define WF_FLOOR(x)     WF_LANES_ONE(floor, x)
+#define WF_CEIL(x)      WF_LANES_ONE(ceil, x)
+#define WF_ROUND(x)     WF_LANES_ONE(round, x)
 /* 1 - erf(|x|) by Abramowitz & Stegun's 7.1.26, within 1.5e-7 */
 #define WF_X_ERFC_T(x) (1 / (1 + 0.3275911f * WF_ABS(x)))
 #define WF_X_ERFC(x)                                                                           \

@@ -42,8 +42,10 @@ WF_API wf_tensor *wf_stack(int count, wf_tensor *const *x, int dim);
  * @param like  for its shape; where that has size 1 the result has x's size
  * Layout:      "n,bsn->bsn", "s1!,bsn->bsn": each dim of the result is split as where it comes
  *              from, and dims that both have are split alike
- * Gradient:    to x, summed over one repeated dim after the other, the last one first, so that
- *              only dim 0 of them may be split; of a vector as of wf_bias_add
+ * Gradient:    to x, summed over one repeated dim after the other, the last one first; of a
+ *              vector as of wf_bias_add
+ * Collective:  that gradient, where ranks split repeated dims besides dim 0: each sum over one
+ *              is made whole before the next
  */
 WF_API wf_tensor *wf_broadcast_like(wf_tensor *x, wf_tensor *like);
 

@@ -330,7 +330,7 @@ void wf_sincos(double x, double *sine, double *cosine)
         *cosine = -*cosine;
 }
 
-double wf_sin(double x)
+double wf_sind(double x)
 {
     double sine, cosine;
 
@@ -338,7 +338,7 @@ double wf_sin(double x)
     return sine;
 }
 
-double wf_cos(double x)
+double wf_cosd(double x)
 {
     double sine, cosine;
 
@@ -353,10 +353,10 @@ float wf_logf(float x)
 
 float wf_sinf(float x)
 {
-    return (float)wf_sin((double)x);
+    return (float)wf_sind((double)x);
 }
 
 float wf_cosf(float x)
 {
-    return (float)wf_cos((double)x);
+    return (float)wf_cosd((double)x);
 }

@@ -23,7 +23,7 @@ WF_API float wf_tanhf(float x);
 /** wf_logf - returns the natural logarithm; -inf for a zero, NaN below it. */
 WF_API float wf_logf(float x);
 
-/** wf_sinf, wf_cosf - return wf_sin and wf_cos, rounded to float. */
+/** wf_sinf, wf_cosf - return wf_sind and wf_cosd, rounded to float. */
 WF_API float wf_sinf(float x);
 WF_API float wf_cosf(float x);
 
@@ -42,12 +42,12 @@ WF_API double wf_logd(double x);
 WF_API double wf_powd(double x, double y);
 
 /**
- * wf_sin, wf_cos, wf_sincos - compute the sine and cosine of an angle in radians
+ * wf_sind, wf_cosd, wf_sincos - compute the sine and cosine of an angle in radians
  *
  * @param x  |x| <= 2^40; a NaN comes out beyond
  */
-WF_API double wf_sin(double x);
-WF_API double wf_cos(double x);
+WF_API double wf_sind(double x);
+WF_API double wf_cosd(double x);
 WF_API void wf_sincos(double x, double *sine, double *cosine);
 
 WF_END_DECLS

@@ -15,10 +15,14 @@
  * and QL, [2, columns, columns]: each is split over all ranks that hold parts of the matrix,
  * along rows. A step gathers a matrix and its states on each of these ranks, which all make the
  * same update, and keep their part. So any layout has the same bits, plans know the memory and
- * the traffic, and checkpoints go to any mesh.
+ * the traffic, and checkpoints go to any mesh:
+ *
+ *     soap
+ *     soap --pp 2 --tp 2 --dp 2 --micro-batch-size 1 --save saved
+ *     soap --resume saved --dp 4 --steps 12
+ *     soap --plan --pp 2 --tp 2 --dp 2 --micro-batch-size 1
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <weft/weft.h>
 
@@ -203,6 +207,33 @@ static wf_status store(wf_tensor *p, wf_tensor *x, bool clears, const wf_update 
     return wf_sgd(p, x, x, u);
 }
 
+/* Updates a matrix and its states, which wf_data_write makes this rank's alone: ranks of a
+   process share what they gather. */
+static wf_status update_whole(matrix *x, const wf_update *u, wf_tensor *g,
+                              wf_tensor *const *whole, wf_tensor *room)
+{
+    wf_host_data view[5];
+    float *at[] = {wf_data_write(g, true, &view[0]), wf_data_write(whole[0], true, &view[1]),
+                   wf_data_write(whole[1], true, &view[2]),
+                   wf_data_write(whole[2], true, &view[3]),
+                   wf_data_write(room, false, &view[4])};
+
+    x->g = at[0];
+    x->m = at[1 + MOMENTS];
+    x->l = at[1 + LEFT];
+    x->r = at[1 + RIGHT];
+    x->room = at[4];
+    if (wf_context_status(g->ctx) == WF_OK) {
+        x->v = x->m + x->rows * x->columns;
+        x->y = x->room + room->dim[1].size;
+        x->z = x->y + room->dim[1].size;
+        update_matrix(x, u);
+    }
+    for (int k = 0; k < 5; k++)
+        wf_data_close(&view[k]);
+    return wf_context_status(g->ctx);
+}
+
 static wf_status soap(const wf_update *u, const wf_nn_parts *parts, wf_tensor *t,
                       wf_tensor *grad, wf_tensor *const *state)
 {
@@ -224,17 +255,8 @@ static wf_status soap(const wf_update *u, const wf_nn_parts *parts, wf_tensor *t
         NULL, WF_MEMORY_WORKSPACE);
     if (!g || !whole[MOMENTS] || !whole[LEFT] || !whole[RIGHT] || !room)
         return wf_context_status(t->ctx);
-    if (!wf_context_dry_run(t->ctx)) {
-        x.g = g->data;
-        x.m = whole[MOMENTS]->data;
-        x.v = x.m + x.rows * x.columns;
-        x.l = whole[LEFT]->data;
-        x.r = whole[RIGHT]->data;
-        x.room = room->data;
-        x.y = x.room + room->dim[1].size;
-        x.z = x.y + room->dim[1].size;
-        update_matrix(&x, u);
-    }
+    if (!wf_context_dry_run(t->ctx) && update_whole(&x, u, g, whole, room) != WF_OK)
+        return wf_context_status(t->ctx);
     for (int k = 0; k < 3; k++)
         store(state[k], wf_nn_parts_like(parts, whole[k], state[k]), true, &copy);
     g = wf_nn_parts_like(parts, g, t);
@@ -245,18 +267,56 @@ static const wf_nn_method_row soap_row = {
     "soap", .states = 3, .shape = shape,
     .uses = WF_NN_USES_BETA1 | WF_NN_USES_BETA2 | WF_NN_USES_EPS, .together = soap};
 
-static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+/* ---- a model in two steps, which pipeline stages share ---- */
+
+static int64_t chain_steps(const wf_nn_module *model)
 {
-    x = wf_nn_run(self, "embed", x);
-    x = wf_add(x, wf_nn_run(self, "mlp", wf_nn_run(self, "norm", x)));
-    return wf_nn_run(self, "head", x);
+    (void)model;
+    return 2;
 }
 
-static wf_tensor *cross_entropy(wf_nn_module *model, const wf_par_batch *batch)
+static wf_nn_module *chain_module(const wf_nn_module *model, int64_t i, int k)
+{
+    static const char *const names[3][2] = {
+        {"embed", "first"}, {"second", "norm"}, {"head", "loss"}};
+
+    return k < 2 ? wf_nn_child((wf_nn_module *)model, names[i][k]) : NULL;
+}
+
+/* x + mlp(norm(x)) of a block */
+static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
+{
+    return wf_add(x, wf_nn_run(self, "mlp", wf_nn_run(self, "norm", x)));
+}
+
+static int chain_run(wf_nn_module *model, int64_t i, int n, wf_tensor **x)
+{
+    (void)n;
+    if (i == 0)
+        x[0] = wf_nn_run(model, "first", wf_nn_run(model, "embed", x[0]));
+    else
+        x[0] = wf_nn_run(model, "norm", wf_nn_run(model, "second", x[0]));
+    return 1;
+}
+
+static const wf_nn_chain chain = {chain_steps, chain_module, chain_run};
+
+static wf_tensor *head_loss(wf_nn_module *model, wf_tensor *x, const wf_par_batch *batch)
 {
     return wf_nn_cross_entropy((wf_nn_loss *)wf_nn_child(model, "loss"),
-                               wf_nn_call(model, wf_par_batch_tensor(batch, "tokens")),
+                               wf_nn_run(model, "head", x),
                                wf_par_batch_tensor(batch, "targets"));
+}
+
+static wf_tensor *whole_loss(wf_nn_module *model, const wf_par_batch *batch)
+{
+    const char *outside = wf_nn_enter(model);
+    wf_tensor *x[WF_NN_CARRIED] = {wf_par_batch_tensor(batch, "tokens")}, *loss = NULL;
+
+    if (wf_nn_chain_run(model, 0, chain_steps(model), 1, x))
+        loss = head_loss(model, x[0], batch);
+    wf_nn_leave(model, outside, 1, &loss);
+    return loss;
 }
 
 /* Reads a dataset that is a function of the step and the sequence's number: token t, then 5 t +
@@ -274,55 +334,64 @@ static wf_status read_data(void *self, int64_t step, int64_t first, int64_t coun
     return WF_OK;
 }
 
-static const wf_par_rule rules[] = WF_RULES({"embed", WF_VOCAB}, WF_SWIGLU_MLP_RULES("mlp"),
-                                            {"head", WF_COLUMN}, {"loss", WF_LOSS});
+static const wf_par_rule rules[] =
+    WF_RULES({"embed", WF_VOCAB}, WF_SWIGLU_MLP_RULES("first.mlp"),
+             WF_SWIGLU_MLP_RULES("second.mlp"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
 
-static wf_nn_module *model_new(wf_context *ctx)
+static wf_nn_module *block_new(wf_context *ctx)
 {
-    wf_dim vocabulary = wf_dim_chunked(VOCABULARY), width = wf_dim_width(WIDTH);
-    wf_nn_linear_options head = {.in = width, .out = vocabulary, .deviation = 0.1f};
+    const wf_nn_mlp_options mlp = {.width = WIDTH};
 
     return wf_nn_module_new(
-        ctx, "model", forward,
-        WF_CHILD("embed", wf_nn_embedding_new(ctx, vocabulary, width, 0.1f)),
-        WF_CHILD("norm", wf_nn_rmsnorm_new(ctx, width, 1e-5f)),
-        WF_CHILD("mlp", wf_nn_swiglu_mlp_new(ctx, &(wf_nn_mlp_options){.width = WIDTH})),
-        WF_CHILD("head", wf_nn_linear_new(ctx, &head)), WF_CHILD("loss", wf_nn_loss_new(ctx)));
+        ctx, "block", block_forward,
+        WF_CHILD("norm", wf_nn_rmsnorm_new(ctx, wf_dim_width(WIDTH), 1e-5f)),
+        WF_CHILD("mlp", wf_nn_swiglu_mlp_new(ctx, &mlp)));
 }
 
-static wf_status train(wf_par *par, void *unused)
+static wf_nn_module *make(wf_par *par, void *unused)
 {
-    const wf_par_train_options training = {
-        .global_batch = 8,
-        .field = WF_PAR_GPT_FIELDS(TOKENS),
-        .loss = cross_entropy,
-        .optimizer = {wf_nn_method_of(&soap_row), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                      .weight_decay = 0.01f, .own = {4}},
-        .schedule = {.lr = 3e-3, .min_lr = 3e-3, .steps = STEPS}};
-    const wf_par_data data = {.read = read_data};
     wf_context *ctx = wf_par_context(par);
-    wf_nn_module *model = model_new(ctx);
-    wf_par_trainer *trainer;
-    wf_par_step result = {0};
-    uint64_t digest = 0;
+    wf_dim vocabulary = wf_dim_chunked(VOCABULARY), width = wf_dim_width(WIDTH);
+    wf_nn_linear_options head = {.in = width, .out = vocabulary, .deviation = 0.1f};
+    wf_nn_module *model = wf_nn_module_new(
+        ctx, "model", NULL,
+        WF_CHILD("embed", wf_nn_embedding_new(ctx, vocabulary, width, 0.1f)),
+        WF_CHILD("first", block_new(ctx)), WF_CHILD("second", block_new(ctx)),
+        WF_CHILD("norm", wf_nn_rmsnorm_new(ctx, width, 1e-5f)),
+        WF_CHILD("head", wf_nn_linear_new(ctx, &head)), WF_CHILD("loss", wf_nn_loss_new(ctx)));
 
     (void)unused;
+    if (!model)
+        return NULL;
+    model->chain = &chain;
     wf_par_tensor(par, model, "tp", rules);
-    wf_par_shard(par, model, "", "dp", NULL);
-    wf_par_materialize(par, model);
-    trainer = wf_par_trainer_open(par, model, &training);
-    for (int step = 1; step <= STEPS && wf_context_status(ctx) == WF_OK; step++)
-        wf_par_train_step(trainer, step, &data, &result);
-    if (wf_par_trainer_digest(trainer, &digest) == WF_OK && wf_context_rank(ctx) == 0)
-        printf("loss %.6f, digest %016llx\n", (double)result.loss, (unsigned long long)digest);
-    wf_par_trainer_close(trainer);
-    wf_nn_free(model);
-    return wf_context_status(ctx);
+    wf_par_shard(par, model, "first", "dp", NULL);
+    wf_par_shard(par, model, "second", "dp", NULL);
+    return model;
 }
 
-/* Try --dp 1 --tp 1, or --dp 4 --tp 2: the same line. */
+/* Try --dp 4 --tp 2, --pp 2, --plan, --save and --resume: one digest. */
 int main(int argc, char **argv)
 {
-    return wf_par_main(argc, argv, &(wf_par_options){.axes = WF_AXES({"dp", 2}, {"tp", 2})},
-                       train, NULL);
+    static const wf_par_pipeline_options stages = {.input = "tokens", .head_loss = head_loss};
+    wf_par_program p = {
+        .about = "Trains a small model with SOAP.",
+        .job = {.mesh = {.axes = WF_AXES({"pp", 1}, {"dp", 1}, {"tp", 1}), .seed = 1},
+                .model = make,
+                .name = "two blocks",
+                .pipeline = &stages,
+                .steps = STEPS,
+                .data = {.read = read_data},
+                .train = {.global_batch = 8,
+                          .field = WF_PAR_GPT_FIELDS(TOKENS),
+                          .optimizer = {.beta1 = 0.9f,
+                                        .beta2 = 0.95f,
+                                        .eps = 1e-8f,
+                                        .weight_decay = 0.01f,
+                                        .own = {4}},
+                          .schedule = {.lr = 3e-3, .min_lr = 3e-3, .steps = STEPS},
+                          .loss = whole_loss}}};
+
+    p.job.train.optimizer.method = wf_nn_method_of(&soap_row);
+    return wf_par_run(argc, argv, &p);
 }

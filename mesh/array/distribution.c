@@ -21,6 +21,11 @@ static bool partial(const wf_layout *layout)
     return layout->sum || layout->max;
 }
 
+static const wf_layout *complete(void *mesh, const wf_layout *layout)
+{
+    return wf_layout_dual(mesh, layout);
+}
+
 static int64_t parts(const wf_layout *layout, int i)
 {
     int64_t n = 1;
@@ -64,6 +69,7 @@ static const wf_distribution distribution = {.rule = wf_layout_rule,
                                              .parts = parts,
                                              .print = print,
                                              .partial = partial,
+                                             .complete = complete,
                                              .alike = alike,
                                              .move = wf_move_one};
 

@@ -36,6 +36,10 @@ typedef struct wf_nn_parts {
  *
  * wf_nn_parts_like - returns it in the layout of another
  *
+ * Ranks of one process may share what they gather, and it is the tensor itself where nothing
+ * moves: an update writes to it by ops in place or by wf_data_write (core/host_data.h), which
+ * give a rank memory of its own.
+ *
  * Collective:  over the axes that split the parameter
  * Owner:       the innermost open scope
  * Errors:      the context's; NULL then

@@ -23,7 +23,7 @@ static double cosine(const wf_nn_schedule *s, int64_t step)
 
     if (step >= s->steps)
         return s->min_lr;
-    return s->min_lr + (s->lr - s->min_lr) * 0.5 * (1 + wf_cos(pi * between(s, step)));
+    return s->min_lr + (s->lr - s->min_lr) * 0.5 * (1 + wf_cosd(pi * between(s, step)));
 }
 
 static double constant(const wf_nn_schedule *s, int64_t step)

@@ -23,6 +23,8 @@ except ImportError as error:
     print(f"ops.py: {error}; it needs torch and numpy", file=sys.stderr)
     sys.exit(2)
 
+from ops_program import PROGRAM
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BOUND = 1e-6
 KINDS = {"b": "{%d, 1, WF_CHUNKS_EACH}", "c": "{%d, 1, WF_CHUNKS_8}", "w": "{%d, 1, WF_CHUNKS_1}",
@@ -96,6 +98,23 @@ TABLE = [
     ("x + 2.5", "wf_add_constant(a, 2.5f)", lambda a: a + 2.5, (X,)),
     *((name, f"wf_{name}(a)", getattr(torch, name), (X,)) for name in ("exp", "abs", "relu", "tanh", "sigmoid")),
     *((name, f"wf_{name}(a)", getattr(torch, name), (X + " positive",)) for name in ("log", "sqrt", "rsqrt")),
+    *((name, f"wf_{name}(a)", getattr(torch, name), (X,)) for name in ("sin", "cos", "erf", "expm1")),
+    ("log1p", "wf_log1p(a)", torch.log1p, (X + " positive",)),
+    ("leaky_relu", "wf_leaky_relu(a, 0.1f)", lambda a: F.leaky_relu(a, 0.1), (X,)),
+    ("elu", "wf_elu(a, 0.75f)", lambda a: F.elu(a, 0.75), (X,)),
+    *((name, f"wf_{name}(wf_scale(a, 0.75f))", lambda a, f=getattr(torch, name): f(a * 0.75), (X + " f<9",))
+      for name in ("floor", "ceil", "round")),
+    ("sign", "wf_sign(wf_add_constant(a, -1))", lambda a: torch.sign(a - 1), (X + " f<3",)),
+    ("isnan", "wf_is_nan(wf_log(wf_add_constant(a, -1)))", lambda a: torch.isnan(torch.log(a - 1)).double(), (X + " f<3",)),
+    ("reciprocal", "wf_pow(a, -1)", torch.reciprocal, (X + " positive",)),
+    ("norm", "wf_sqrt(wf_sum(wf_mul(a, a), 1))", lambda a: a.norm(dim=1), (X,)),
+    ("logsigmoid", "wf_neg(wf_softplus(wf_neg(a)))", F.logsigmoid, (X,)),
+    ("mish", "wf_mul(a, wf_tanh(wf_softplus(a)))", F.mish, (X,)),
+    ("hardswish", "wf_mul(a, wf_scale(wf_clamp(wf_add_constant(a, 3), 0, 6), 1.0f / 6))", F.hardswish, (X,)),
+    ("glu", "(wf_split(a, 2, 4, 2, out), wf_mul(out[0], wf_sigmoid(out[1])))", F.glu, ("b3 c5 w8",)),
+    ("bce_with_logits", "wf_sub(wf_softplus(a), wf_mul(a, b))",
+     lambda a, b: F.binary_cross_entropy_with_logits(a, b, reduction="none"), (X, X + " mask")),
+    ("kl_div", "wf_mul(b, wf_sub(wf_log(b), a))", lambda a, b: F.kl_div(a, b, reduction="none"), (X, X + " positive")),
     ("pow", "wf_pow(a, 2.5f)", lambda a: a ** 2.5, (X + " positive",)),
     ("gelu, tanh", "wf_gelu(a)", lambda a: F.gelu(a, approximate="tanh"), (X,)),
     *((name, f"wf_{name}({more})", f, (X,)) for name, more, f in (
@@ -175,100 +194,27 @@ TABLE = [
      lambda a: taps(a, 3), ("b3 c9 w4",)),
     ("fold", "wf_patches_grad(b, a, (int[]){3}, &(wf_conv_options){.stride = {2}, .padding = {1}})",
      lambda a, b: folded(a, 9), ("b3 c5 w4 w3", "b3 c9 w4 mask")),
+    ("conv_transpose1d", "wf_conv_transpose(a, b, &(wf_conv_options){.stride = {3}, .padding = {1}}, (int[]){2})",
+     lambda a, b: channels(F.conv_transpose1d, a, b, stride=3, padding=1, output_padding=2), ("b3 c5 w4", "w4 c6 w5")),
+    ("conv_transpose2d", "wf_conv_transpose(a, b, &(wf_conv_options){.stride = {2, 1}, .dilation = {1, 2}}, NULL)",
+     lambda a, b: channels(F.conv_transpose2d, a, b, stride=(2, 1), dilation=(1, 2)), ("b2 c3 w4 w4", "w4 c5 w3 w2")),
+    ("avg_pool1d", "wf_avg_pool(a, (int[]){3}, &(wf_conv_options){.stride = {2}, .padding = {1}})",
+     lambda a: channels(F.avg_pool1d, a, 3, stride=2, padding=1), ("b3 c9 w4",)),
+    ("avg_pool2d", "wf_avg_pool(a, (int[]){2, 3}, NULL)",
+     lambda a: channels(F.avg_pool2d, a, (2, 3)), ("b2 c6 w7 w4",)),
+    ("max_pool1d", "wf_max_pool(a, (int[]){3}, &(wf_conv_options){.padding = {1}, .dilation = {2}})",
+     lambda a: channels(F.max_pool1d, a, 3, padding=1, dilation=2), ("b3 c9 w4",)),
+    ("max_pool2d", "wf_max_pool(a, (int[]){3, 2}, &(wf_conv_options){.stride = {2, 1}, .padding = {1, 1}})",
+     lambda a: channels(F.max_pool2d, a, (3, 2), stride=(2, 1), padding=(1, 1)), ("b2 c6 w7 w4",)),
+    ("interpolate, nearest", "wf_upsample(a, (int[]){3, 2})",
+     lambda a: channels(lambda x, _: F.interpolate(x, scale_factor=(3.0, 2.0)), a, None), ("b2 c3 w4 w5",)),
+    ("group_norm", "wf_group_norm(a, 2, b, c, 1e-5f)", lambda a, b, c: channels(
+        lambda x, w: F.group_norm(x, 2, w, c, 1e-5), a, b), ("b2 c3 w5 w8", "w8", "w8")),
+    ("instance_norm", "wf_group_norm(a, 4, NULL, NULL, 1e-5f)",
+     lambda a: channels(lambda x, _: F.instance_norm(x), a, None), ("b2 c9 w4",)),
     *((f"cross_entropy, smoothing {e}", f"loss_of(a, in[1], {e}f)", lambda a, b, e=e: F.cross_entropy(
         a.movedim(2, 1), b.long(), reduction="none", label_smoothing=e), ("b3 c5 c11", "b3 c5 i<11")) for e in (0.0, 0.25)),
 ]
-
-PROGRAM = r"""
-#include "core/context.h"
-#include "core/tape.h"
-#include "kernels/conv.h"
-#include "kernels/devices.h"
-#include "kernels/elementwise_ops.h"
-#include "kernels/ops.h"
-#include "kernels/reshape.h"
-#include "kernels/row_ops.h"
-#include <stdio.h>
-#include <stdlib.h>
-
-typedef struct operand {
-    bool integers, wanted;
-    int ndim;
-    wf_dim dim[WF_MAX_DIMS];
-} operand;
-
-static wf_tensor *loss_of(wf_tensor *logits, wf_tensor *targets, float smoothing)
-{
-    wf_tensor *max = wf_logit_max(logits), *sum, *picked;
-
-    wf_logit_sum(logits, max, targets, smoothing, &sum, &picked);
-    return wf_cross_entropy(sum, picked, max);
-}
-
-static wf_tensor *a, *b, *c;
-
-FUNCTIONS
-static const struct {
-    wf_tensor *(*run)(wf_tensor *const *in, wf_tensor **out);
-    int n_in, n_out;
-    bool backward;
-    operand in[4];
-} table[] = {ROWS};
-
-static void read_into(wf_tensor *t, FILE *file)
-{
-    if (fread(t->data, 4, (size_t)wf_tensor_count(t), file) != (size_t)wf_tensor_count(t))
-        exit(3);
-}
-
-int main(int argc, char **argv)
-{
-    wf_error error = {WF_OK, ""};
-    wf_context *ctx = wf_context_open(wf_cpu_device(1, &error), &(wf_context_options){.seed = 7}, &error);
-    FILE *from = fopen(argv[1], "rb"), *to = fopen(argv[2], "wb");
-
-    if (argc < 3 || !ctx || !from || !to)
-        return 2;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        wf_tensor *in[4] = {NULL}, *out[4] = {NULL}, *seed;
-        wf_tape *tape;
-
-        wf_scope_open(ctx);
-        tape = wf_tape_open(ctx);
-        for (int k = 0; k < table[i].n_in; k++) {
-            const operand *o = &table[i].in[k];
-
-            in[k] = wf_tensor_new(ctx, o->integers ? WF_I32 : WF_F32, o->ndim, o->dim, NULL, WF_MEMORY_ACTIVATION);
-            read_into(in[k], from);
-            if (o->wanted)
-                in[k] = wf_leaf(in[k]);
-        }
-        a = in[0], b = in[1], c = in[2];
-        out[0] = table[i].run(in, out);
-        for (int k = 0; k < table[i].n_out && wf_context_status(ctx) == WF_OK; k++)
-            fwrite(out[k]->data, 4, (size_t)wf_tensor_count(out[k]), to);
-        seed = out[0] ? wf_tensor_new(ctx, WF_F32, out[0]->ndim, out[0]->dim, NULL, WF_MEMORY_ACTIVATION) : NULL;
-        if (seed)
-            read_into(seed, from);
-        if (seed && table[i].backward)
-            wf_backward(out[0], seed, false);
-        for (int k = 0; k < table[i].n_in && table[i].backward; k++)
-            if (table[i].in[k].wanted && in[k]->grad) {
-                wf_tensor *dx = in[k]->grad->ndim > in[k]->ndim ? wf_batch_sum(in[k]->grad) : in[k]->grad;
-
-                fwrite(dx->data, 4, (size_t)wf_tensor_count(dx), to);
-            }
-        if (wf_context_status(ctx) != WF_OK) {
-            fprintf(stderr, "%s\n", wf_context_error(ctx)->text);
-            return 1;
-        }
-        wf_tape_close(tape);
-        wf_scope_close(ctx);
-    }
-    return fclose(to) ? 3 : 0;
-}
-"""
-
 
 class Failure(Exception):
     pass

@@ -152,20 +152,20 @@ static void doubles_are_close(void)
     CU_ASSERT_TRUE(worst_between(wf_logd, logl, 0.0, 2.0) <= 1.0);
     CU_ASSERT_TRUE(worst_between(wf_logd, logl, 0.9999, 1.0001) <= 1.0);
     CU_ASSERT_TRUE(worst_between(wf_logd, logl, -1.0, 1e300) <= 1.0);
-    CU_ASSERT_TRUE(worst_between(wf_sin, sinl, -4.0, 4.0) <= 1.0);
-    CU_ASSERT_TRUE(worst_between(wf_cos, cosl, -4.0, 4.0) <= 1.0);
-    CU_ASSERT_TRUE(worst_between(wf_sin, sinl, -1e6, 1e6) <= 1.0);
-    CU_ASSERT_TRUE(worst_between(wf_cos, cosl, -0x1p40, 0x1p40) <= 1.0);
+    CU_ASSERT_TRUE(worst_between(wf_sind, sinl, -4.0, 4.0) <= 1.0);
+    CU_ASSERT_TRUE(worst_between(wf_cosd, cosl, -4.0, 4.0) <= 1.0);
+    CU_ASSERT_TRUE(worst_between(wf_sind, sinl, -1e6, 1e6) <= 1.0);
+    CU_ASSERT_TRUE(worst_between(wf_cosd, cosl, -0x1p40, 0x1p40) <= 1.0);
     for (int i = 0; i < DRAWS; i++) {
         double x = any_double(), whole = floor(between(0.0, 1e6));
 
         CU_ASSERT_TRUE_FATAL(double_ulps(wf_expd(x), expl((long double)x)) <= 1.0);
         CU_ASSERT_TRUE_FATAL(double_ulps(wf_logd(x), logl((long double)x)) <= 1.0);
-        CU_ASSERT_TRUE_FATAL(double_ulps(wf_sin(whole), sinl((long double)whole)) <= 1.0);
+        CU_ASSERT_TRUE_FATAL(double_ulps(wf_sind(whole), sinl((long double)whole)) <= 1.0);
         /* Near a multiple of pi/2 all leading digits cancel. */
         x = whole * 1.5707963267948966;
-        CU_ASSERT_TRUE_FATAL(double_ulps(wf_sin(x), sinl((long double)x)) <= 1.0);
-        CU_ASSERT_TRUE_FATAL(double_ulps(wf_cos(x), cosl((long double)x)) <= 1.0);
+        CU_ASSERT_TRUE_FATAL(double_ulps(wf_sind(x), sinl((long double)x)) <= 1.0);
+        CU_ASSERT_TRUE_FATAL(double_ulps(wf_cosd(x), cosl((long double)x)) <= 1.0);
     }
 }
 
@@ -222,8 +222,8 @@ static void specials(void)
     CU_ASSERT_TRUE(wf_logd(0.0) == -INFINITY && wf_logd(-0.0) == -INFINITY &&
                    wf_logd(1.0) == 0.0);
     CU_ASSERT_TRUE(wf_logd(INFINITY) == INFINITY && isnan(wf_logd(-INFINITY)));
-    CU_ASSERT_TRUE(same_double(wf_sin(-0.0), -0.0) && wf_cos(0.0) == 1.0);
-    CU_ASSERT_TRUE(isnan(wf_sin(INFINITY)) && isnan(wf_cos(NAN)) && isnan(wf_sin(0x1.1p40)));
+    CU_ASSERT_TRUE(same_double(wf_sind(-0.0), -0.0) && wf_cosd(0.0) == 1.0);
+    CU_ASSERT_TRUE(isnan(wf_sind(INFINITY)) && isnan(wf_cosd(NAN)) && isnan(wf_sind(0x1.1p40)));
     CU_ASSERT_TRUE(wf_expf(-INFINITY) == 0.0f && isinf(wf_expf(INFINITY)) &&
                    isnan(wf_expf(NAN)));
     CU_ASSERT_EQUAL(bits_of(wf_tanhf(-0.0f)), bits_of(-0.0f));
@@ -274,8 +274,8 @@ static void bits_are_fixed(void)
         hash = mix_in(hash, wf_expd(20.0 * x));
         hash = mix_in(hash, wf_logd(y));
         hash = mix_in(hash, wf_powd(y, x));
-        hash = mix_in(hash, wf_sin(z));
-        hash = mix_in(hash, wf_cos(z));
+        hash = mix_in(hash, wf_sind(z));
+        hash = mix_in(hash, wf_cosd(z));
         hash = mix_in(hash, (double)wf_expf((float)(3.0 * x)));
         hash = mix_in(hash, (double)wf_tanhf((float)(0.1 * x)));
         hash = mix_in(hash, (double)wf_logf((float)y));

@@ -40,6 +40,12 @@ void try_row(const op_row *r, const row_shape *s, bool bf16, bool parts_too);
    own. */
 void try_rows(const op_row *rows);
 
+/* The rows of kernels/expressions.def, with gradients written out and not, and those of one
+   operand. */
+void try_elements(void);
+void try_expressions(void);
+void try_expressions_of_one(void);
+
 /* A row was tried in another way. */
 void row_is_tried(int id);
 

@@ -13,72 +13,11 @@
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/cuda/op_rows.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WITH(attr) &attr, sizeof attr
-
-#define AND_GRADIENT(name, x, y)                                                               \
-    {name, x ":bsn", y ":bsn", "n", NULL, 0},                                                  \
-    {                                                                                          \
-        name "_grad", x ":bsn " y ":bsn", y ":bsn", "n", NULL, 0                               \
-    }
-
-static void elements(void)
-{
-    static const wf_scale_attr factor = {-1.7F};
-    static const wf_add_constant_attr constant = {0.7F};
-    static const op_row rows[] = {
-        {"add", "a:bsn a:bsn", "a:bsn", "bsn", NULL, 0},
-        {"sub", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
-        {"mul", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
-        {"scale", "a:bsn", "a:bsn", "n", WITH(factor)},
-        {"add_constant", "f:bsn", "f:bsn", "n", WITH(constant)},
-        AND_GRADIENT("silu", "a", "a"),
-        AND_GRADIENT("gelu", "a", "a"),
-        {"swiglu", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"swiglu_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
-        {NULL, NULL, NULL, NULL, NULL, 0}};
-
-    try_rows(rows);
-}
-
-static void expressions(void)
-{
-    static const float exponent[] = {2.5F}, bounds[] = {-0.5F, 0.75F};
-    static const op_row rows[] = {
-        AND_GRADIENT("exp", "a", "a"),
-        AND_GRADIENT("log", "p", "f"),
-        {"div", "f:bsn p:bsn", "f:bsn", "n", NULL, 0},
-        {"div_grad", "f:bsn p:bsn f:bsn", "f:bsn f:bsn", "n", NULL, 0},
-        AND_GRADIENT("sqrt", "p", "f"),
-        AND_GRADIENT("rsqrt", "p", "f"),
-        {"pow", "p:bsn", "f:bsn", "n", WITH(exponent)},
-        {"pow_grad", "p:bsn f:bsn", "f:bsn", "n", WITH(exponent)},
-        AND_GRADIENT("relu", "a", "a"),
-        AND_GRADIENT("tanh", "a", "a"),
-        AND_GRADIENT("sigmoid", "a", "a"),
-        AND_GRADIENT("gelu_erf", "a", "a"),
-        AND_GRADIENT("softplus", "a", "a"),
-        AND_GRADIENT("abs", "a", "a"),
-        {"clamp", "a:bsn", "a:bsn", "n", WITH(bounds)},
-        {"clamp_grad", "a:bsn a:bsn", "a:bsn", "n", WITH(bounds)},
-        {"maximum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"maximum_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
-        {"minimum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"minimum_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
-        {"where", "a:bsn a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"where_grad", "a:bsn a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
-        {"greater", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"greater_equal", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"equal", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
-        {"greater_than", "a:bsn", "a:bsn", "n", WITH(bounds)},
-        {"less_than", "a:bsn", "a:bsn", "n", WITH(bounds)},
-        {"equal_to", "a:bsn", "a:bsn", "n", WITH(bounds)},
-        {NULL, NULL, NULL, NULL, NULL, 0}};
-
-    try_rows(rows);
-}
 
 static void dropouts(void)
 {
@@ -379,8 +318,9 @@ static void every_row(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"element by element", elements},
-                                    {"elements by expression", expressions},
+    static const wf_test tests[] = {{"element by element", try_elements},
+                                    {"elements by expression", try_expressions},
+                                    {"expressions of one operand", try_expressions_of_one},
                                     {"rows", rows_of_dims},
                                     {"indices of rows", indices},
                                     {"dropout", dropouts},

@@ -66,6 +66,19 @@ run "steps without" --device cuda --digest --steps 4 --dropout 0.1 --micro-batch
     --eval-interval 2
 [ -n "$graphs" ] && [ "$(digest)" = "$graphs" ] && result "they have one digest too" "" ||
     result "they have one digest too" "'$graphs' and '$(digest)'"
+terms=(--label-smoothing 0.1 --z-loss 0.01)
+run "label smoothing and a z-loss" --device cuda --digest "${terms[@]}"
+cp out smooth
+run "as graphs" --device cuda --digest --cuda-graph on "${terms[@]}"
+[ "$(digest)" = "$(grep -oE 'digest [0-9a-f]{16}' smooth | tail -1)" ] && result "with one digest" "" ||
+    result "with one digest" "'$(digest)' and '$(tail -1 smooth)'"
+run "on the CPU" --device cpu "${terms[@]}"
+cp out cpu
+run "and without" --device cpu
+result "they are what the CPU makes of both" "$(python3 -c '
+import re
+gpu, cpu, plain = ([float(x) for x in re.findall(r"^step .* loss ([0-9.]+)", open(f).read(), re.M)] for f in ("smooth", "cpu", "out"))
+if not gpu or max(abs(a - b) for a, b in zip(gpu, cpu)) > 2e-4 or abs(cpu[0] - plain[0]) < 1e-2: print(gpu, cpu, plain)')"
 run "a plan of graphs" --device cuda --plan --cuda-graph on
 grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
     result "counts their memory" "no row of it"

@@ -12,7 +12,7 @@
 
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 
-/* Rows by program; linear layers are test_ops_products.c's, all others test_ops_a.c's. */
+/* Rows by program; those of none are test_ops_products.c's and test_ops_a.c's. */
 static const char *const rows_of_b[] = {
     /* clang-format off */
     "add_layernorm", "add_layernorm_dx", "add_rmsnorm", "add_rmsnorm_dx", "layernorm",
@@ -22,11 +22,8 @@ static const char *const rows_of_b[] = {
 };
 
 static const char *const rows_of_attention[] = {
-    /* clang-format off */
-    "attention", "attention_grad", "attention_from", "attention_from_grad", "attention_general",
-    "attention_general_grad", "attention_cached", NULL
-    /* clang-format on */
-};
+    "attention",         "attention_grad",         "attention_from",   "attention_from_grad",
+    "attention_general", "attention_general_grad", "attention_cached", NULL};
 
 static const char *const rows_of_dims[] = {
     "permute", "slice",     "slice_grad", "sum",     "sum_expand",   "softmax", "softmax_grad",
@@ -36,7 +33,8 @@ static const char *const rows_of_elements[] = {
 #define EXPRESSION(name, inputs, numbers, outputs, flags)
 #define ELEMENTWISE(name, inputs, numbers, expression, gradients) #name, #name "_grad",
 #include "kernels/expressions.def"
-    "greater", "greater_equal", "equal", "greater_than", "less_than", "equal_to", NULL};
+    "greater", "greater_equal", "equal", "greater_than", "less_than", "equal_to",
+    "floor",   "ceil",          "round", "sign",         "is_nan",    NULL};
 
 static const char *const rows_of_rows[] = {"topk",     "gather", "scatter", "one_hot", "cumsum",
                                            "triangle", "concat", "pad",     NULL};

@@ -19,11 +19,24 @@ typedef struct range {
     double low, high;
 } range;
 
-static const range ranges[] = {
-    {"exp", {0}, -3, 3},      {"log", {0}, 0.1, 4},           {"div", {0}, 0.5, 2},
-    {"sqrt", {0}, 0.1, 4},    {"rsqrt", {0}, 0.1, 4},         {"pow", {2.5F}, 0.1, 3},
-    {"tanh", {0}, -4, 4},     {"sigmoid", {0}, -9, 9},        {"gelu_erf", {0}, -5, 5},
-    {"softplus", {0}, -9, 9}, {"clamp", {-0.7F, 1.1F}, 0, 0}, {NULL, {0}, 0, 0}};
+static const range ranges[] = {{"exp", {0}, -3, 3},
+                               {"log", {0}, 0.1, 4},
+                               {"div", {0}, 0.5, 2},
+                               {"sqrt", {0}, 0.1, 4},
+                               {"rsqrt", {0}, 0.1, 4},
+                               {"pow", {2.5F}, 0.1, 3},
+                               {"tanh", {0}, -4, 4},
+                               {"sigmoid", {0}, -9, 9},
+                               {"gelu_erf", {0}, -5, 5},
+                               {"softplus", {0}, -9, 9},
+                               {"clamp", {-0.7F, 1.1F}, 0, 0},
+                               {"log1p", {0}, -0.7, 3},
+                               {"leaky_relu", {0.1F}, 0, 0},
+                               {"elu", {0.7F}, -3, 3},
+                               {"sin", {0}, -9, 9},
+                               {"cos", {0}, -9, 9},
+                               {"erf", {0}, -3, 3},
+                               {NULL, {0}, 0, 0}};
 
 static const range *range_of(const char *name)
 {
@@ -92,6 +105,23 @@ static void comparisons(op_case *c, const op_shape *s)
     c->constant[1] = c->constant[2] = true;
 }
 
+static void apply_whole_numbers(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_tensor *x = wf_scale(in[0], 3);
+
+    out[0] = wf_add(wf_floor(x), wf_ceil(in[0]));
+    out[1] = wf_round(x);
+    out[2] = wf_is_nan(wf_log(x));
+    out[3] = wf_mul(in[0], wf_sign(in[0]));
+}
+
+static void whole_numbers(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(1, 4, apply_whole_numbers);
+    c->in[0] = op_activations(s, op_width(s));
+    c->constant[0] = c->constant[1] = c->constant[2] = true;
+}
+
 /* Functions whose parameters are in another order than the row's, and those with numbers. */
 static void apply_functions(wf_tensor *const *in, wf_tensor **out)
 {
@@ -120,6 +150,14 @@ EDGE(edge_log, WF_LOG(x))
 EDGE(edge_tanh, WF_TANH(x))
 EDGE(edge_pow, WF_POW(x, y))
 EDGE(edge_max, WF_MAX(x, y))
+EDGE(edge_sin, WF_SIN(x))
+EDGE(edge_cos, WF_COS(x))
+EDGE(edge_erf, WF_ERF(x))
+EDGE(edge_log1p, WF_LOG1P(x))
+EDGE(edge_expm1, WF_EXPM1(x))
+EDGE(edge_floor, WF_FLOOR(x))
+EDGE(edge_ceil, WF_CEIL(x))
+EDGE(edge_round, WF_ROUND(x))
 
 typedef void lane_loop(const float *const *in, const float *number, float *const *out,
                        int64_t n);
@@ -130,23 +168,23 @@ typedef struct edge {
     double ulps;
 } edge;
 
-static double right_exp(double x, double y)
-{
-    (void)y;
-    return exp(x);
-}
-
-static double right_log(double x, double y)
-{
-    (void)y;
-    return log(x);
-}
-
-static double right_tanh(double x, double y)
-{
-    (void)y;
-    return tanh(x);
-}
+#define RIGHT(f)                                                                               \
+    static double right_##f(double x, double y)                                                \
+    {                                                                                          \
+        (void)y;                                                                               \
+        return f(x);                                                                           \
+    }
+RIGHT(exp)
+RIGHT(log)
+RIGHT(tanh)
+RIGHT(sin)
+RIGHT(cos)
+RIGHT(erf)
+RIGHT(log1p)
+RIGHT(expm1)
+RIGHT(floor)
+RIGHT(ceil)
+RIGHT(rint)
 
 static double right_max(double x, double y)
 {
@@ -157,7 +195,15 @@ static const edge edges[] = {{"exp", WF_X_LOOPS(edge_exp), right_exp, 1},
                              {"log", WF_X_LOOPS(edge_log), right_log, 2},
                              {"tanh", WF_X_LOOPS(edge_tanh), right_tanh, 2},
                              {"pow", WF_X_LOOPS(edge_pow), pow, 4},
-                             {"max", WF_X_LOOPS(edge_max), right_max, 0}};
+                             {"max", WF_X_LOOPS(edge_max), right_max, 0},
+                             {"sin", WF_X_LOOPS(edge_sin), right_sin, 2},
+                             {"cos", WF_X_LOOPS(edge_cos), right_cos, 2},
+                             {"erf", WF_X_LOOPS(edge_erf), right_erf, 2},
+                             {"log1p", WF_X_LOOPS(edge_log1p), right_log1p, 3},
+                             {"expm1", WF_X_LOOPS(edge_expm1), right_expm1, 2},
+                             {"floor", WF_X_LOOPS(edge_floor), right_floor, 0},
+                             {"ceil", WF_X_LOOPS(edge_ceil), right_ceil, 0},
+                             {"round", WF_X_LOOPS(edge_round), right_rint, 0}};
 
 /* Returns the distance of two numbers, in units of the last place of the right one. */
 static double ulps(float got, double right)
@@ -248,7 +294,10 @@ int main(void)
 #define EXPRESSION(name, inputs, numbers, outputs, flags)
 #define ELEMENTWISE(name, inputs, numbers, expression, gradients) {#name, build_##name},
 #include "kernels/expressions.def"
-        {"comparisons", comparisons}, {"functions", functions}, {NULL, NULL}};
+        {"comparisons", comparisons},
+        {"whole numbers", whole_numbers},
+        {"functions", functions},
+        {NULL, NULL}};
     static const wf_test more[] = {{"functions at their edges", at_edges},
                                    {"functions as core has them", as_core},
                                    {NULL, NULL}};

@@ -188,6 +188,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
             (wf_row_attr){.dim = 1, .first = 0, .count = 2 * op_is(op, "pad"), .value = 0.5f};
     else if (op_is(op, "pow") || op_is(op, "pow_grad"))
         a->number[0] = 1.5f;
+    else if (strncmp(op->name, "leaky_relu", 10) == 0 || strncmp(op->name, "elu", 3) == 0)
+        a->number[0] = 0.25f;
     else if (op_is(op, "clamp") || op_is(op, "clamp_grad"))
         a->number[0] = -0.5f, a->number[1] = 0.75f;
     else if (op_is(op, "route") || op_is(op, "route_grad"))
@@ -217,7 +219,8 @@ static inline uint64_t noise(int operand, int64_t index, int member)
    or a logarithm. */
 static inline bool op_is_positive(const wf_op *op, int i)
 {
-    static const char *const names[] = {"cross_entropy", "log", "sqrt", "rsqrt", "pow", "div"};
+    static const char *const names[] = {"cross_entropy", "log", "sqrt", "rsqrt",
+                                        "pow",           "div", "log1p"};
 
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         size_t n = strlen(names[k]);

@@ -5,6 +5,7 @@
 #include "kernels/conv.h"
 #include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
+#include "kernels/pool.h"
 #include "kernels/reshape.h"
 #include "parallel/check_op.h"
 #include "tests/harness.h"
@@ -81,11 +82,24 @@ static void reshapes(void)
          .n_in = 2,
          .n_out = 1,
          .in = {{.ndim = 2, .dim = {wf_dim_batch(4), wf_dim_width(1)}},
-                {.ndim = 2, .dim = {wf_dim_width(1), wf_dim_chunked(5)}}}}};
+                {.ndim = 2, .dim = {wf_dim_width(1), wf_dim_chunked(5)}}}},
+        /* repeated along two dims that ranks split */
+        {.op = wf_op_find("broadcast"),
+         .apply = apply_broadcast,
+         .n_in = 2,
+         .n_out = 1,
+         .in = {{.ndim = 2, .dim = {wf_dim_width(1), wf_dim_width(1)}},
+                {.ndim = 2, .dim = {wf_dim_batch(4), wf_dim_chunked(8)}}}},
+        {.op = wf_op_find("broadcast"),
+         .apply = apply_broadcast,
+         .n_in = 2,
+         .n_out = 1,
+         .in = {{.ndim = 3, .dim = {wf_dim_batch(4), wf_dim_width(1), wf_dim_width(1)}},
+                {.ndim = 3, .dim = {wf_dim_batch(4), wf_dim_chunked(4), wf_dim_chunked(8)}}}}};
 
     passes(&heads, 4);
     for (size_t i = 0; i < sizeof broadcasts / sizeof *broadcasts; i++)
-        passes(&broadcasts[i], 4);
+        passes(&broadcasts[i], i < 2 ? 4 : 9);
 }
 
 static void convolutions(void)
@@ -111,6 +125,47 @@ static void convolutions(void)
 
     passes(&plain, 4);
     passes(&apart, 3);
+}
+
+static void apply_pools(void *self, wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_conv_options o = {.stride = {2}, .padding = {1}};
+    const int kernel[] = {3};
+
+    (void)self;
+    out[0] = wf_avg_pool(in[0], kernel, &o);
+    out[1] = wf_max_pool(in[0], kernel, &o);
+    out[2] = wf_upsample(in[0], (const int[]){3});
+    out[3] = wf_group_norm(in[0], 2, in[1], in[1], 1e-5f);
+}
+
+static void apply_transposed(void *self, wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_conv_options o = {.stride = {2}, .padding = {1}};
+
+    (void)self;
+    out[0] = wf_conv_transpose(in[0], in[1], &o, (const int[]){1});
+}
+
+static void pools(void)
+{
+    const wf_op_check plain = {
+        .op = wf_op_find("patches"),
+        .apply = apply_pools,
+        .n_in = 2,
+        .n_out = 4,
+        .in = {{.ndim = 3, .dim = {wf_dim_batch(4), wf_dim_width(5), wf_dim_heads(2, 3)}},
+               {.ndim = 1, .dim = {wf_dim_heads(2, 3)}}}};
+    const wf_op_check transposed = {
+        .op = wf_op_find("patches_grad"),
+        .apply = apply_transposed,
+        .n_in = 2,
+        .n_out = 1,
+        .in = {{.ndim = 3, .dim = {wf_dim_batch(4), wf_dim_width(5), wf_dim_chunked(3)}},
+               {.ndim = 3, .dim = {wf_dim_chunked(3), wf_dim_chunked(4), wf_dim_width(3)}}}};
+
+    passes(&plain, 4);
+    passes(&transposed, 4);
 }
 
 static void attentions(void)
@@ -142,6 +197,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"reshape and broadcasting", reshapes},
                                     {"convolutions", convolutions},
+                                    {"pools, group norms, transposed convolutions", pools},
                                     {"attention to other tokens", attentions},
                                     {NULL, NULL}};
 

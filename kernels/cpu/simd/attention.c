@@ -25,7 +25,7 @@
  * a function of the rows from[i] .. i and of their positions in blocks of 64. Documents are
  * heads of their own (kernels/cpu/attention.c), so their blocks count from where they begin.
  *
- * With a cap c, c * tanh(s / c) is in the place of s, which of bf16 numbers has its factor
+ * With a cap c, c * tanh(s / c) replaces s, which of bf16 numbers has its factor
  * then. A bias is added to s, and a key that the mask takes has s = -infinity. A query that
  * sees no key has l = 0: its out and lse are 0.
  *
