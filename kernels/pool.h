@@ -12,7 +12,7 @@ WF_BEGIN_DECLS
 
 /**
  * wf_avg_pool, wf_max_pool - the mean and the greatest of the numbers under a kernel at each of
- * its places
+ * its positions
  *
  * @param kernel   its length, or rows and columns
  * @param options  a stride of 0 is the kernel's size; padding is at most half of the kernel:
@@ -40,7 +40,7 @@ WF_API wf_tensor *wf_upsample(wf_tensor *x, const int *factor);
  *
  * @param weight   [n, c, taps] for sequences, [n, c, rows, columns] for images, as torch's
  * @param options  groups is 0 or 1
- * @param more     so many indices more of each dim, below its stride; NULL: none
+ * @param more     further indices of each dim, fewer than its stride; NULL: none
  * Layout:      n may be split, which leaves a partial sum, or c; dims that the kernel moves
  *              over are whole on each rank
  * Gradient:    to x and weight, a chunk per sequence
