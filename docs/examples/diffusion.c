@@ -90,7 +90,8 @@ static wf_tensor *experts_forward(wf_nn_module *self, wf_tensor *x)
 
 static wf_nn_module *experts_new(wf_context *ctx)
 {
-    const wf_nn_linear_options gate = {wf_dim_width(WIDTH), wf_dim_width(1), true, false, 0.1f};
+    const wf_nn_linear_options gate = {
+        .in = wf_dim_width(WIDTH), .out = wf_dim_width(1), .bias = true, .deviation = 0.1f};
     const wf_nn_mlp_options mlp = {.width = WIDTH};
 
     return wf_nn_module_new(ctx, "experts", experts_forward,
@@ -218,7 +219,8 @@ static wf_nn_module *make(wf_par *par, void *arg)
                                     .how = {.padding = {1, 1}},
                                     .bias = true,
                                     .deviation = 0.05f};
-    const wf_nn_linear_options level = {width, width, true, false, 0.1f};
+    const wf_nn_linear_options level = {
+        .in = width, .out = width, .bias = true, .deviation = 0.1f};
     wf_nn_module *model = wf_nn_module_new(
         ctx, "diffusion", NULL, WF_CHILD("stem", wf_nn_conv2d_new(ctx, &stem)),
         WF_CHILD("position", wf_nn_position_new(ctx, PLACES, width, 0.1f)),

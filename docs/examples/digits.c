@@ -109,8 +109,10 @@ static wf_nn_module *block_new(wf_context *ctx)
 static wf_nn_module *vit_new(wf_context *ctx)
 {
     wf_dim width = wf_dim_width(WIDTH);
-    const wf_nn_linear_options patch = {wf_dim_width(PIXELS), width, false, false, 0.3f};
-    const wf_nn_linear_options head = {width, wf_dim_width(CLASSES), false, false, 0.1f};
+    const wf_nn_linear_options patch = {
+        .in = wf_dim_width(PIXELS), .out = width, .deviation = 0.3f};
+    const wf_nn_linear_options head = {
+        .in = width, .out = wf_dim_width(CLASSES), .deviation = 0.1f};
     wf_nn_module *vit = wf_nn_module_new(
         ctx, "vit", vit_forward, WF_CHILD("patch", wf_nn_linear_new(ctx, &patch)),
         WF_CHILD("position", wf_nn_position_new(ctx, PATCHES, width, 0.1f)),
