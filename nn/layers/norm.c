@@ -16,8 +16,11 @@ static wf_tensor *bias(wf_nn_norm *m, wf_tensor *gains)
 
     if (m->bias || !gains)
         return wf_nn_use(m, m->bias);
-    zeros = wf_tensor_like(gains, WF_MEMORY_ACTIVATION);
-    return zeros && wf_init_fill(zeros, 0) == WF_OK ? zeros : NULL;
+    zeros = wf_tensor_new(gains->ctx, wf_context_device(gains->ctx)->dtype, gains->ndim,
+                          gains->dim, gains->layout, WF_MEMORY_ACTIVATION);
+    if (!zeros || wf_init_fill(zeros, 0) != WF_OK)
+        return NULL;
+    return zeros->dtype == gains->dtype ? zeros : wf_cast(zeros, gains->dtype);
 }
 
 /* Returns the norm of what has passed "in". */

@@ -59,13 +59,14 @@ CASES = {
     "moe_normalise": (MOE, "--moe-normalise off"), "moe_scale": (MOE, "--moe-scale 2"),
     "moe_balance": (MOE, "--moe-balance bias"), "moe_bias_step": (f"{MOE} --moe-balance bias", "--moe-bias-step 0.1"),
     "moe_sequence_weight": (f"{MOE} --moe-balance sequence", "--moe-sequence-weight 0.1"),
-    "moe_z_weight": (MOE, "--moe-z-weight 0.1"), "moe_report": (MOE, "--moe-report"), "ep": (f"{MOE} --dp 2", "--ep 2"),
+    "moe_z_weight": (MOE, "--moe-z-weight 0.1"), "moe_imbalance": (MOE, "--moe-imbalance 1.5"),
+    "moe_report": (MOE, "--moe-report"), "ep": (f"{MOE} --dp 2", "--ep 2"),
     "lora_rank": (LORA, "--lora-rank 4"), "lora_alpha": (LORA, "--lora-alpha 16"),
     "label_smoothing": ("", "--label-smoothing 0.1"), "z_loss": ("", "--z-loss 0.001"),
     "lora_dropout": (LORA, "--lora-dropout 0.1"), "lora_targets": (LORA, "--lora-targets q"), "rslora": (LORA, "--rslora"),
     "modules_to_save": (LORA, "--modules-to-save norm"), "base_dtype": (LORA, "--base-dtype nf4"),
     "lora_init": (LORA, "--lora-init model"),
-    "tp": ("", "--tp 2"), "dp": ("", "--dp 4"), "pp": (PIPELINE, "--pp 1 --dp 2"),
+    "tp": ("", "--tp 2"), "cp": ("", "--cp 2"), "dp": ("", "--dp 4"), "pp": (PIPELINE, "--pp 1 --dp 2"),
     "pp_schedule": (PIPELINE, "--pp-schedule gpipe"), "pp_virtual": (PIPELINE, "--pp-schedule interleaved --pp-virtual 2"),
     "pp_split": (PIPELINE, "--pp-split 1,3"), "pp_depth": (PIPELINE, "--pp-depth 2"),
     "pp_send": (PIPELINE, "--pp-send split"), "pp_resident": (PIPELINE, "--pp-resident 1"),
@@ -122,7 +123,8 @@ CASES = {
 }
 # Rows whose value follows from more than the flag, or whose case is refused by the second process: names that serve too.
 ALSO = {"model": "--n-", "epochs": "--steps|--epochs", "config": "--lr", "lora_init": "process 1 .*adapter_config.json",
-        "paced": "process 1 .*machine.json", "machine": "process 1 .*machine.json", "reset_optimizer": "process 1 .*--reset-optimizer"}
+        "paced": "process 1 .*machine.json", "machine": "process 1 .*machine.json",
+        "moe_imbalance": "process 1 .*--moe-imbalance", "reset_optimizer": "process 1 .*--reset-optimizer"}
 QUICK = ["lr", "tp", "save_interval", "threads_per_rank"]
 # What is no row: flags of both, of the second one, and what has to be said; None: it has to end well.
 CONTENT = {

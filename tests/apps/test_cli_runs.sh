@@ -96,7 +96,7 @@ result "a run that is to stop makes no sample" "$([ $? = 75 ] && ! grep "^--- sa
 
 # What happens to a run from outside. Its log, its console and its terminal are not worth its work.
 (
-    ulimit -f 4
+    ulimit -f 8
     exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --steps 60 --log-jsonl small.jsonl --eval-interval 0
 ) 2>err | cat >out
 result "a log that may not grow" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 60/60" out &&

@@ -146,7 +146,8 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                  .rope_base = !turns  ? 0
                               : local ? c->window_rope_base
                                       : c->rope_base,
-                 .rope_scaling = local ? (wf_rope_scaling){WF_ROPE_UNSCALED} : c->rope_scaling,
+                 .rope_scaling =
+                     local ? (wf_rope_scaling){.kind = WF_ROPE_UNSCALED} : c->rope_scaling,
                  .rope_neighbours = c->rope_neighbours,
                  .rope_factors = c->rope_factors,
                  .rope_features = c->rotary < 1 ? wf_nn_gpt_rotary(c) : 0,
