@@ -66,7 +66,7 @@ def fill(lines, prefix, last):
         rest = content[cut + 1:].lstrip()
         out.append((indent, content[:cut].rstrip()))
         joined = queue and queue[0][1] and queue[0][0] == indent + hang and not (
-            ITEM.match(queue[0][1]) or re.match(r"wf_\w+.* - |.*\S {3,}\S", queue[0][1]))
+            ITEM.match(queue[0][1]) or re.match(r"wf_\w+.* - |ctest: |.*\S {3,}\S", queue[0][1]))
         if joined:
             queue[0] = (indent + hang, rest + " " + queue[0][1])
         else:

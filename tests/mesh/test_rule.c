@@ -6,8 +6,8 @@
  * not; which it may do only where a short list says. Where it is refused, all ranks must get
  * the same error, with every operand's layout in the text; and then the op's kernel is run on
  * the parts all the same, to see whether any layout of the outputs would have been right: such
- * an unclaimed rule must be in a short list too, with the reason (rule_trial.h). ctest: builds
- * plain
+ * an unclaimed rule must be in a short list too, with the reason (rule_trial.h).
+ * ctest: builds plain
  */
 #include "tests/mesh/rule_trial.h"
 #include <math.h>

@@ -149,7 +149,7 @@ static wf_status misuse(model_rank *r, void *arg)
                  WF_EUNSUPPORTED, "in head: linear_cross_entropy: the plan moves logits"));
     NEED(wf_nn_hook_remove(head, &hooks));
     head->bias = wf_nn_parameter_new(r->ctx, 1, &vocabulary, false);
-    NEED(wf_nn_gpt_loss(r->model, tokens, tokens, weight)); /* of whole logits */
+    NEED(wf_nn_gpt_loss(r->model, tokens, tokens, weight)); /* it makes logits whole */
     GOOD(refused(rank, r->ctx,
                  wf_nn_linear_cross_entropy(head, r->model->loss, x, tokens, weight),
                  WF_EUNSUPPORTED, "the head has a bias"));

@@ -39,7 +39,7 @@ static void check_meshes(const training *one, const mesh_row *rows, int n)
     if (!train(&reference))
         return;
     CU_ASSERT_STRING_EQUAL(reference.inexact, "");
-    for (int i = 0; i < n; i += UNDER_SANITIZER ? n - 1 : 1) {
+    for (int i = UNDER_SANITIZER ? n - 1 : 0; i < n; i++) {
         training t = *one;
         bool same = true;
 
@@ -71,6 +71,8 @@ static void plain_heads(void)
 
     t.model.dropout = 0.1f;
     CHECK(t, {2, 1, 1, NULL}, {2, 2, 2, "zero1"}, {2, 4, 1, NULL});
+    if (UNDER_SANITIZER)
+        return;
     t = of_length(GPT2, HEADS, LONGER, 1);
     CHECK(t, {4, 1, 1, NULL}, {4, 2, 1, NULL});
 }
@@ -78,7 +80,7 @@ static void plain_heads(void)
 /* Key-value heads that ranks share: dK and dV are sums over ranks. */
 static void grouped_heads(void)
 {
-    for (int64_t kv = 1; kv <= 6; kv += 5) {
+    for (int64_t kv = 1; kv <= (UNDER_SANITIZER ? 1 : 6); kv += 5) {
         training t = of_length(LLAMA, kv, LONGER, 2);
 
         t.model.qk_norm = true;
@@ -90,6 +92,8 @@ static void bf16(void)
 {
     training t = of_length(LLAMA, 3, LONG, 2);
 
+    if (UNDER_SANITIZER)
+        return;
     t.layout.dtype = t.layout.param_dtype = WF_BF16;
     CHECK(t, {2, 1, 1, NULL}, {2, 2, 2, "full_shard"});
 }
@@ -99,6 +103,8 @@ static void micro_steps(void)
 {
     training t = of_length(LLAMA, 3, LONG, 4);
 
+    if (UNDER_SANITIZER)
+        return;
     CHECK(t, {2, 1, 1, "no_shard"}, {2, 1, 2, "no_shard"});
 }
 
@@ -140,7 +146,7 @@ static void documents(void)
     static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(LONG);
     static const wf_par_data data = {.read = of_documents};
 
-    for (model_kind kind = GPT2; kind <= LLAMA; kind++) {
+    for (model_kind kind = GPT2; kind <= (UNDER_SANITIZER ? GPT2 : LLAMA); kind++) {
         training t = of_length(kind, kind == GPT2 ? HEADS : 3, LONG, 2);
 
         memcpy(t.options.field, fields, sizeof fields);
@@ -154,6 +160,8 @@ static void own_axes(void)
 {
     training one = of_length(LLAMA, 3, LONG, 2), t = one;
 
+    if (UNDER_SANITIZER)
+        return;
     t.layout.tp = t.layout.dp = 0;
     t.layout.axes = WF_AXES({"dp", 2}, {"tp", 2}, {"cp", 2});
     if (!train(&one) || !train(&t))
