@@ -77,9 +77,7 @@ elif [ -z "$(find "$work/examples" -name my_op.cu.o)" ]; then
 fi
 # A tenth of the steps that digits takes until it reads well (`ctest -R digits` takes all): the digests are equal from the first.
 sh "$here/../../docs/examples/test_digits.sh" "$work/examples/digits" "$here/../../docs/examples/digits.txt" 40
-# Likewise rl, whose policy learns in 80.
-"$work/examples/rl" 8
-ctest --test-dir "$work/examples" -E '^(digits|rl)$' --output-on-failure --no-tests=error -j 2
+ctest --test-dir "$work/examples" -E '^digits$' --output-on-failure --no-tests=error -j 2
 
 pc=$(find "$work/prefix" -name weft.pc)
 library=$(cd "$(dirname "$pc")/.." && pwd)

@@ -50,7 +50,7 @@ static void logits_are_those_of_transformers(void)
         p.file = safetensors_open(path);
         CU_ASSERT_FATAL(p.file != NULL);
         CU_ASSERT_EQUAL(wf_par_pretrained_config(p.folder, &test.config, &error), WF_OK);
-        for (int l = 0; l < LAYOUTS; l++) {
+        for (int l = UNDER_SANITIZER; l < LAYOUTS; l += UNDER_SANITIZER ? 6 : 1) {
             test.options = layouts[l];
             p.off = 1;
             on_model_ranks(&test);
@@ -98,7 +98,7 @@ static void a_model_that_has_run(void)
 static void a_round_trip_keeps_every_byte(void)
 {
     for (int m = 0; m < model_count; m++)
-        for (int l = 0; l < LAYOUTS; l++) {
+        for (int l = UNDER_SANITIZER; l < LAYOUTS; l += UNDER_SANITIZER ? 6 : 1) {
             wf_error error = {WF_OK, ""};
             pretrained p = {
                 .folder = models[m].folder, .dtype = models[m].dtype, .like = models[m].folder};

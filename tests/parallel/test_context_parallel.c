@@ -80,10 +80,14 @@ static void plain_heads(void)
 /* Key-value heads that ranks share: dK and dV are sums over ranks. */
 static void grouped_heads(void)
 {
-    for (int64_t kv = 1; kv <= (UNDER_SANITIZER ? 1 : 6); kv += 5) {
-        training t = of_length(LLAMA, kv, LONGER, 2);
+    for (int64_t kv = 1; kv <= 6; kv += 5) {
+        training t = of_length(LLAMA, kv, UNDER_SANITIZER ? LONG : LONGER, 2);
 
         t.model.qk_norm = true;
+        if (UNDER_SANITIZER) {
+            CHECK(t, {2, 2, 1, NULL});
+            return;
+        }
         CHECK(t, {2, 2, 1, NULL}, {4, 1, 2, "full_shard"}, {4, 2, 1, NULL});
     }
 }
