@@ -26,9 +26,12 @@ def rows(table, macro):
 
 # Properties of families that a model of this size shows.
 SHOWN = {"mistral": "--sliding-window 9", "smollm3": "--rope-skip 2", "phi3": "--norm-eps 0.001",
+         "ministral": "--sliding-window 9 --window-blocks 0", "olmo3": "--sliding-window 9 --window-rope-base 100",
+         "gemma2": "--sliding-window 9 --score-cap 2 --logit-cap 3", "gemma3_text": "--sliding-window 9 --window-rope-base 100",
          "granite": "--embedding-scale 3 --residual-scale 0.6 --attention-scale 0.3 --logit-divisor 2"}
 # Their layouts are those of exactness.py --moe: they have no MLPs to wrap or to adapt.
 MIXTURES = ("mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "granitemoeshared")
+POST_NORM = {name for name, *columns in rows("nn/models/gpt/families.def", "FAMILY") if ".order = WF_NN_POST_NORM" in columns}
 FAMILIES = ARCHS | {name: ["--arch", name, "--n-kv-head", "3", *SHOWN.get(name, "").split()]
                     for name, *_ in rows("nn/models/gpt/families.def", "FAMILY") if name not in (*ARCHS, *MIXTURES)}
 STRATEGIES = {name: groups == "1" for name, groups, *_ in rows("parallel/shard/strategies.def", "STRATEGY")}
@@ -110,7 +113,7 @@ def in_turn(runs):
 
 def goes_together(run):
     """A residual stream in fp32 needs norms before attention and MLP."""
-    return (run.get("arch"), run.get("dtype")) != ("olmo2", "bf16, residual fp32")
+    return run.get("dtype") != "bf16, residual fp32" or run.get("arch") not in POST_NORM
 
 
 def first_difference(steps, reference):
