@@ -4,15 +4,9 @@
 # shellcheck disable=SC2086
 set -eu
 program=$1 mesh="--pp 2 --tp 2 --dp 2 --micro-batch-size 1"
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-
-fail()
-{
-    echo "soap: $1" >&2
-    exit 1
-}
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=docs/examples/layouts.sh
+. "$here/layouts.sh"
 
 one=$("$program" 2>/dev/null | tail -1)
 case $one in digest*) ;; *) fail "no digest" ;; esac
@@ -23,9 +17,4 @@ done
 [ "$(grep '^digest' run)" = "$one" ] || fail "another digest on eight ranks"
 [ "$("$program" --resume saved/step-00000006 --dp 4 2>/dev/null | tail -1)" = "$one" ] ||
     fail "another digest on four ranks from a checkpoint of eight"
-"$program" --plan $mesh --rank 7 >plan
-"$program" $mesh --rank 7 --comm-report >run 2>/dev/null
-for file in plan run; do
-    sed -n '/axis  *ranks/,/^$/p' $file | grep -E '^  (pp|dp|tp|world) ' >$file.moved
-done
-[ -s plan.moved ] && cmp -s plan.moved run.moved || fail "a run moves what its plan does not say"
+moves_as_planned $mesh --rank 7

@@ -68,7 +68,6 @@ static bool replace(char place[WF_MEMORY_MODULE], size_t n, const char *path)
 static bool put_place(const wf_par_pipeline *p, int stage, int from,
                       char place[WF_MEMORY_MODULE])
 {
-
     for (int64_t i = 0; i < p->first[stage + 1] - p->first[stage]; i++) {
         const wf_par_step_module *m, *to;
 
@@ -76,9 +75,8 @@ static bool put_place(const wf_par_pipeline *p, int stage, int from,
             size_t n = covered(m->path, place);
 
             to = module_of(p, p->first[stage] + i, k);
-            if (!n || !to)
-                continue;
-            return replace(place, n, to->path);
+            if (n && to)
+                return replace(place, n, to->path);
         }
     }
     return false;

@@ -4,17 +4,16 @@
 #include "parallel/parallel_internal.h"
 #include "parallel/shard/units_internal.h"
 #include <string.h>
+#include <xxhash.h>
 
 static void add(uint64_t *hash, uint64_t word)
 {
-    *hash = (*hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    *hash ^= *hash >> 29;
+    *hash = XXH3_64bits_withSeed(&word, sizeof word, *hash);
 }
 
 static void add_text(uint64_t *hash, const char *text)
 {
-    for (; *text; text++)
-        *hash = (*hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    *hash = XXH3_64bits_withSeed(text, strlen(text), *hash);
 }
 
 /* Layouts of one context are the same where they are at the same address (wf_layout_intern). */

@@ -1,22 +1,15 @@
 /* tests/kernels/gemm_bf16_reference.c - see the header. */
 #include "tests/kernels/gemm_bf16_reference.h"
+#include "tests/kernels/xorshift.h"
 #include "core/numerics/bf16.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
 static uint64_t state = 20261124;
-static uint64_t next(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 int64_t bf16_below(int64_t n)
 {
-    return (int64_t)(next() % (uint64_t)n);
+    return xorshift_below(&state, n);
 }
 
 static uint16_t bits_of(int64_t exponent, int64_t fraction)
@@ -31,7 +24,7 @@ static uint16_t value(bf16_numbers kind)
     case ORDINARY: /* a zero of either sign now and then */
         return bf16_below(16) ? bits_of(120 + bf16_below(10), bf16_below(128)) : bits_of(0, 0);
     case ANY_BITS: /* denormals, infinities and NaNs among them */
-        return (uint16_t)next();
+        return (uint16_t)xorshift(&state);
     case TINY: /* products underflow */
         return bits_of(bf16_below(70), bf16_below(128));
     case CANCELLING:

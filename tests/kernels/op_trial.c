@@ -1,5 +1,6 @@
 /* tests/kernels/op_trial.c - running one case at one shape on one context. */
 #include "tests/kernels/op_trial.h"
+#include "tests/kernels/xorshift.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,10 +12,7 @@ static uint64_t state;
 /* Uniform in [0, 1). */
 static double uniform(void)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(state >> 11) * 0x1p-53;
+    return (double)(xorshift(&state) >> 11) * 0x1p-53;
 }
 
 static op_operand wanted(int ndim, wf_dim a, wf_dim b, wf_dim c, wf_dim d)

@@ -9,6 +9,7 @@
 #include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
 #include "tests/kernels/rank_chunks.h"
+#include "tests/kernels/xorshift.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,23 +19,15 @@ enum { MAX_PARTS = 600, POOLS = 3, GUARD = 64 };
 static uint64_t state = 20240607;
 static wf_thread_pool *pools[POOLS + 1];
 
-static uint64_t next(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 static int64_t below(int64_t n)
 {
-    return (int64_t)(next() % (uint64_t)n);
+    return xorshift_below(&state, n);
 }
 
 /* Mostly around one; some zeros of both signs, some so small that products underflow. */
 static float value(void)
 {
-    float x = (float)((int64_t)(next() >> 40) - (1 << 23)) / (float)(1 << 22);
+    float x = (float)((int64_t)(xorshift(&state) >> 40) - (1 << 23)) / (float)(1 << 22);
 
     switch (below(16)) {
     case 0:

@@ -4,20 +4,13 @@
  */
 #include "kernels/cpu/gemm_blocking_internal.h"
 #include "tests/harness.h"
+#include "tests/kernels/xorshift.h"
 
 static uint64_t state = 20240607;
 
-static uint64_t next(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 static int64_t below(int64_t n)
 {
-    return (int64_t)(next() % (uint64_t)n);
+    return xorshift_below(&state, n);
 }
 
 static wf_gemm_blocking blocking_of(wf_gemm_part part, int64_t m, int64_t n)

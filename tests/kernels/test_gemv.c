@@ -10,6 +10,7 @@
 #include "tests/harness.h"
 #include "tests/kernels/gemm_bf16_reference.h"
 #include "tests/sanitizer.h"
+#include "tests/kernels/xorshift.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +20,15 @@ enum { POOLS = 3, GUARD = 16, MOST_ROWS = 11, FEWER = UNDER_SANITIZER ? 4 : 1 };
 static uint64_t state = 99991;
 static wf_thread_pool *pools[POOLS + 1];
 
-static uint64_t next(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 static int64_t below(int64_t n)
 {
-    return (int64_t)(next() % (uint64_t)n);
+    return xorshift_below(&state, n);
 }
 
 /* Zeros of both signs, and what underflows, also as bf16. */
 static float value(void)
 {
-    float x = (float)((int64_t)(next() >> 40) - (1 << 23)) / (float)(1 << 22);
+    float x = (float)((int64_t)(xorshift(&state) >> 40) - (1 << 23)) / (float)(1 << 22);
 
     switch (below(16)) {
     case 0:
