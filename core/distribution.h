@@ -28,6 +28,8 @@ typedef struct wf_distribution {
                  int64_t *local);
     /* Returns the number of parts of dim i. */
     int64_t (*parts)(const wf_layout *layout, int i);
+    /* Returns the layout in which the axes of dim 1 split dim 0, after its own. */
+    const wf_layout *(*merge)(void *mesh, const wf_layout *layout);
     /* Prints a layout: "[batch/shard, *, width/tp] partial(tp)". */
     void (*print)(const wf_layout *layout, char *text, size_t size);
     /* Redistributes a tensor, nothing recorded on the tape. */

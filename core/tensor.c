@@ -326,6 +326,7 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     for (int i = 1; i < t->ndim; i++)
         row *= t->local[i];
     t->start[0] = source->start[0] + first;
+    t->pieces = source->pieces;
     t->offset += (size_t)(first * row);
     if (t->data)
         t->data = (char *)t->data + first * row;

@@ -53,6 +53,7 @@ struct wf_tensor {
     struct wf_tensor *origin;
     struct wf_tensor
         *scales; /* NULL, or those of nf4: f32, whole on every rank (wf_nf4_scales) */
+    int pieces;  /* the rows of a sequence, in a view of sequences in pieces; else 0 */
 };
 
 /** wf_dtype_size - returns the bytes of one element (1 of nf4, whose rows are made of bytes);
@@ -115,6 +116,27 @@ WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
  *           chunks); result is then NULL
  */
 WF_API wf_tensor *wf_tensor_rows(wf_tensor *t, int64_t first, int64_t count);
+
+/**
+ * wf_tensor_pieces - returns the pieces in which this rank's part of each sequence can be
+ * looked at: its chunks of a sum over tokens (wf_token_chunks); 1 where these are not of equal
+ * length, or t is no batch of sequences, [batch, tokens, ..]
+ */
+WF_API int64_t wf_tensor_pieces(const wf_tensor *t);
+
+/**
+ * wf_tensor_in_pieces - makes a view of [batch, tokens, ..] with a row for each piece of each
+ * sequence, [batch * pieces, tokens / pieces, ..]
+ *
+ * The gradient of a matrix from the 2^k pieces of a node of the tree over one sequence is that
+ * node, with the bits that it has in a sum over the whole sequence; so is that of a vector
+ * where a sequence has 8 chunks or more.
+ *
+ * Layout:  the axes that split tokens split the rows, after those of the batch
+ * Owner:   the innermost open scope
+ * Errors:  WF_ESHAPE (its chunks are not of equal length); result is then NULL
+ */
+WF_API wf_tensor *wf_tensor_in_pieces(wf_tensor *t);
 
 /**
  * wf_tensor_absent - makes a tensor whose memory comes later (wf_tensor_take).

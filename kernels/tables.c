@@ -106,12 +106,17 @@ wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t 
     for (int64_t i = 0; i < n; i++)
         if (token[i] < least || token[i] >= vocabulary) {
             int64_t run, position = wf_global_index(tokens, 1, i % per_sequence, &run);
+            int64_t row = tokens->start[0] + i / per_sequence;
+
+            if (tokens->pieces) { /* a view of sequences in pieces */
+                position += row % tokens->pieces * tokens->dim[1].size;
+                row /= tokens->pieces;
+            }
 
             return wf_fail(call->ctx, WF_EINVAL,
                            "%s: token %" PRId32 " of sequence %" PRId64 ", position %" PRId64
                            ", is outside the vocabulary of %" PRId64,
-                           call->op->name, token[i], tokens->start[0] + i / per_sequence,
-                           position, vocabulary);
+                           call->op->name, token[i], row, position, vocabulary);
         }
     return WF_OK;
 }

@@ -88,7 +88,8 @@ static wf_nn_gpt *model_of(const app_options *o, const wf_nn_gpt_config *config,
         model->loss->z = (float)o->z_loss;
     }
     if (!model ||
-        (wf_par_lora_apply(model, &lora) == WF_OK && freeze(&model->base, o->freeze) == WF_OK))
+        (wf_par_lora_apply(model, &lora) == WF_OK && freeze(&model->base, o->freeze) == WF_OK &&
+         wf_nn_tile_mlps(&model->base, o->tiled_mlp) == WF_OK))
         return model;
     wf_nn_free(&model->base);
     return NULL;

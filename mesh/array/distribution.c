@@ -35,6 +35,11 @@ static int64_t parts(const wf_layout *layout, int i)
     return n;
 }
 
+static const wf_layout *merge(void *mesh, const wf_layout *layout)
+{
+    return wf_layout_merged(mesh, layout);
+}
+
 /* Returns the axes that a layout splits, or is partial over. */
 static unsigned axes_of(const wf_layout *layout)
 {
@@ -67,6 +72,7 @@ static const wf_distribution distribution = {.rule = wf_layout_rule,
                                              .view = wf_layout_view,
                                              .part = part_here,
                                              .parts = parts,
+                                             .merge = merge,
                                              .print = print,
                                              .partial = partial,
                                              .complete = complete,

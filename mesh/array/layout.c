@@ -162,6 +162,20 @@ const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *from)
     return wf_layout_intern(mesh, &layout);
 }
 
+const wf_layout *wf_layout_merged(wf_mesh *mesh, const wf_layout *from)
+{
+    wf_layout layout;
+
+    if (!from || !from->n_axes[1])
+        return from;
+    layout = wf_layout_copy(mesh, from);
+    for (int i = 0; i < from->n_axes[1]; i++)
+        layout.axis[0][layout.n_axes[0]++] = from->axis[1][i];
+    layout.n_axes[1] = 0;
+    memset(layout.axis[1], 0, sizeof layout.axis[1]);
+    return wf_layout_intern(mesh, &layout);
+}
+
 int wf_layout_split_dim(const wf_layout *layout, int axis)
 {
     for (int d = 0; layout && d < WF_MAX_DIMS; d++)

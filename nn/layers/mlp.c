@@ -1,5 +1,5 @@
 /* nn/layers/mlp.c - two linear layers with gelu in between, or three with a gate. */
-#include "nn/layers/mlp.h"
+#include "nn/layers/mlp_internal.h"
 #include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 
@@ -9,6 +9,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_mlp *m = (wf_nn_mlp *)self;
     wf_tensor *y[2];
 
+    if (m->tile)
+        return wf_nn_mlp_in_tiles(m, x);
     if (m->up) {
         x = wf_nn_call(m->up, x); /* it ends in gelu, but for that by erf */
         return wf_nn_call(m->down, m->erf ? wf_gelu_erf(x) : x);
@@ -81,4 +83,36 @@ wf_nn_mlp *wf_nn_geglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options
     if (m)
         m->gelu_gate = true;
     return m;
+}
+
+typedef struct tiling {
+    int64_t tokens, found;
+} tiling;
+
+static void tile(void *arg, wf_nn_module *m)
+{
+    tiling *t = arg;
+
+    if (m->type == &mlp_type) {
+        ((wf_nn_mlp *)m)->tile = t->tokens;
+        t->found++;
+    }
+}
+
+wf_status wf_nn_tile_mlps(wf_nn_module *root, int64_t tokens)
+{
+    tiling t = {tokens, 0};
+
+    if (!root)
+        return WF_EINVAL; /* the reason is in the context */
+    if (tokens < 0)
+        return wf_fail(root->ctx, WF_EINVAL,
+                       "tiles of %lld tokens: give 1 or more, or 0 for MLPs that are computed "
+                       "at once",
+                       (long long)tokens);
+    wf_nn_visit(root, tile, NULL, &t);
+    return !tokens || t.found ? WF_OK
+                              : wf_fail(root->ctx, WF_EINVAL,
+                                        "MLPs in tiles of %lld tokens: the model has no MLP",
+                                        (long long)tokens);
 }

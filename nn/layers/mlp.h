@@ -24,6 +24,7 @@ typedef struct wf_nn_mlp {
     bool gelu_gate;              /* gelu instead of silu */
     bool erf;                    /* gelu is an op of its own after up */
     wf_nn_linear *down;
+    int64_t tile; /* tokens of a tile (wf_nn_tile_mlps); 0: all at once */
 } wf_nn_mlp;
 
 /**
@@ -41,6 +42,22 @@ typedef struct wf_nn_mlp {
 WF_API wf_nn_mlp *wf_nn_gelu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options);
 WF_API wf_nn_mlp *wf_nn_swiglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options);
 WF_API wf_nn_mlp *wf_nn_geglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options);
+
+/**
+ * wf_nn_tile_mlps - has all MLPs of a tree computed a tile of tokens at a time (tiled MLP, as
+ * in Arctic Long Sequence Training), with the same bits
+ *
+ * Of what lies between their linears, a tile is in memory at a time, and nothing is kept for
+ * backward, which recomputes it. A tile is a node of the tree by which gradients of weights are
+ * summed: whole sequences, or chunks of a long one (wf_token_chunks) where these are of equal
+ * length.
+ *
+ * @param tokens  of a tile, at most; 0: all at once
+ * Errors:  WF_EINVAL: tokens below 0, or the tree has no MLP. Where it runs: WF_EINVAL (a
+ *          sequence cannot be cut in tiles so small), WF_EUNSUPPORTED (adapters; a plan that
+ *          moves what the first linears give)
+ */
+WF_API wf_status wf_nn_tile_mlps(wf_nn_module *root, int64_t tokens);
 
 WF_END_DECLS
 

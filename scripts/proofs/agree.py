@@ -77,6 +77,7 @@ CASES = {
     "dtype": ("", "--dtype bf16"), "compute": ("--dtype bf16", "--compute fp32"),
     "fp32_residual_connection": ("--dtype bf16", "--fp32-residual-connection"), "param_dtype": ("", "--param-dtype bf16"),
     "reduce_dtype": ("", "--reduce-dtype bf16"), "recompute": ("", "--recompute block"),
+    "tiled_mlp": ("", "--tiled-mlp 512"),
     "sequence_parallel": ("--tp 2 --dp 1", "--sequence-parallel"), "exact": ("", "--exact off"), "exact_tp": ("", "--exact-tp 2"),
     "launcher": ("", "--launcher threads"), "transport": ("", "--transport threads"), "device": ("--device cpu", "--device cuda"),
     "paced": ("", "--paced machine.json"), "paced_scale": ("", "--paced-scale 2"),

@@ -110,7 +110,7 @@ static inline wf_status compare(model_rank *r, void *arg)
     n = take_gradients(r, g, plain);
     NEED(loss && n > 0);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        r->model->loss->chunk = sizes[s];
+        r->model->loss->chunk = sizes[s] * TOKENS;
         again = there_and_back(r, batch, true, s % 2);
         NEED(same_data(again, loss));
         NEED(take_gradients(r, g, fused) == n);

@@ -186,8 +186,6 @@ wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 
 wf_tensor *wf_nn_gpt_head_loss(wf_nn_gpt *m, wf_tensor *x, wf_tensor *targets, float weight)
 {
-    if (m && x && m->head->bias) /* chunks of logits have none */
-        return wf_nn_cross_entropy(m->loss, wf_nn_call(m->head, x), targets);
     return m && x ? wf_nn_linear_cross_entropy(m->head, m->loss, x, targets, weight) : NULL;
 }
 

@@ -1,0 +1,184 @@
+/*
+ * tests/parallel/test_tiles.c - MLPs and losses in tiles of tokens train what whole ones do,
+ * bit for bit: of sequences and of their pieces, with every kind of MLP, with and without
+ * biases, beside every way of splitting a model; and they hold no more than a tile of features.
+ *
+ * ctest: builds plain address
+ */
+#include "tests/parallel/parallel_harness.h"
+
+enum { LONG = 4096, CUT = LONG / 4 };
+
+static int64_t tokens; /* tokens of a tile, in the run that comes next */
+
+static void in_tiles(wf_nn_gpt *model)
+{
+    wf_nn_tile_mlps(&model->base, tokens);
+    model->loss->chunk = tokens;
+}
+
+/* The same run whole, and in tiles of this many tokens. */
+static void same_run(const training *like, int64_t tile, const wf_par_options *layout)
+{
+    training whole = *like, t = *like;
+
+    t.change = in_tiles;
+    tokens = tile;
+    if (layout)
+        t.layout = *layout;
+    t.layout.seed = whole.layout.seed;
+    if (!train(&whole) || !train(&t))
+        return;
+    CU_ASSERT_EQUAL(t.digest, whole.digest);
+    CU_ASSERT(memcmp(t.loss, whole.loss, (size_t)t.steps * sizeof *t.loss) == 0);
+    CU_ASSERT_STRING_EQUAL(t.inexact, "");
+    if (t.digest != whole.digest)
+        printf("\n    tiles of %d, tp %d dp %d cp %d\n", (int)tile, t.layout.tp, t.layout.dp,
+               t.layout.cp);
+}
+
+/* Seven sequences, so that nodes of the tree are of unequal size, in tiles of 1, 2 and 4. */
+static void kinds_of_mlps(void)
+{
+    for (int kind = WF_NN_SWIGLU; kind <= WF_NN_GEGLU; kind++)
+        for (int bias = 0; bias < 2; bias++) {
+            training t = new_training(LLAMA, 3, 7);
+
+            t.model.mlp = (wf_nn_mlp_kind)kind;
+            t.model.mlp_bias = t.model.head_bias = bias;
+            t.model.gelu_erf = bias && kind == WF_NN_GELU;
+            same_run(&t, TOKENS << (kind + bias) % 3, NULL);
+        }
+}
+
+static void layouts(void)
+{
+    static const wf_par_options layout[] = {
+        {.tp = 4, .dp = 2, .sequence_parallel = true},
+        {.tp = 2, .dp = 2, .strategy = "full_shard", .wrap_type = "mlp"},
+        {.tp = 1, .dp = 4, .strategy = "zero1"}};
+
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
+        training t = new_training(GPT2, HEADS, 8);
+
+        t.model.head_bias = true;
+        t.recompute = i == 1 ? "block" : NULL;
+        same_run(&t, TOKENS, &layout[i]);
+    }
+}
+
+static void bf16(void)
+{
+    training t = new_training(GPT2, HEADS, 4);
+
+    t.layout.dtype = t.layout.param_dtype = WF_BF16;
+    same_run(&t, 2 * TOKENS, NULL);
+    t.model = new_training(LLAMA, 3, 4).model;
+    same_run(&t, TOKENS, NULL);
+}
+
+/* A zero-bubble schedule: weights' gradients come in a walk of their own. */
+static void deferred(void)
+{
+    training t = new_training(LLAMA, 3, 4);
+
+    t.options.micro_batch = 1;
+    t.pipeline.schedule = "zb-h1";
+    same_run(&t, TOKENS, &(wf_par_options){.tp = 1, .dp = 1, .pp = 2});
+}
+
+static training of_long(model_kind kind)
+{
+    const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_FIELDS(LONG);
+    training t = new_training(kind, 1, 2);
+
+    t.model.positions = LONG;
+    t.model.layers = 1;
+    t.model.heads = 2;
+    t.model.kv_heads = 1;
+    t.model.width = 8;
+    t.model.ffn = 24;
+    t.model.head_bias = kind == GPT2;
+    if (kind == GPT2)
+        t.model.kv_heads = 2;
+    memcpy(t.options.field, fields, sizeof fields);
+    return t;
+}
+
+/* Sequences of four chunks of tokens, of which a vector's sum has two in each. */
+static void pieces(void)
+{
+    training t = of_long(GPT2);
+
+    same_run(&t, CUT, NULL);
+    t = of_long(LLAMA);
+    t.options.micro_batch = 1;
+    same_run(&t, UNDER_SANITIZER ? CUT : 2 * CUT, &(wf_par_options){.cp = 2, .dp = 1});
+}
+
+static wf_status note_peak(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    wf_memory_report report;
+
+    (void)model;
+    wf_pool_report(wf_context_pool(wf_par_context(par)), &report);
+    if (rank->index == 0 && step == 1)
+        *(size_t *)t->arg = report.most[WF_MEMORY_ACTIVATION];
+    return WF_OK;
+}
+
+/* Gate, up and what comes back to them, 16 x 16 x 768 floats each, are a tile in size. */
+static void features_are_never_whole(void)
+{
+    enum { FFN = 768, BATCH = 16 };
+    const size_t all = (size_t)BATCH * TOKENS * FFN * sizeof(float);
+    size_t peak[2] = {0, 0};
+
+    for (int tiled = 0; tiled < 2; tiled++) {
+        training t = new_training(LLAMA, 3, BATCH);
+
+        t.model.ffn = FFN;
+        t.watch = note_peak;
+        t.arg = &peak[tiled];
+        t.change = tiled ? in_tiles : NULL;
+        tokens = TOKENS;
+        train(&t);
+    }
+    CU_ASSERT(peak[0] > 4 * all);
+    CU_ASSERT(peak[1] < peak[0] - 4 * all);
+    CU_ASSERT(peak[1] < all);
+}
+
+/* Sequences that cannot be cut so small are refused, and so are adapters. */
+static void what_it_cannot_do(void)
+{
+    training t = new_training(LLAMA, 3, 2);
+    wf_launch_options launch = {.ranks = 1};
+    wf_error error = {WF_OK, ""};
+
+    t.change = in_tiles;
+    tokens = TOKENS - 1;
+    wf_launch(&launch, training_rank, &t, &error);
+    CU_ASSERT_EQUAL(error.code, WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "tiles of 15 tokens are less than"));
+    error = (wf_error){WF_OK, ""};
+    tokens = TOKENS;
+    t.lora = (wf_nn_lora_options){.rank = 2, .alpha = 1, .targets = "up"};
+    wf_launch(&launch, training_rank, &t, &error);
+    CU_ASSERT_EQUAL(error.code, WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "has no adapters yet"));
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"kinds of MLPs", kinds_of_mlps},
+                                    {"layouts", layouts},
+                                    {"bf16", bf16},
+                                    {"gradients of weights that are deferred", deferred},
+                                    {"pieces of long sequences", pieces},
+                                    {"features are never whole", features_are_never_whole},
+                                    {"what it cannot do", what_it_cannot_do},
+                                    {NULL, NULL}};
+
+    return wf_test_main("tiles", tests);
+}
