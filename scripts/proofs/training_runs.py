@@ -235,14 +235,18 @@ class Covering:
         return len(self.missing[number] & others)
 
     def complete(self, chosen, names):
-        """A run with its open choices made, the most useful values first; None: there is none."""
+        """A run with its open choices made, the most useful values first; None: there is none. `names` are the open choices,
+        each with the values that are left of it. A choice with none left ends the search here: met later, it would be met once
+        for all values of all choices before it."""
         if not names:
             return chosen
-        fitting = [number for number in self.of[names[0]]
-                   if self.possible(self.run_of((*chosen, number)))]
-        self.source.shuffle(fitting)
-        for number in sorted(fitting, key=lambda n: -self.gain(n, chosen)):
-            whole = self.complete((*chosen, number), names[1:])
+        fitting = {name: [number for number in of if self.possible(self.run_of((*chosen, number)))] for name, of in names.items()}
+        if not all(fitting.values()):
+            return None
+        name, *others = fitting
+        self.source.shuffle(fitting[name])
+        for number in sorted(fitting[name], key=lambda n: -self.gain(n, chosen)):
+            whole = self.complete((*chosen, number), {other: fitting[other] for other in others})
             if whole:
                 return whole
         return None
@@ -255,7 +259,7 @@ class Covering:
                 taken = self.run_of(first)
                 names = [name for name in self.names if name not in taken]
                 self.source.shuffle(names)
-                whole = self.complete(first, names)
+                whole = self.complete(first, {name: self.of[name] for name in names})
                 if not whole:  # every value of an open choice was tried
                     self.mark(tuple(sorted(first)), set.discard)
                     self.left_out += 1
