@@ -175,7 +175,7 @@ static void make(wf_tape *tape, node *n, bool leaves, wf_gradient *made)
         g.want[i] &= !made->din[i];
     if (leaves)
         ctx->kind = WF_MEMORY_GRADIENT;
-    n->op->backward(&g);
+    wf_node_call_backward(ctx, n, &g);
     ctx->kind = kind;
     for (int i = 0; i < n->n_in; i++) {
         made->want[i] |= g.want[i];
@@ -233,7 +233,9 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
     }
     if (status == WF_OK) {
         ctx->kind = WF_MEMORY_GRADIENT;
+        ctx->gradient_of = n[0];
         n[0]->op->backward_joined(passes, each);
+        ctx->gradient_of = NULL;
         ctx->kind = kind;
         hand_out(tape[0], n[0], &g[0]);
         mark_joined(passes, n);

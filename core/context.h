@@ -167,9 +167,6 @@ WF_API int64_t wf_context_batch_now(const wf_context *ctx);
  * wf_context_rows_unreduced - makes ranks with one row of a batch each keep their gradients
  * unreduced from now on, one term per sequence that is added by its number; false at the start
  *
- * No sum over these ranks is taken then, so their order in the mesh need not be that of a tree,
- * and wf_context_inexact does not report it.
- *
  * No sum over these ranks is taken then, so that their order in the mesh need not be that of a
  * tree, and wf_context_inexact does not report it.
  */

@@ -38,8 +38,9 @@ struct wf_context {
     int n_marks, marks_capacity, lost_marks;
     wf_blocks blocks;     /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
     struct wf_tape *tape; /* the recording one */
-    uint64_t tapes;       /* serial number of the last tape */
-    bool recorded_later;  /* wf_context_recorded_later */
+    const struct wf_node *gradient_of; /* NULL, or the node whose op's backward runs */
+    uint64_t tapes;                    /* serial number of the last tape */
+    bool recorded_later;               /* wf_context_recorded_later */
     struct {
         const wf_extension *of;
         void *data;
@@ -97,6 +98,12 @@ void wf_tensor_changed(wf_tensor *t, const char *what);
 uint32_t wf_tensor_version(const wf_tensor *t);
 /* Copies a tensor to memory of its own; the scope's. */
 wf_tensor *wf_tensor_copy(const wf_tensor *t);
+
+/* core/partial_origin.c */
+/* Notes what left an output of a call partial: what did so with an operand, or the call. */
+void wf_partial_begins(const wf_call *call, const wf_signature *sig, wf_tensor *out);
+/* Writes which border is missing; returns text. */
+char *wf_partial_fix(const wf_partial_origin *from, char *text, size_t size);
 
 /* Reports an operand that is computed from parameters and whose gradient is a sum over the
    batch, while a tape records and a step has several batches. */

@@ -218,6 +218,8 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
         }
         if (!call->out[o])
             return ctx->failure.error.code;
+        if (out.layout && wf_tensor_is_partial(call->out[o]))
+            wf_partial_begins(call, sig, call->out[o]);
     }
     return WF_OK;
 }

@@ -52,22 +52,12 @@ static wf_status refuse_unlike(wf_context *ctx, const wf_tensor *older, wf_reade
                                const wf_tensor *grad, wf_reader reader)
 {
     bool newer_is = wf_tensor_is_partial(grad), older_is = wf_tensor_is_partial(older);
-    const wf_reader split = newer_is ? reader : first;
-    char of[2][256], from[2][256], fix[512];
+    char of[2][256], from[2][256], fix[WF_PARTIAL_TEXT];
 
-    if (!newer_is && !older_is)
-        snprintf(fix, sizeof fix, "bring both to one by the borders of the styles of both");
-    else if (split.path && split.point)
-        snprintf(
-            fix, sizeof fix,
-            "give the style of module %s (wf_par_rule) a border {\"%s\", WF_PAR_WHOLE}, as "
-            "style column has",
-            split.path, split.point);
+    if (newer_is || older_is)
+        wf_partial_fix(newer_is ? &grad->partial_from : &older->partial_from, fix, sizeof fix);
     else
-        snprintf(fix, sizeof fix,
-                 "let module %s pass the tensor through a point before it reads it (wf_nn_at, "
-                 "wf_nn_points), and give its style a border {\"POINT\", WF_PAR_WHOLE} there",
-                 split.path ? split.path : "PATH");
+        snprintf(fix, sizeof fix, "bring both to one by the borders of the styles of both");
     return wf_fail(ctx, WF_ELAYOUT,
                    "two gradients of one tensor meet %s: %s from %s, and %s from %s. Each use "
                    "needs a border of the same layout: %s",
@@ -169,7 +159,7 @@ static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)
     if (wf_node_recall(ctx, n, &g) == WF_OK) {
         if (n->from[output].leaf)
             ctx->kind = WF_MEMORY_GRADIENT;
-        n->op->backward(&g);
+        wf_node_call_backward(ctx, n, &g);
         ctx->kind = kind;
         wf_edge_deliver(ctx, n, output, g.din[output]);
     }

@@ -96,9 +96,6 @@ typedef struct wf_call {
 /**
  * wf_kernel - computes the local outputs of a call; workspace may be NULL (none needed)
  *
- * It sees floats of the device's type: operands stored as bf16 are widened before and results
- * rounded after it, except for those that it declares to take as they are stored.
- *
  * It sees floats of the device's type: what is stored as bf16 is widened before and rounded
  * after it, except for operands that it declares to take as they are stored.
  */

@@ -8,18 +8,22 @@
 /* Checks that two nodes of one tree may be added; the reason against it is in the context. */
 static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
 {
-    char text_a[256], text_b[256];
+    char text_a[256], text_b[256], why[WF_PARTIAL_TEXT] = "";
+    const wf_tensor *left;
 
     if (!a || !b)
         return false;
     if (a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
         memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0)
         return true;
+    left = wf_tensor_is_partial(a) ? a : b;
+    if (wf_tensor_is_partial(left) && left->partial_from.op)
+        wf_partial_explain(left, why, sizeof why);
     wf_fail(a->ctx, WF_ELAYOUT,
             "two sums that meet are not alike: %s and %s; bring both to one layout, type and "
-            "shape first",
+            "shape first%s%s",
             wf_tensor_describe(a, text_a, sizeof text_a),
-            wf_tensor_describe(b, text_b, sizeof text_b));
+            wf_tensor_describe(b, text_b, sizeof text_b), *why ? ". " : "", why);
     return false;
 }
 
@@ -89,8 +93,10 @@ static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
 
     if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b)) {
         sum = wf_tensor_fake(a->ctx, a->dtype, a->ndim, a->dim, a->layout);
-        if (sum)
+        if (sum) {
             sum->rounds_to = a->rounds_to;
+            sum->partial_from = a->partial_from;
+        }
         return sum;
     }
     if (is_mine(a))

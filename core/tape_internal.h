@@ -113,6 +113,16 @@ wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad,
 /* Give a gradient to what operand i of a node came from. */
 wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad);
 
+/* Calls the backward function of a node's op, of which the context knows meanwhile. */
+static inline void wf_node_call_backward(wf_context *ctx, const node *n, wf_gradient *g)
+{
+    const node *outside = ctx->gradient_of;
+
+    ctx->gradient_of = n;
+    n->op->backward(g);
+    ctx->gradient_of = outside;
+}
+
 /* Note the elements that gradients of a node's outputs have now. */
 void wf_node_note_versions(node *n);
 

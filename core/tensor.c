@@ -167,6 +167,7 @@ wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind)
     if (y) {
         y->rounds_to = t->rounds_to;
         y->scales = wf_tensor_retain(t->scales);
+        y->partial_from = t->partial_from;
     }
     return y;
 }
@@ -238,6 +239,7 @@ static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
         return NULL;
     }
     t->rounds_to = source->rounds_to;
+    t->partial_from = source->partial_from;
     t->scales = wf_tensor_retain(source->scales);
     t->storage = source->storage;
     if (t->storage) {

@@ -15,6 +15,17 @@ WF_BEGIN_DECLS
 
 typedef struct wf_storage wf_storage;
 
+/** wf_partial_origin - names what left a tensor a partial sum or maximum, for errors. */
+typedef struct wf_partial_origin {
+    const char *op;     /* the op that left it, or whose gradient did; NULL: not known */
+    const char *module; /* its path; NULL: none ran */
+    /* the first point that it passed as it was; of a gradient, the last one that the op's
+       operands had passed; NULL: none */
+    const char *point;
+    bool gradient;
+    bool batch; /* a sum over the batch */
+} wf_partial_origin;
+
 /** wf_tensor - a tensor: fields may be read, and are never changed by users. */
 struct wf_tensor {
     wf_context *ctx;
@@ -54,6 +65,7 @@ struct wf_tensor {
     struct wf_tensor
         *scales; /* NULL, or those of nf4: f32, whole on every rank (wf_nf4_scales) */
     int pieces;  /* the rows of a sequence, in a view of sequences in pieces; else 0 */
+    wf_partial_origin partial_from; /* notes what left it partial, where it is */
 };
 
 /** wf_dtype_size - returns the bytes of one element (1 of nf4, whose rows are made of bytes);
@@ -181,6 +193,16 @@ WF_API void wf_tensor_release(wf_tensor *t);
 /** wf_tensor_is_partial - returns true where it is this rank's term of a sum, or of a maximum,
  * over ranks. */
 WF_API bool wf_tensor_is_partial(const wf_tensor *t);
+
+enum { WF_PARTIAL_TEXT = 384 }; /* bytes of the text of wf_partial_explain, with its end */
+
+/** wf_partial_passes - notes that a tensor passes a point of a module (wf_nn_at): where it is
+ * partial from then on, a border is missing there. */
+WF_API void wf_partial_passes(wf_tensor *t, const char *module, const char *point);
+
+/** wf_partial_explain - writes what left a tensor partial, and the border that is missing, for
+ * an error; returns text. */
+WF_API char *wf_partial_explain(const wf_tensor *t, char *text, size_t size);
 
 /** wf_tensor_is_fake - returns true where there is no data to read. */
 WF_API bool wf_tensor_is_fake(const wf_tensor *t);

@@ -38,6 +38,7 @@ wf_tensor *wf_tensor_shared(const wf_tensor *like, const wf_layout *layout, wf_m
         return NULL;
     }
     t->rounds_to = like->rounds_to;
+    t->partial_from = like->partial_from;
     t->next_alias = t;
     t->storage = storage_shared(ctx, wf_tensor_bytes(t), kind, shared, member);
     if (!t->storage) {

@@ -189,6 +189,9 @@ void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
         if (m->hooks[h]->at)
             m->hooks[h]->at(m->hooks[h]->self, m, point, n, x);
     }
+    for (int i = 0; i < n; i++)
+        if (x[i])
+            wf_partial_passes(x[i], wf_nn_where(m), point);
 }
 
 wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x)

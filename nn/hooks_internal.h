@@ -4,6 +4,9 @@
 
 #include "nn/module.h"
 
+/* Returns what errors name a module: its path, or the type of a root. */
+const char *wf_nn_where(const wf_nn_module *m);
+
 void wf_nn_hooks_enter(wf_nn_module *m);
 void wf_nn_hooks_leave(wf_nn_module *m);
 

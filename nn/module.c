@@ -115,6 +115,11 @@ wf_status wf_nn_freeze(wf_nn_module *root, const char *pattern)
                      pattern);
 }
 
+const char *wf_nn_where(const wf_nn_module *m)
+{
+    return m->path[0] ? m->path : m->type->name;
+}
+
 const char *wf_nn_enter(void *module)
 {
     wf_nn_module *m = module;
@@ -123,7 +128,7 @@ const char *wf_nn_enter(void *module)
     if (!m)
         return NULL; /* the reason is in the context */
     wf_scope_open(m->ctx);
-    outside = wf_context_enter(m->ctx, m->path[0] ? m->path : m->type->name);
+    outside = wf_context_enter(m->ctx, wf_nn_where(m));
     wf_nn_hooks_enter(m);
     return outside;
 }

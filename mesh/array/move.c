@@ -61,6 +61,7 @@ static wf_status make_next(wf_move *move, item *it)
     if (it->next) {
         it->next->rounds_to = t->rounds_to;
         it->next->scales = wf_tensor_retain(t->scales);
+        it->next->partial_from = t->partial_from;
     }
     wf_tensor_retain(it->next);
     wf_scope_close(ctx);

@@ -40,7 +40,7 @@ static wf_status refuse(const wf_call *call, const char *format, ...) WF_PRINTF(
 
 static wf_status refuse(const wf_call *call, const char *format, ...)
 {
-    char why[384], operands[768] = "";
+    char why[192 + WF_PARTIAL_TEXT], operands[768] = "";
     size_t n = 0;
     va_list args;
 
@@ -217,17 +217,16 @@ static wf_status check_members(const wf_call *call, const wf_signature *sig, con
 
 static wf_status refuse_partial(const wf_call *call, int i)
 {
+    char why[WF_PARTIAL_TEXT];
+
     if (call->in[i]->dtype != call->in[i]->rounds_to && call->op->keep_fp32)
         return refuse(
             call,
             "operand %d is a partial sum that is rounded to %s when it is complete, and the "
             "result is never rounded; redistribute it to whole or split first",
             i, wf_dtype_name(call->in[i]->rounds_to));
-    return refuse(
-        call,
-        "nothing acts on a partial tensor like operand %d; redistribute it to whole or "
-        "split first (in a model: a border at that point)",
-        i);
+    return refuse(call, "nothing acts on a partial tensor like operand %d: %s", i,
+                  wf_partial_explain(call->in[i], why, sizeof why));
 }
 
 /* Partial operands: the last one of a linear op; when inexact, all of a joint one together. */

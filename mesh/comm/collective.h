@@ -187,8 +187,6 @@ WF_API void wf_comm_action(wf_comm *comm, const char *name, int64_t number, int6
 
 /**
  * wf_comm_at_files - marks that the rank reads or writes files from now on (true), or no longer
- * 
- * A disk may be slow: a rank at files does not stall (wf_launch_options.stall_timeout).
  *
  * A disk may be as slow as it likes: a rank at files does not stall
  * (wf_launch_options.stall_timeout).

@@ -115,8 +115,9 @@ static bool last_event(const wf_recorder *r, wf_event *last)
     return any;
 }
 
+/* Appends a collective: what it is, its number, and the module that ran when it began. */
 static void put_collective(line *l, const wf_recorder *r, const char *how,
-                           const wf_recorded_wait *w)
+                           const wf_recorded_wait *w, const char *place)
 {
     wf_recorded_group g = {.size = 0};
 
@@ -132,6 +133,10 @@ static void put_collective(line *l, const wf_recorder *r, const char *how,
     if (w->peer >= 0) {
         put(l, w->op == WF_SEND ? " to rank " : " from rank ");
         put_number(l, (uint64_t)w->peer);
+    }
+    if (*place) {
+        put(l, ", in ");
+        put(l, place);
     }
     put(l, ")");
 }
@@ -163,16 +168,12 @@ size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room)
     if (head.wait) {
         wf_recorded_wait w = wf_recorded_wait_of(head.wait);
 
-        put_collective(&l, r, ", in ", &w);
+        put_collective(&l, r, ", in ", &w, any ? e.place : "");
     } else if (any) {
         put_collective(&l, r, how[e.kind % 3],
-                       &(wf_recorded_wait){e.op, e.group, e.peer, e.sequence});
+                       &(wf_recorded_wait){e.op, e.group, e.peer, e.sequence}, e.place);
     } else
         put(&l, ", before its first collective");
-    if (any && *e.place) {
-        put(&l, ", at ");
-        put(&l, e.place);
-    }
     return l.used;
 }
 

@@ -231,10 +231,13 @@ static wf_tensor *head(wf_par_stages *s, wf_par_flight *f, int64_t micro)
     wf_context *ctx = s->t->par->ctx;
     wf_tape *tape = wf_tape_switch(ctx, NULL);
     wf_par_batch batch = read(s, micro);
+    const char *outside;
     wf_tensor *loss;
 
     wf_tape_switch(ctx, tape);
+    outside = wf_context_enter(ctx, WF_PAR_LOSS_FUNCTION);
     loss = f->out[0] ? s->pipeline->options.head_loss(s->t->model, f->out[0], &batch) : NULL;
+    wf_context_enter(ctx, outside);
     wf_tape_switch(ctx, NULL);
     wf_par_losses_put(s->t, &batch, micro, loss);
     wf_tape_switch(ctx, tape);

@@ -61,8 +61,13 @@ wf_status wf_par_eager_evaluate(wf_par_trainer *t, int64_t number, const wf_par_
 
         wf_scope_open(ctx);
         batch = wf_par_batch_new(t);
-        if (wf_par_batch_read(t, &batch, data, number, k) == WF_OK)
-            wf_par_losses_put(t, &batch, k, metric(t->model, &batch));
+        if (wf_par_batch_read(t, &batch, data, number, k) == WF_OK) {
+            const char *outside = wf_context_enter(ctx, WF_PAR_LOSS_FUNCTION);
+            wf_tensor *loss = metric(t->model, &batch);
+
+            wf_context_enter(ctx, outside);
+            wf_par_losses_put(t, &batch, k, loss);
+        }
         wf_scope_close(ctx);
     }
     total = wf_par_losses_total(t, &t->losses);

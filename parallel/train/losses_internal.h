@@ -11,6 +11,10 @@
 
 #include "parallel/train/train_internal.h"
 
+/* Names, for errors and traces, ops that a loss function runs outside of modules
+   (wf_context_enter). */
+#define WF_PAR_LOSS_FUNCTION "the loss function"
+
 wf_status wf_par_losses_open(wf_par_trainer *t, wf_par_losses *l);
 void wf_par_losses_close(wf_par_trainer *t, wf_par_losses *l);
 

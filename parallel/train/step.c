@@ -1,6 +1,7 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
 #include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
+#include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
@@ -240,12 +241,18 @@ wf_status wf_par_micro_step(wf_par_trainer *t, const wf_par_data *data,
                             const wf_par_batch *given)
 {
     wf_par_loss_function *loss = wf_par_loss_of(t);
+    wf_context *ctx = t->par->ctx;
     const wf_par_batch *batch;
+    const char *outside;
+    wf_tensor *result;
 
-    if (wf_context_status(t->par->ctx) != WF_OK)
-        return wf_context_status(t->par->ctx);
+    if (wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
     batch = begin(t, data, given, true);
-    return wf_par_backward(t, batch ? loss(t->model, batch) : NULL);
+    outside = wf_context_enter(ctx, WF_PAR_LOSS_FUNCTION);
+    result = batch ? loss(t->model, batch) : NULL;
+    wf_context_enter(ctx, outside);
+    return wf_par_backward(t, result);
 }
 
 wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,

@@ -6,12 +6,35 @@ import re
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send",
                "recv", "barrier"]
-STALL = 2  # seconds: --stall-timeout of all runs
-# seconds from the fault to the end of the run, by how ranks run; a dead process, any other fault
-LIMIT = {"threads": 5, "mpi": 5, "hosts": 15, "mixed": 15}
-START = 20  # seconds that a start may take, with that --stall-timeout
-EXIT = 5  # seconds that exits may take, with that --stall-timeout
 SILENCE = 10  # seconds until a process that is stopped counts as lost
+
+
+class Limits:
+    """Seconds that things may take, on a machine that is so many times slower than an idle one."""
+
+    slower = 1
+
+    @property
+    def stall(self):  # --stall-timeout of all runs
+        return 2 * self.slower
+
+    @property
+    def start(self):  # of a start, with that --stall-timeout
+        return max(20, self.stall)
+
+    @property
+    def exit(self):  # of exits, with that --stall-timeout
+        return max(5, self.stall)
+
+    def end(self, on):  # from the fault to the end of the run, by how ranks run
+        return self.slower * {"threads": 5, "mpi": 5, "hosts": 15, "mixed": 15}[on]
+
+    @property
+    def run(self):  # of a whole run, with all of these
+        return 60 * self.slower
+
+
+LIMITS = Limits()
 STEP = 3
 
 # What the one line has to say (RANK: whose), and the exit status of gpt_train; None: a signal's.
@@ -24,8 +47,8 @@ EXPECT = {
     "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
     "slow_abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
-    "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
-    "slow_stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
+    "stall": (r"rank RANK: stalled, it has done nothing for \d+\.\d s, and \d+\.0 are allowed; it was on ", 6),
+    "slow_stall": (r"rank RANK: stalled, it has done nothing for \d+\.\d s, and \d+\.0 are allowed; it was on ", 6),
     "leave": (r"rank RANK has finished", 4),
     "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
     "nonfinite": (r"rank \d: .*(inf|nan)", 7),
@@ -44,8 +67,8 @@ UNWATCHED = {
     ("stop", "meet"): EXPECT["stop"][0] + r"|process RANK \(pid \d+[^)]*\) on \w+ has been stopped for 10 s while the run started",
     ("kill", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has ended while the run ended",
     ("stop", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has been stopped for 10 s while the run ended",
-    ("stall", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not reached the end of the run within 5 s",
-    ("stall", "destructor"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not ended within 5 s of the run",
+    ("stall", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not reached the end of the run within \d+ s",
+    ("stall", "destructor"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not ended within \d+ s of the run",
 }
 OUTSIDE = ("start", "meet", "last", "destructor", "end")
 # Before the failure detector's connections are there no word passes between hosts: each says at most
@@ -79,12 +102,12 @@ class Case:
         return [f"lacks '{n}'" for n in needed if not re.search(n, line)]
 
     def limit(self):
-        extra = {"stall": STALL + 1.5, "slow_stall": STALL + 3.5, "stop": SILENCE + 1}.get(self.action, 0)
+        extra = {"stall": LIMITS.stall + 1.5, "slow_stall": LIMITS.stall + 3.5, "stop": SILENCE + 1}.get(self.action, 0)
         if (self.action, self.phase) == ("stop", "start"):
-            extra = START + 1
+            extra = LIMITS.start + 1
         if self.action == "stall" and self.phase in ("last", "destructor"):
-            extra = EXIT + 1
-        return LIMIT[self.on] + extra
+            extra = LIMITS.exit + 1
+        return LIMITS.end(self.on) + extra
 
 
 def cases(on, quick):

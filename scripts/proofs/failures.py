@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""failures.py [--quick] [--pipeline] [--on KIND] [--only WORD] [--times N] [--jobs N] [--campaign NAME] [BUILD] - what becomes of a
+"""failures.py [--quick] [--pipeline] [--on KIND] [--only WORD] [--times N] [--jobs N] [--slower N] [--campaign NAME] [BUILD] - what becomes of a
 run when one of its ranks fails, in every phase: as threads, as processes on this host, and on
 two simulated hosts (root is needed for those; they are skipped without).
 
@@ -23,8 +23,8 @@ import sys
 import tempfile
 import time
 
-from failure_cases import (EXPECT, NO_WORD_YET, SEEN_FROM_A_HOST, STALL,
-                           STEP, Subset, Together, UNWATCHED, calls, cases, pipeline_cases, subsets, together)
+from failure_cases import (EXPECT, LIMITS, NO_WORD_YET, SEEN_FROM_A_HOST, STEP,
+                           Subset, Together, UNWATCHED, calls, cases, pipeline_cases, subsets, together)
 
 
 class Runner:
@@ -50,7 +50,7 @@ class Runner:
         flags = ["--data", f"{self.top}/text", "--n-embd", "32", "--n-head", "4",
                  "--vocab-size", "256", "--seq-len", "16",
                  "--steps", str(100000 if case.action == "launcher" else STEP + 2), "--eval-interval", "0", "--threads-per-rank", "1",
-                 *case.flags, "--global-batch-size", "8", "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(STALL),
+                 *case.flags, "--global-batch-size", "8", "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(LIMITS.stall),
                  "--recorder-dir", f"{work}/recorder"]
         if case.phase == "save" or case.action == "term":
             flags += ["--save", f"{work}/run"]
@@ -79,7 +79,7 @@ class Runner:
             try:
                 if case.action == "launcher":
                     self.kill_when(job, log)
-                status = job.wait(timeout=60)
+                status = job.wait(timeout=LIMITS.run)
             except subprocess.TimeoutExpired:
                 status = "hangs"
                 alone = not self.children(job.pid)
@@ -105,7 +105,7 @@ class Runner:
 
     @staticmethod
     def kill_when(job, log):
-        for _ in range(300):
+        for _ in range(10 * LIMITS.run // 2):
             if os.path.exists(log):
                 break
             time.sleep(0.1)
@@ -207,9 +207,12 @@ def main():
     parser.add_argument("--times", type=int, default=1, help="each case so often")
     parser.add_argument("--campaign", choices=["subsets", "together", "calls"])
     parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--slower", type=int, default=1, metavar="N",
+                        help="the machine is N times slower than an idle one: --stall-timeout and all limits are N times as long")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     build = os.path.abspath(options.build)
+    LIMITS.slower = options.slower
 
     kinds = ["mpi"] if options.campaign else [options.on] if options.on else ["threads", "mpi", "hosts", "mixed"]
     if options.sanitized:

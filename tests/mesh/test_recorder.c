@@ -299,9 +299,24 @@ static wf_status unobserved(wf_rank *rank, void *arg)
     return WF_OK;
 }
 
+/* The module of an error's last collective is part of what is said of the collective: it is not
+   where the error was. */
+static wf_status located(wf_rank *rank, void *arg)
+{
+    wf_error error = {WF_EINVAL, "wrong"};
+
+    (void)arg;
+    wf_comm_position(rank->world, 3, "block.1.mlp");
+    GOOD(wf_barrier(rank->world, &rank->error));
+    wf_comm_locate(rank->world, &error);
+    NEED(strstr(error.text, ", after barrier over world (collective 1, in block.1.mlp)"));
+    return WF_OK;
+}
+
 static void nobody_observes(void)
 {
     run_ranks(RANKS, unobserved, NULL);
+    run_ranks(RANKS, located, NULL);
 }
 
 /* The best of some rounds: of an event, and of the look at the clock that it contains. */
