@@ -1,7 +1,7 @@
 /*
  * mesh/comm/observer_internal.h - what wants to see the collectives of a rank: the flight
  * recorder, and the failure detector that is to be woken when a rank fails
- * (mesh/health/observer.c). Communication knows this table and nothing of who fills it in; a
+ * (mesh/health/observe.c). Communication knows this table and nothing of who fills it in; a
  * handle without an observer is not observed.
  */
 #ifndef WF_MESH_COMM_OBSERVER_INTERNAL_H

@@ -9,7 +9,7 @@
  *     offset zeros up to a multiple of 32 | data of tensors, each from a multiple of 32 on
  *
  * A text is its length as u64 and its bytes; offsets count from the begin of the data.
- * (Format: https://github.com/ggml-org/ggml, docs/gguf.md.)
+ * (Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md)
  */
 #ifndef WF_PARALLEL_FORMATS_GGUF_INTERNAL_H
 #define WF_PARALLEL_FORMATS_GGUF_INTERNAL_H

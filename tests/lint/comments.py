@@ -1,4 +1,4 @@
-"""comments.py - the lint rules of comments: their columns, their first words, and the words that find a file."""
+"""comments.py - the lint rules of comments and pages: columns, first words, words that find a file, files that they name."""
 import pathlib
 import re
 import sys
@@ -31,6 +31,12 @@ GREPS = {
     "all-to-all": "mesh/comm/collective.h",
     "throttle": "core/pace.h",
 }
+
+
+# A file by its path from the top, as comments and pages name it.
+FOLDERS = ("core", "kernels", "mesh", "nn", "parallel", "apps", "tests", "docs", "scripts", "cmake")
+PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/[\w./-]*\.(?:c|h|def|cu|py|sh|md|txt|cmake|json)\b")
+QUOTED = re.compile(r"(?<!`)`[^`\n]+(?:\n[^`\n]+)*`")
 
 
 def sources(root, folders):
@@ -92,6 +98,18 @@ def pages(root):
             yield path, 1, "has to begin with a line \"For: ..\" and a table of what to do"
 
 
+def paths(root):
+    """Finds files that comments name, or pages in backquotes, and that are not there. A DECISIONS.md speaks of what was."""
+    pages = [*root.glob("*.md"), *(path for folder in FOLDERS for path in sorted((root / folder).rglob("*.md")))]
+    for path in [*pages, *(path for path, _ in sources(root, FOLDERS))]:
+        text = path.read_text(encoding="utf-8")
+        spans = comments(text) if path.suffix != ".md" else [match.span() for match in QUOTED.finditer(text)]
+        for start, end in spans if path.name != "DECISIONS.md" else []:
+            for match in PATH.finditer(text[start:end]):
+                if not (root / match.group()).exists() and not (path.parent / match.group()).exists():
+                    yield path, line_of(text, start + match.start()), f"{match.group()} is not there"
+
+
 SAMPLES = {
     "columns": [
         ("core/a.c", "/* short */\nint x; /* a */\n", []),
@@ -102,6 +120,11 @@ SAMPLES = {
         ("core/a.c", "/* Returns what is wanted. */\nint f(void);\n", []),
         ("core/b.h", "/* What is wanted. */\n/** wf_a, wf_b - whether it is */\n/*\n * Of all.\n */\n", [1, 2, 3]),
         ("nn/c.c", "const char *s = \"/* What */\"; /* offset */\n", []),
+    ],
+    "paths": [
+        ("core/a.c", "/* core/a.c - see core/b.h\n   and core/a.c */\nconst char *s = \"core/c.h\";\n", [1]),
+        ("docs/a.md", "`docs/a.md` of docs/b.md\n```\na\n```\n`run\ndocs/c.md now`\n", [6]),
+        ("tests/DECISIONS.md", "`tests/gone.c`\n", []),
     ],
     "pages": [
         ("docs/a.md", "# A\n\nFor: all.\n\n| to do | where |\n|---|---|\n", []),
