@@ -1,9 +1,18 @@
 /* kernels/rope_scaling.c - see the header. */
 #include "kernels/rope_scaling.h"
-#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The numbers between which scalings lie. Beyond them angles leave the numbers that floats
+   hold. */
+static const double LEAST = 1e-6, MOST = 1e12;
+
+/* Returns true for a number that is given and that no scaling has. */
+static bool is_beyond(double number)
+{
+    return number != 0 && !(number >= LEAST && number <= MOST);
+}
 
 const char *wf_rope_scaling_wrong(const wf_rope_scaling *s)
 {
@@ -19,6 +28,10 @@ const char *wf_rope_scaling_wrong(const wf_rope_scaling *s)
         return "its original length must be greater than 0";
     if (s->kind == WF_ROPE_LONG && !(s->original_positions > 1 && s->factor >= 0))
         return "its original length must be greater than 1, and its factor not below 0";
+    if (is_beyond(s->factor) || is_beyond(s->low_freq_factor) ||
+        is_beyond(s->high_freq_factor) || is_beyond(s->original_positions) ||
+        is_beyond(s->beta_fast) || is_beyond(s->beta_slow) || is_beyond(s->attention_factor))
+        return "its numbers must be from 1e-6 to 1e12";
     return NULL;
 }
 
@@ -28,9 +41,9 @@ const char *wf_rope_factors_wrong(const wf_rope_factors *f, int64_t pairs)
         return "it needs a short and a long factor for each pair of features that is rotated, "
                "at most 128 of each";
     for (int64_t i = 0; i < pairs; i++)
-        if (!(f->short_factor[i] > 0 && f->short_factor[i] <= FLT_MAX) ||
-            !(f->long_factor[i] > 0 && f->long_factor[i] <= FLT_MAX))
-            return "its short and long factors must be greater than 0";
+        if (!(f->short_factor[i] > 0) || is_beyond((double)f->short_factor[i]) ||
+            !(f->long_factor[i] > 0) || is_beyond((double)f->long_factor[i]))
+            return "its short and long factors must be greater than 0, from 1e-6 to 1e12";
     return NULL;
 }
 

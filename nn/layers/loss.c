@@ -8,6 +8,7 @@
  * the same however the vocabulary is split.
  */
 #include "core/host_data.h"
+#include "core/tape.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/layers/loss_internal.h"
@@ -53,22 +54,42 @@ static wf_tensor *log_sum(wf_tensor *sum, wf_tensor *max)
     return zero && wf_init_fill(zero, 0) == WF_OK ? wf_cross_entropy(sum, zero, max) : NULL;
 }
 
-/* z log(sum)^2, which is added to a loss. */
+/* z log(sum)^2, which is added to a loss; stored as losses are, not as results of ops. */
 wf_tensor *wf_nn_z_loss(wf_tensor *sum, wf_tensor *max, float z)
 {
-    wf_tensor *log = log_sum(sum, max);
+    wf_tensor *log = log_sum(sum, max), *loss;
+    wf_dtype storage;
 
-    return wf_scale(wf_mul(log, log), z);
+    if (!log)
+        return NULL;
+    storage = wf_context_storage(log->ctx, wf_context_device(log->ctx)->dtype);
+    loss = wf_scale(wf_mul(log, log), z);
+    wf_context_storage(log->ctx, storage);
+    return loss;
 }
 
-/* dsum with that of z_loss, by the ops of its gradient. */
+/* loss + more, stored as losses are. */
+static wf_tensor *add_loss(wf_tensor *loss, wf_tensor *more)
+{
+    wf_dtype storage;
+
+    if (!loss || !more)
+        return NULL;
+    storage = wf_context_storage(loss->ctx, wf_context_device(loss->ctx)->dtype);
+    loss = wf_add(loss, more);
+    wf_context_storage(more->ctx, storage);
+    return loss;
+}
+
+/* dsum with that of z_loss, by the ops of its gradient; the two are added as the tape does it,
+   without rounding. */
 wf_tensor *wf_nn_z_loss_grad(wf_tensor *dsum, wf_tensor *sum, wf_tensor *max, wf_tensor *dloss,
                              float z)
 {
     wf_tensor *half = wf_mul(wf_scale(dloss, z), log_sum(sum, max)), *more, *none;
 
     wf_cross_entropy_grad(sum, wf_add(half, half), &more, &none);
-    return wf_add(more, dsum);
+    return wf_partial_add_to(more, dsum);
 }
 
 wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targets)
@@ -84,7 +105,7 @@ wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targ
     wf_nn_loss_reduce(m, logits, targets, wf_nn_loss_in_training(m, m->smoothing), &max, part);
     loss = wf_cross_entropy(part[WF_NN_SUM], part[WF_NN_PICKED], max);
     if (wf_nn_loss_in_training(m, m->z) > 0)
-        loss = wf_add(loss, wf_nn_z_loss(part[WF_NN_SUM], max, m->z));
+        loss = add_loss(loss, wf_nn_z_loss(part[WF_NN_SUM], max, m->z));
     wf_nn_leave(m, outside, 1, &loss);
     return loss;
 }

@@ -1,5 +1,6 @@
 /* nn/optim/groups.c - see the header. */
 #include "nn/optim/groups.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@ static wf_status refuse(const char *text, size_t length, wf_error *error)
     return wf_error_set(
         error, WF_EINVAL,
         "a group of parameters '%.*s': it is PATTERN:lr=X,wd=Y, a factor of the "
-        "rate, a weight decay, or both, not negative, as in embed:lr=0.1,wd=0; "
+        "rate, a weight decay, or both, each 0 or a float from 1.2e-38 on, as in "
+        "embed:lr=0.1,wd=0; "
         "groups are separated by ;",
         (int)(length < 200 ? length : 200), text);
 }
@@ -20,10 +22,12 @@ static const char *read_setting(const char *at, wf_nn_group *g)
 {
     bool lr = strncmp(at, "lr=", 3) == 0, wd = strncmp(at, "wd=", 3) == 0;
     char *end = NULL;
-    float value = lr || wd ? strtof(at + 3, &end) : 0;
+    double given = lr || wd ? strtod(at + 3, &end) : 0;
+    float value = (float)given;
 
-    if (!end || end == at + 3 || !(value >= 0) || !isfinite(value) || (lr && g->has_lr) ||
-        (wd && g->has_decay))
+    /* refuses what would be 0 as a float, and mean something else */
+    if (!end || end == at + 3 || !(given >= 0) || !isfinite(value) ||
+        (given > 0 && value < FLT_MIN) || (lr && g->has_lr) || (wd && g->has_decay))
         return NULL;
     if (lr) {
         g->has_lr = true;

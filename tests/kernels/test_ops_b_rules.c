@@ -28,6 +28,22 @@ static void refused(wf_context *ctx, const wf_tensor *result, wf_status code, co
     wf_context_clear(ctx);
 }
 
+/* Numbers of a scaling beyond all that models have, whose angles floats cannot hold. */
+static void wrong_scalings(wf_context *ctx, wf_tensor *q)
+{
+    const wf_rope_scaling yarn = {
+        .kind = WF_ROPE_YARN, .factor = 4, .original_positions = 16, .attention_factor = 1};
+    wf_rope_scaling wrong[] = {yarn, yarn, yarn, yarn};
+
+    wrong[0].factor = 1e-300;
+    wrong[1].original_positions = INFINITY;
+    wrong[2].beta_slow = NAN;
+    wrong[3].attention_factor = 1e-46;
+    for (int i = 0; i < 4; i++)
+        refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .scaling = wrong[i]}, false),
+                WF_EINVAL, "its numbers must be from 1e-6 to 1e12");
+}
+
 static void wrong_parameters(void)
 {
     wf_context *ctx = op_context_open(1);
@@ -73,6 +89,7 @@ static void wrong_parameters(void)
                                    .scaling = {.kind = WF_ROPE_LONG, .original_positions = 16}},
                 false),
         WF_EINVAL, "a short and a long factor for each pair");
+    wrong_scalings(ctx, q);
     CU_ASSERT_PTR_NULL(wf_rope(NULL, &(wf_rope_options){.base = 10000}, false));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_context_close(ctx);

@@ -15,6 +15,10 @@ static wf_status compare_terms(model_rank *r, void *arg)
         r->model->loss->z = terms[i][1];
         GOOD(compare(r, arg));
     }
+    wf_context_storage(r->ctx, WF_BF16);
+    r->model->loss->z = 0.01f;
+    GOOD(compare(r, arg));
+    wf_context_storage(r->ctx, WF_F32);
     return WF_OK;
 }
 

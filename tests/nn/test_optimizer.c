@@ -231,8 +231,27 @@ static wf_status group(model_rank *r, void *arg)
     return WF_OK;
 }
 
+/* Numbers that a float cannot hold would be 0, which freezes, or infinite. */
+static void numbers_of_groups(void)
+{
+    static const char *const wrong[] = {"a:lr=1e-50", "a:wd=1e-46", "a:lr=1e39", "a:lr=-1",
+                                        "a:lr=nan"};
+    wf_error error = {WF_OK, ""};
+    wf_nn_group *group;
+    int n;
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CU_ASSERT_EQUAL(wf_nn_groups_parse(wrong[i], &group, &n, &error), WF_EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "each 0 or a float from 1.2e-38 on"));
+    }
+    CU_ASSERT_EQUAL(wf_nn_groups_parse("a:lr=0,wd=1e-30", &group, &n, &error), WF_OK);
+    CU_ASSERT_EQUAL(n, 1);
+    free(group);
+}
+
 static void groups(void)
 {
+    numbers_of_groups();
     on_model_ranks(&(model_test){.config = tiny, .body = group});
 }
 
