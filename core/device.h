@@ -81,7 +81,9 @@ typedef struct wf_device {
     wf_dtype dtype; /* element type of the floats that its kernels take */
     wf_allocator allocator;
     const wf_device_memory *memory; /* NULL: tensors are in host memory */
-    const wf_graphs *graphs;        /* NULL: no graph capture */
+    /* host memory that copies to and from the device are fast with (pinned); alloc NULL: any */
+    wf_allocator host_allocator;
+    const wf_graphs *graphs;  /* NULL: no graph capture */
     wf_device_location place; /* devices is 0 where there is one alone: on a CPU, in a plan */
     void *queue; /* the device's queue of work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */

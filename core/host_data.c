@@ -3,6 +3,7 @@
 #include "core/context_internal.h"
 #include "core/dynamic8_tensor.h"
 #include "core/nf4_tensor.h"
+#include "core/offload.h"
 #include "core/numerics/bf16.h"
 #include "core/sharing_internal.h"
 #include <stdlib.h>
@@ -26,13 +27,19 @@ static wf_status fetch(const wf_tensor *t, size_t at, size_t bytes, void *to)
     return wf_fail(t->ctx, error.code, "%s", error.text);
 }
 
+/* Returns the data of a tensor that lies in host memory. */
+static void *in_place(const wf_tensor *t)
+{
+    return wf_tensor_is_offloaded(t) ? (char *)t->storage->host + t->offset : t->data;
+}
+
 static void *open_view(wf_tensor *t, bool fill, wf_host_data *view)
 {
     *view = (wf_host_data){.t = t};
     if (wf_handle_check(t, "the tensor whose data are asked for") != WF_OK)
         return NULL;
-    if (!t->ctx->device->memory)
-        return t->data;
+    if (!t->ctx->device->memory || wf_tensor_is_offloaded(t))
+        return in_place(t);
     view->copy = malloc(bytes_of(t) + 1);
     if (!view->copy)
         wf_fail(t->ctx, WF_ENOMEM, "no memory for %zu bytes of a tensor on the host",
@@ -130,7 +137,7 @@ float *wf_data_write_f32(wf_tensor *t, wf_host_data *view)
 static void store_values(wf_host_data *view)
 {
     const wf_tensor *t = view->t;
-    uint16_t *bits = view->copy ? view->copy : t->data;
+    uint16_t *bits = view->copy ? view->copy : in_place(t);
     const float *values = view->f32;
     const int64_t count = t->dtype == WF_BF16 ? wf_tensor_local_count(t) : 0;
 
@@ -161,9 +168,9 @@ wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
 {
     size_t size = wf_dtype_size(t->dtype), at = (size_t)first * size, bytes = (size_t)n * size;
 
-    if (t->ctx->device->memory)
+    if (t->ctx->device->memory && !wf_tensor_is_offloaded(t))
         return fetch(t, at, bytes, to);
-    memcpy(to, (const char *)t->data + at, bytes);
+    memcpy(to, (const char *)in_place(t) + at, bytes);
     return WF_OK;
 }
 

@@ -5,6 +5,8 @@
  * the second one gives them leaves under the same numbers.
  */
 #include "nn/checkpointing.h"
+#include "core/device.h"
+#include "core/offload.h"
 #include "nn/uses_internal.h"
 #include <string.h>
 
@@ -68,6 +70,7 @@ static void backward(wf_gradient *g)
     const run *r = g->attr;
     wf_memory_kind kind = wf_context_memory_kind(g->ctx, WF_MEMORY_ACTIVATION);
 
+    wf_tensor_fetch(g->in[INPUT]);
     walk_again(g, r);
     wf_context_memory_kind(g->ctx, kind);
 }
@@ -135,7 +138,9 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     call.in[FIRST] = uses->first;
     call.in[POSITIONS] = uses->positions;
     call.out[0] = y;
-    return call.in[INPUT] && wf_tape_record(&call) == WF_OK ? y : NULL;
+    if (!call.in[INPUT] || wf_tape_record(&call) != WF_OK)
+        return NULL;
+    return !m->offload || wf_tensor_offload(x) == WF_OK ? y : NULL;
 }
 
 typedef struct choice {
@@ -165,4 +170,30 @@ wf_status wf_nn_recompute(wf_nn_module *root, const char *type)
                    "no module of the model is of type %s and called by wf_nn_call, so that it "
                    "could be recomputed: name another type, \"block\" for instance",
                    type);
+}
+
+/* Marks what is recomputed, and counts it. */
+static void mark_offloaded(void *arg, wf_nn_module *m)
+{
+    m->offload = m->recompute;
+    *(int64_t *)arg += m->recompute;
+}
+
+wf_status wf_nn_offload_inputs(wf_nn_module *root)
+{
+    const wf_device *device = root ? wf_context_device(root->ctx) : NULL;
+    int64_t found = 0;
+
+    if (!root)
+        return WF_EINVAL; /* the reason is in the context */
+    if (!device->memory)
+        return wf_fail(root->ctx, WF_EUNSUPPORTED,
+                       "activations are offloaded to host memory, where device %s has them "
+                       "already: leave that out",
+                       device->name);
+    wf_nn_visit(root, mark_offloaded, NULL, &found);
+    return found ? WF_OK
+                 : wf_fail(root->ctx, WF_EINVAL,
+                           "activations are offloaded that recomputed modules keep, and none "
+                           "is recomputed: have blocks recomputed, too");
 }

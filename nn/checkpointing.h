@@ -24,6 +24,18 @@ WF_BEGIN_DECLS
 WF_API wf_status wf_nn_recompute(wf_nn_module *root, const char *type);
 
 /**
+ * wf_nn_offload_inputs - moves the inputs that recomputed modules keep to host memory when they
+ * have run, and back when their backward begins (core/offload.h)
+ *
+ * Nothing else may read such an input after the module: blocks of a chain are so.
+ *
+ * @param root  wf_nn_recompute was called for it
+ * Errors:      WF_EINVAL: nothing is recomputed; WF_EUNSUPPORTED: the device's memory is the
+ *              host's
+ */
+WF_API wf_status wf_nn_offload_inputs(wf_nn_module *root);
+
+/**
  * wf_nn_note_loss - notes that the module that runs adds a loss to the step's own, which is
  * then differentiated on the tape that the module is recorded on, even where the module's
  * result has no gradient

@@ -53,6 +53,7 @@ struct wf_nn_module {
     const char *name;                /* in a list of children; NULL: its number */
     bool member;                     /* it belongs to a module that never calls it */
     bool recompute;                  /* activation checkpointing: see nn/checkpointing.h */
+    bool offload;                    /* its input rests in host memory then, until backward */
     const struct wf_nn_chain *chain; /* its steps, see nn/chain.h; or NULL */
     const wf_nn_hooks **hooks;       /* a list, see nn/hooks.h */
     int n_hooks;

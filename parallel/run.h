@@ -102,6 +102,9 @@ typedef struct wf_par_options {
        on (parallel/train/graph_step.c). The loss function and the model see the first
        two alone: neither may depend on what the host changes later */
     bool cuda_graph;
+    /* the optimizer's state, and masters of parameters that are computed with as another type,
+       rest in host memory beside a device that has its own (core/offload.h) */
+    bool offload_optimizer;
     int threads; /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;

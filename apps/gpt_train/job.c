@@ -24,6 +24,12 @@ static int exact_tp_of(const app_options *o)
     return most < WF_MAX_CHUNKS ? most : 0;
 }
 
+/* Returns whether --offload names this. */
+static bool offloads(const app_options *o, const char *what)
+{
+    return strcmp(o->offload, what) == 0 || strcmp(o->offload, "all") == 0;
+}
+
 static wf_par_options mesh_of(const app_options *o)
 {
     return (wf_par_options){.pp = (int)o->pp,
@@ -53,6 +59,7 @@ static wf_par_options mesh_of(const app_options *o)
                             .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",
                             .tf32 = o->tf32,
                             .cuda_graph = o->cuda_graph,
+                            .offload_optimizer = offloads(o, "optimizer"),
                             .threads = (int)o->threads_per_rank,
                             .seed = (uint64_t)o->seed,
                             .exact_off = !o->exact,
@@ -194,6 +201,7 @@ static wf_par_job describe(app_job *job)
                         .train = training_of(o),
                         .pipeline = &job->pipeline, /* used where the settings have one */
                         .steps = o->steps,
+                        .offload_activations = offloads(o, "activations"),
                         .eval_interval = o->eval_interval,
                         .begin = app_hook_begin,
                         .after = o->sample || o->eval_requests ? app_hook_after : NULL,

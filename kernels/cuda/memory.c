@@ -47,6 +47,25 @@ static void release(void *self, void *block, size_t bytes)
     wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
 }
 
+/* Host memory that the GPU copies from and to without another copy in between. */
+static void *allocate_pinned(void *self, size_t bytes)
+{
+    void *block = NULL;
+
+    wf_cuda_enter(self);
+    if (cudaMallocHost(&block, bytes ? bytes : LEAST) == cudaSuccess)
+        return block;
+    cudaGetLastError(); /* the pool reports it */
+    return NULL;
+}
+
+static void release_pinned(void *self, void *block, size_t bytes)
+{
+    (void)bytes;
+    wf_cuda_enter(self);
+    wf_cuda_note(self, cudaFreeHost(block), "host memory given back");
+}
+
 /* Gives other GPUs access to the blocks of a pool, which are its GPU's alone at first: unlike
    cudaMalloc's, which need cudaDeviceEnablePeerAccess. */
 static wf_status let_in(const wf_cuda *cuda, cudaMemPool_t pool, int readers, wf_error *error)
@@ -88,6 +107,8 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error)
             cudaGetErrorString(code), cudaGetErrorName(code));
     cuda->device.allocator =
         (wf_allocator){.alloc = allocate, .release = release, .opaque = true, .self = cuda};
+    cuda->device.host_allocator =
+        (wf_allocator){.alloc = allocate_pinned, .release = release_pinned, .self = cuda};
     return let_in(cuda, pool, readers, error);
 }
 

@@ -1,6 +1,7 @@
 /* nn/optim/optimizer.c - steps of an optimizer, by the row of a method. */
 #include "nn/optim/optimizer_internal.h"
 #include "core/numerics/math.h"
+#include "core/offload.h"
 #include "kernels/ops.h"
 #include "nn/optim/method_internal.h"
 #include <stdlib.h>
@@ -134,8 +135,13 @@ wf_status wf_nn_optimizer_direction(wf_nn_optimizer *o, int64_t i, wf_tensor *gr
 
     if (grad && direction && grad->dtype != direction->dtype)
         grad = wf_cast(grad, direction->dtype);
-    return grad && direction ? o->row->matrix->direction(&u, grad, o->state[i], direction)
-                             : wf_context_status(o->ctx);
+    for (int k = 0; k < WF_NN_STATES; k++)
+        wf_tensor_fetch(o->state[i][k]);
+    if (grad && direction)
+        o->row->matrix->direction(&u, grad, o->state[i], direction);
+    for (int k = 0; k < WF_NN_STATES; k++)
+        wf_tensor_put_back(o->state[i][k]);
+    return wf_context_status(o->ctx);
 }
 
 wf_status wf_nn_optimizer_whole(const wf_nn_optimizer *o, wf_tensor *direction)
@@ -216,7 +222,12 @@ static wf_status update_with(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
 
 wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
 {
-    return update_with(o, i, t, o->state[i], grad);
+    for (int k = 0; k < WF_NN_STATES && grad; k++)
+        wf_tensor_fetch(o->state[i][k]);
+    update_with(o, i, t, o->state[i], grad);
+    for (int k = 0; k < WF_NN_STATES && grad; k++)
+        wf_tensor_put_back(o->state[i][k]);
+    return wf_context_status(o->ctx);
 }
 
 /* e = e + (1 - ema) (t - e); that of the first update is a copy. */
@@ -231,7 +242,12 @@ static wf_status average(const wf_nn_optimizer *o, wf_tensor *t, wf_tensor *e)
 
 wf_status wf_nn_optimizer_average(wf_nn_optimizer *o, int64_t i, wf_tensor *t)
 {
-    return average(o, t, o->state[i][WF_NN_STATES]);
+    wf_tensor *e = o->state[i][WF_NN_STATES];
+
+    wf_tensor_fetch(e);
+    average(o, t, e);
+    wf_tensor_put_back(e);
+    return wf_context_status(o->ctx);
 }
 
 wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *o, int64_t i, wf_tensor *t,

@@ -24,6 +24,9 @@ typedef struct wf_nn_optimizer_options {
     /* above 0: a moving average of all that is trained is kept, e = ema e + (1 - ema) p after
        each step, whose first is a copy: f32, in the layout of the optimizer's state */
     float ema;
+    /* states of parameters rest in host memory, and are on the device while these are updated
+       (core/offload.h) */
+    bool offload;
 } wf_nn_optimizer_options;
 
 typedef struct wf_nn_optimizer wf_nn_optimizer;

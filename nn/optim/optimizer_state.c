@@ -1,6 +1,7 @@
 /* nn/optim/optimizer_state.c - what an optimizer keeps of parameters, by the row of a
    method. */
 #include "core/host_data.h"
+#include "core/offload.h"
 #include "kernels/ops.h"
 #include "nn/optim/optimizer_internal.h"
 #include <string.h>
@@ -115,7 +116,8 @@ static bool make_state(wf_nn_optimizer *o, int64_t i, int k, const wf_layout *la
     if (s.kind == WF_NN_STATE_OWN && o->mover.split)
         layout = o->mover.split(o->mover.arg, layout, s.like, s.split);
     o->state[i][k] = zeros(p, dtype_of(o, p, k), s.ndim, s.dim, layout);
-    return o->state[i][k] != NULL;
+    return o->state[i][k] &&
+           (!o->options.offload || wf_tensor_offload(o->state[i][k]) == WF_OK);
 }
 
 bool wf_nn_optimizer_make_states(wf_nn_optimizer *o, const wf_layout *const *layout)

@@ -9,6 +9,16 @@ bool wf_par_job_evaluates(const wf_par_job *job, int64_t step)
     return job->eval_interval && (step % job->eval_interval == 0 || step == job->steps);
 }
 
+/* Has inputs of recomputed modules rest in host memory. */
+static wf_status offload(wf_par *par, wf_nn_module *model, const wf_par_job *job)
+{
+    if (job->pipeline)
+        return wf_fail(wf_par_context(par), WF_EUNSUPPORTED,
+                       "activations of pipeline stages are not offloaded yet: use more "
+                       "stages, or ranks of data parallelism");
+    return wf_nn_offload_inputs(model);
+}
+
 wf_nn_module *wf_par_job_model(wf_par *par, void *arg)
 {
     const wf_par_job *job = arg;
@@ -16,10 +26,12 @@ wf_nn_module *wf_par_job_model(wf_par *par, void *arg)
                               ? job->shortened(par, job->arg, job->blocks, job->vocabulary)
                               : job->model(par, job->arg);
 
-    if (!model || !job->recompute || wf_nn_recompute(model, job->recompute) == WF_OK)
-        return model;
-    wf_nn_free(model);
-    return NULL;
+    if (!model || (job->recompute && wf_nn_recompute(model, job->recompute) != WF_OK) ||
+        (job->offload_activations && offload(par, model, job) != WF_OK)) {
+        wf_nn_free(model);
+        return NULL;
+    }
+    return model;
 }
 
 int64_t wf_par_job_tokens(const wf_par_job *job)

@@ -46,6 +46,8 @@ typedef struct wf_par_job {
     const char *facts; /* facts about the model for a plan's JSON: an object; NULL: none */
     /* modules of this type keep their input alone for backward (wf_nn_recompute); NULL: none */
     const char *recompute;
+    /* the inputs that they keep rest in host memory until backward (wf_nn_offload_inputs) */
+    bool offload_activations;
     bool async_save; /* for hooks that save: checkpoints are written beside the steps */
     /* batch, fields, loss, optimizer, schedule; its pipeline is the job's */
     wf_par_train_options train;

@@ -75,7 +75,8 @@ double wf_search_state_bytes(const wf_search *s)
     wf_nn_optimizer_options o = s->options->job.train.optimizer;
 
     o.method = (wf_nn_method)wf_plan_word_value(WF_SETTING_optimizer, s->options->optimizer);
-    return wf_nn_optimizer_least_bytes(&o);
+    return s->options->job.mesh.offload_optimizer ? 0 /* it is in host memory */
+                                                  : wf_nn_optimizer_least_bytes(&o);
 }
 
 /* Bytes of a block's parameters: their state, and themselves as they are computed with. */
@@ -87,7 +88,7 @@ static double parameter_bytes(const wf_search *s, const wf_search_candidate *c,
     double state = wf_search_state_bytes(s);
     double bytes = l->parameter_bytes == 2 ? 2 : 4, stored = bytes * w.held;
 
-    if (l->parameter_bytes == 2)
+    if (l->parameter_bytes == 2 && !s->options->job.mesh.offload_optimizer)
         state += 4; /* fp32 masters */
     if (l->sharded)
         stored = (l->parameter_bytes == 2 ? 0 : 4 * part) +

@@ -121,13 +121,14 @@ json_t *wf_step_report_json(const wf_step_report *run, const wf_par_report *r)
 
     return json_pack(
         "{s:o?, s:i, s:s, s:o?, s:o?, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, "
-        "s:o?, s:o?, s:o?, s:o?}",
+        "s:{s:I, s:o?}, s:o?, s:o?, s:o?, s:o?}",
         "mesh", mesh_json(r), "rank", r->rank, "strategy", run->strategy, "model",
         model_json(run->facts, r), "parameters", parts_json(r), "units", units_json(r), "batch",
         "global", (json_int_t)run->global, "micro", (json_int_t)run->micro, "tokens",
         (json_int_t)run->tokens, "memory", "peak", (json_int_t)r->memory.peak, "moment",
         wf_moment_text(moment, sizeof moment, &r->memory), "at_peak",
-        kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
+        kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most), "host_memory",
+        "peak", (json_int_t)r->host_memory.peak, "most", kinds_json(r->host_memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
         wf_json_number("flops", r->flops), "model_flops",
         wf_json_number("model_flops", r->model_flops));

@@ -10,7 +10,7 @@
  *      "gpt_block", "count": 6, "parameters": 1774464, "at_rest": 792192, "gathered":
  *      1584384}], "batch": {...}, "memory": {"peak": 123, "moment": "backward of block.1.mlp",
  *      "at_peak": {...},
- *                 "most": {...}},
+ *                 "most": {...}}, "host_memory": {"peak": 0, "most": {...}},
  *      "bytes_per_parameter": {...},
  *      "collectives": [{"axis": "tp", "ranks": 2, "kind": "all_reduce", "calls": 9, "bytes":
  *      64}], "flops": 1e9}

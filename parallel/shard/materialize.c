@@ -1,4 +1,5 @@
 /* parallel/shard/materialize.c - from recipes to shards, a parameter at a time. */
+#include "core/offload.h"
 #include "parallel/shard/materialize.h"
 #include "core/host_data.h"
 #include "core/nf4_tensor.h"
@@ -108,6 +109,8 @@ static wf_status make_real(wf_par *par, wf_nn_parameter *p)
     if (real && wf_context_status(ctx) == WF_OK)
         put(p, real);
     wf_scope_close(ctx);
+    if (par->options.offload_optimizer && kind_at_rest(par, p) == WF_MEMORY_OPTIMIZER)
+        wf_tensor_offload(p->tensor);
     return wf_context_status(ctx);
 }
 

@@ -7,6 +7,7 @@
  * as there are ranks, so that each has one matrix at a time. Ranks along other data-parallel
  * axes do the same. Experts of a mixture are such a stack already.
  */
+#include "core/offload.h"
 #include "parallel/shard/muon_internal.h"
 #include "kernels/ops.h"
 #include <string.h>
@@ -183,10 +184,14 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
                 done[k] = true;
                 s.index[s.n++] = k;
             }
+        for (int64_t k = 0; k < s.n; k++)
+            wf_tensor_fetch(parameter[s.index[k]]->tensor);
         if (parameter[i]->tensor->ndim == 2)
             step(&s);
         else
             step_experts(&s);
+        for (int64_t k = 0; k < s.n; k++)
+            wf_tensor_put_back(parameter[s.index[k]]->tensor);
     }
     wf_blocks_give(blocks, done, done_bytes);
     wf_blocks_give(blocks, s.index, bytes);

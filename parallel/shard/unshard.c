@@ -19,6 +19,7 @@
  * and freed: what a tape has saved of it finds the regathered data in backward.
  */
 #include "parallel/shard/unshard_internal.h"
+#include "core/offload.h"
 #include <stdlib.h>
 
 bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit)
@@ -58,7 +59,9 @@ static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
         return h->low_precision;
     kind = wf_context_memory_kind(par->ctx, WF_MEMORY_PARAMETER);
     wf_scope_open(par->ctx);
+    wf_tensor_fetch(p->tensor);
     h->low_precision = wf_tensor_retain(wf_cast(p->tensor, par->options.param_dtype));
+    wf_tensor_put_back(p->tensor);
     wf_scope_close(par->ctx);
     wf_context_memory_kind(par->ctx, kind);
     return h->low_precision;

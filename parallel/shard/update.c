@@ -1,6 +1,7 @@
 /* parallel/shard/update.c - the optimizer's step; see the header. */
 #include "parallel/shard/update_internal.h"
 #include "parallel/shard/muon_internal.h"
+#include "core/offload.h"
 #include <stdlib.h>
 
 /* Returns the layout that splits dim `place` by all axes of another: those of its dim `dim`,
@@ -34,14 +35,16 @@ wf_nn_optimizer *wf_par_optimizer_new(wf_par *par, const wf_nn_optimizer_options
 {
     const wf_layout **layout = calloc((size_t)count + 1, sizeof *layout);
     const wf_nn_mover mover = {split, move, par};
+    wf_nn_optimizer_options o = *options;
     wf_nn_optimizer *optimizer = NULL;
 
+    o.offload = o.offload || par->options.offload_optimizer;
     if (!layout)
         wf_fail(par->ctx, WF_ENOMEM, "no memory for the layouts of an optimizer's state");
     for (int64_t i = 0; layout && i < count; i++)
         layout[i] = wf_par_state_of(parameter[i])->optimizer;
     if (layout)
-        optimizer = wf_nn_optimizer_new(par->ctx, options, count, parameter, layout, &mover);
+        optimizer = wf_nn_optimizer_new(par->ctx, &o, count, parameter, layout, &mover);
     free(layout);
     return optimizer;
 }
@@ -122,9 +125,13 @@ static void flush(bucket *b)
     if (!b->n || wf_context_status(b->par->ctx) != WF_OK)
         return;
     wf_scope_open(b->par->ctx);
+    for (int64_t k = 0; k < b->n; k++)
+        wf_tensor_fetch(b->parameter[b->index[k]]->tensor);
     if (update_parts(b) == WF_OK)
         gather_parts(b);
     wf_scope_close(b->par->ctx);
+    for (int64_t k = 0; k < b->n; k++)
+        wf_tensor_put_back(b->parameter[b->index[k]]->tensor);
     b->n = 0;
     b->bytes = 0;
 }
@@ -141,11 +148,13 @@ static void average(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
 
         if (!e || wf_tensor_is_fake(e))
             continue;
+        wf_tensor_fetch(t);
         wf_scope_open(par->ctx);
         if (h->optimizer != h->shard_layout)
             wf_par_move_run(par, WF_MEMORY_BUFFER, 1, &t, &h->optimizer, &t);
         wf_nn_optimizer_average(optimizer, i, t);
         wf_scope_close(par->ctx);
+        wf_tensor_put_back(parameter[i]->tensor);
     }
 }
 
@@ -162,7 +171,10 @@ wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int6
             if (wf_nn_optimizer_is_matrix(optimizer, i))
                 continue; /* below */
             if (h->optimizer == h->shard_layout && h->optimizer == h->gradient) {
+                if (grad[i])
+                    wf_tensor_fetch(t);
                 wf_nn_optimizer_update(optimizer, i, t, grad[i]);
+                wf_tensor_put_back(t);
             } else if (grad[i]) {
                 b.index[b.n++] = i;
                 b.bytes += (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);

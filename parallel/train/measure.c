@@ -2,6 +2,7 @@
 #include "parallel/train/measure_internal.h"
 #include "core/numerics/digest.h"
 #include "core/host_data.h"
+#include "core/offload.h"
 #include "core/numerics/squares.h"
 #include "parallel/agree_internal.h"
 #include <math.h>
@@ -93,7 +94,7 @@ uint64_t wf_par_digest_held(const wf_tensor *t, const char *path, uint32_t kind)
 
     if (wf_tensor_is_fake(t))
         return 0;
-    if (device->memory && t->dtype == WF_F32) {
+    if (device->memory && t->dtype == WF_F32 && !wf_tensor_is_offloaded(t)) {
         device->memory->digest(t, hash, kind, &digest);
         return digest;
     }

@@ -141,6 +141,23 @@ static wf_status check_batch(wf_par_trainer *t)
                                                    : wf_context_status(t->par->ctx);
 }
 
+/* Refuses what reads an optimizer's state where it is not, by name. */
+static wf_status check_offload(const wf_par_trainer *t)
+{
+    const wf_par_train_options *o = &t->options;
+    const char *beside = o->redundancy                ? "copies of a buddy"
+                         : o->evaluate_average        ? "evaluation with an average of weights"
+                         : t->par->options.cuda_graph ? "captured steps"
+                                                      : NULL;
+
+    if (beside)
+        return wf_fail(t->par->ctx, WF_EUNSUPPORTED,
+                       "the optimizer's state is offloaded to host memory, and %s: not there "
+                       "yet together; use one of the two",
+                       beside);
+    return WF_OK;
+}
+
 static wf_status check_modes(const wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
@@ -159,7 +176,7 @@ static wf_status check_modes(const wf_par_trainer *t)
                        "replicas compared every %" PRId64
                        " steps: give a number of steps, or 0 for never",
                        o->check_replicas);
-    return WF_OK;
+    return t->par->options.offload_optimizer ? check_offload(t) : WF_OK;
 }
 
 /* Returns the row that runs the parts of a step. */

@@ -1,5 +1,6 @@
 /* parallel/train/report.c - see the header. */
 #include "parallel/train/report.h"
+#include "core/offload.h"
 #include "parallel/shard/sharding_plan.h"
 #include "parallel/parallel_internal.h"
 #include <stdio.h>
@@ -114,6 +115,8 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
     free(p);
     count_units(par, model, report);
     wf_pool_report(wf_context_pool(par->ctx), &report->memory);
+    if (wf_context_host_pool(par->ctx))
+        wf_pool_report(wf_context_host_pool(par->ctx), &report->host_memory);
     report->flops = wf_context_flops(par->ctx) - report->flops;
     report->model_flops = wf_context_model_flops(par->ctx) - report->model_flops;
     for (int i = 0; i < report->n_traffic; i++) {

@@ -47,8 +47,10 @@ typedef struct wf_par_report {
     int64_t share;      /* those that this rank would hold if data parallelism split none */
     wf_par_part trained, frozen, adapters; /* adapters are among the trained */
     wf_memory_report memory;               /* since the context was opened */
-    double flops;                          /* the work of this rank (wf_context_flops) */
-    double model_flops;                    /* the model's part of it (wf_context_model_flops) */
+    /* host memory of what is offloaded from a device (core/offload.h); zeros: nothing is */
+    wf_memory_report host_memory;
+    double flops;       /* the work of this rank (wf_context_flops) */
+    double model_flops; /* the model's part of it (wf_context_model_flops) */
     int64_t units;
     /* groups of units, in the order of the first of each; beyond the last, left out */
     int n_groups;
