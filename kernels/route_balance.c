@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Returns the greatest, 1 where both are 0: sizes that the check of choices refuses. */
 static int64_t common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -23,7 +24,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
         a = b;
         b = rest;
     }
-    return a;
+    return a ? a : 1;
 }
 
 wf_load_sizes wf_load_sizes_of(const wf_call *call)
