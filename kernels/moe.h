@@ -22,10 +22,8 @@ typedef struct wf_route_options {
     bool after;     /* scores are logits; weights are a softmax over the chosen ones */
     bool normalise; /* weights are divided by their sum */
     float factor;   /* multiplies weights; 0: 1 */
-    /* losses of balance, whose gradients alone are added, to logits, and not their values:
-       means over the sequences of a step (wf_context_batch). Weight of the loss of a sequence
-       (DeepSeek-AI 2024, of V2 and V3): the sum over experts of the share of its choices times
-       that of its scores; and of the z-loss (Zoph et al. 2022), over tokens. 0: none */
+    /* weights of losses of balance (wf_route_losses), of which logits take the gradient: means
+       over the sequences of a step (wf_context_batch). 0: none */
     float sequence_weight, z_weight;
 } wf_route_options;
 
@@ -51,10 +49,30 @@ WF_API wf_tensor *wf_linear_fp32(wf_tensor *x, wf_tensor *weight);
  *              rank, WF_ELAYOUT for those that axes split
  * Errors:      WF_ESHAPE: a k that experts have not; WF_EINVAL: both sigmoid and after, weights
  *              of losses below 0, a score that is NaN
- * Gradient:    to logits, by the weights
+ * Gradient:    to logits, by the weights, and of losses of balance
  */
 WF_API void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options *options,
                      wf_tensor **weights, wf_tensor **index);
+
+/**
+ * wf_route_losses - computes the losses of balance of a router, a number per sequence and
+ * without weights, to be reported (wf_nn_add_loss)
+ *
+ * The loss of a sequence (DeepSeek-AI 2024, of V2 and V3) is the sum over experts of the share
+ * of its choices times that of its scores, times experts: 1 where all are alike. The z-loss
+ * (Zoph et al. 2022) is the mean over its tokens of the square of log(sum of exp(logit)).
+ *
+ * @param logits   [batch, tokens, experts], and
+ * @param index    [batch, tokens, k], of wf_route, with its
+ * @param options  where a weight is 0, that loss is not computed, and is 0
+ * @param sequence, z  filled with [batch]; never rounded
+ * Layout:      "bs!t!,bs!k!->b,b"
+ * Errors:      WF_ESHAPE, WF_EINVAL: indices that are none of wf_route; results are then NULL
+ * Gradient:    none here: wf_route's to logits is that of both
+ */
+WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index,
+                            const wf_route_options *options, wf_tensor **sequence,
+                            wf_tensor **z);
 
 /**
  * wf_experts - y[b, s] = sum over its k experts e of weight * down[e] (silu(gate[e] x) * up[e]

@@ -4,7 +4,8 @@
  *
  *     route_load      for each sequence and expert, how many more of its tokens chose the
  *                     expert than the mean: the gradient of a bias that is stepped by its sign
- *     route_balance   dlogits of the loss of balance of each sequence, and of the z-loss
+ *     route_losses    the loss of balance of each sequence, and the z-loss
+ *     route_balance   their dlogits
  *
  * The CPU's kernels are in kernels/cpu/route_balance.c.
  */
@@ -14,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Returns the greatest, 1 where both are 0: sizes that the check of choices refuses. */
 static int64_t common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -22,7 +24,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
         a = b;
         b = rest;
     }
-    return a;
+    return a ? a : 1;
 }
 
 wf_load_sizes wf_load_sizes_of(const wf_call *call)
@@ -146,16 +148,73 @@ static wf_status balance_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+wf_balance wf_balance_of(const wf_route_options *o, const wf_tensor *logits)
+{
+    int64_t batch = wf_context_batch_now(logits->ctx);
+
+    return (wf_balance){.sequence = (double)o->sequence_weight,
+                        .z = (double)o->z_weight,
+                        .sequences = (double)(batch ? batch : logits->dim[0].size),
+                        .sigmoid = o->sigmoid};
+}
+
+void wf_route_losses(wf_tensor *logits, wf_tensor *index, const wf_route_options *options,
+                     wf_tensor **sequence, wf_tensor **z)
+{
+    wf_call call = {.op = &wf_op_route_losses, .n_in = 2, .in = {logits, index}, .n_out = 2};
+    wf_balance balance;
+
+    if (logits) {
+        balance = wf_balance_of(options, logits);
+        call.attr = &balance;
+        call.attr_size = sizeof balance;
+    }
+    wf_dispatch(&call);
+    *sequence = call.out[0];
+    *z = call.out[1];
+}
+
+static wf_status check_weights(const wf_call *call)
+{
+    const wf_balance *o = call->attr;
+
+    if (o && o->sequence >= 0 && o->z >= 0 && o->sequences >= 1)
+        return WF_OK;
+    return wf_fail(call->ctx, WF_EINVAL,
+                   "%s: weights of losses of balance are 0 or above, and of a step's sequences "
+                   "there is at least 1",
+                   call->op->name);
+}
+
+static wf_status losses_reference(const wf_call *call, void *workspace)
+{
+    const wf_load_sizes s = wf_load_sizes_of(call);
+
+    if (wf_route_choices_check(call, as_double) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int64_t b = 0; b < s.sequences; b++)
+        sequence_losses(call->attr, NULL, &s,
+                        (const double *)call->in[0]->data + b * s.tokens * s.experts,
+                        (const double *)call->in[1]->data + b * s.tokens * s.k, workspace,
+                        (double *)call->out[0]->data + b, (double *)call->out[1]->data + b);
+    return WF_OK;
+}
+
+static wf_status losses_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    (void)out;
+    *ndim = 1;
+    dims[0] = call->in[0]->dim[0];
+    return check_weights(call);
+}
+
 static wf_status balance_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
     const wf_tensor *x = call->in[0];
-    const wf_balance *o = call->attr;
 
     (void)out;
-    if (!o || !(o->sequence >= 0) || !(o->z >= 0) || !(o->sequences >= 1))
-        return wf_fail(call->ctx, WF_EINVAL,
-                       "route_balance: weights of losses of balance are 0 or above, and of a "
-                       "step's sequences there is at least 1");
+    if (check_weights(call) != WF_OK)
+        return wf_context_status(call->ctx);
     *ndim = x->ndim;
     memcpy(dims, x->dim, (size_t)x->ndim * sizeof *dims);
     return WF_OK;
@@ -163,6 +222,9 @@ static wf_status balance_shape(const wf_call *call, int out, int *ndim, wf_dim *
 
 const wf_op wf_op_route_load = {WF_OP_ROW(route_load), .keep_fp32 = 1, .shape = load_shape,
                                 .reference = {.run = load_reference}};
+const wf_op wf_op_route_losses = {
+    WF_OP_ROW(route_losses), .keep_fp32 = 3, .shape = losses_shape,
+    .reference = {.run = losses_reference, .workspace = balance_workspace}};
 const wf_op wf_op_route_balance = {
     WF_OP_ROW(route_balance), .keep_fp32 = 1, .shape = balance_shape,
     .reference = {.run = balance_reference, .workspace = balance_workspace}};

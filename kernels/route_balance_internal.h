@@ -22,6 +22,9 @@ typedef struct wf_load_sizes {
 
 wf_load_sizes wf_load_sizes_of(const wf_call *call);
 
+/* Returns the losses of a router in a step. */
+wf_balance wf_balance_of(const wf_route_options *o, const wf_tensor *logits);
+
 /* Checks that indices are of experts that there are. Errors: WF_ESHAPE, WF_EINVAL. */
 wf_status wf_route_choices_check(const wf_call *call,
                                  double (*at)(const void *data, int64_t e));

@@ -1,8 +1,8 @@
 /*
- * kernels/route_balance_rows_internal.h - the arithmetic of route_load and route_balance,
- * written once for the reference in double and the CPU: T is the type of numbers, BALANCE_LOOP
- * how functions are declared. The includer has row_softmax and row_sigmoid, as for
- * router_rows_internal.h.
+ * kernels/route_balance_rows_internal.h - the arithmetic of route_load, route_losses and
+ * route_balance, written once for the reference in double and the CPU: T is the type of
+ * numbers, BALANCE_LOOP how functions are declared. The includer has row_softmax and
+ * row_sigmoid, as for router_rows_internal.h.
  */
 
 /* Counts a sequence's choices: whole numbers, exact in floats up to 2^24. */
@@ -34,6 +34,63 @@ BALANCE_LOOP void balance_dscore(const wf_balance *o, const wf_load_sizes *s, co
         dscore[e] *= each;
 }
 
+/* Returns log(sum of exp(logit)) of a token. */
+BALANCE_LOOP double log_sum_exp(const T *logits, int64_t n)
+{
+    T max = logits[0];
+    double sum = 0;
+
+    for (int64_t e = 1; e < n; e++)
+        max = logits[e] > max ? logits[e] : max;
+    for (int64_t e = 0; e < n; e++)
+        sum += wf_expd((double)(logits[e] - max));
+    return (double)max + wf_logd(sum);
+}
+
+/* Computes a token's scores, softmax or sigmoids, and returns their sum. */
+BALANCE_LOOP T balance_scores(const wf_balance *o, const void *with, const T *logits, T *score,
+                              int64_t n)
+{
+    T sum = 0;
+
+    if (o->sigmoid)
+        row_sigmoid(with, logits, score, n);
+    else
+        row_softmax(with, logits, score, n);
+    for (int64_t e = 0; e < n; e++)
+        sum += score[e];
+    return o->sigmoid ? sum : 1;
+}
+
+/* Computes the losses of a sequence, without weights: the sum of f P is that of P over all
+   choices, times experts / (k tokens). Scratch has 2 n numbers. */
+BALANCE_LOOP void sequence_losses(const wf_balance *o, const void *with, const wf_load_sizes *s,
+                                  const T *logits, const T *index, T *scratch, T *balance, T *z)
+{
+    const int64_t n = s->experts;
+    const double tokens = (double)s->tokens;
+    T *share = scratch + n;
+    double sum = 0, squares = 0;
+
+    for (int64_t e = 0; e < n; e++)
+        share[e] = 0;
+    for (int64_t t = 0; t < s->tokens && o->sequence > 0; t++) {
+        const T whole = balance_scores(o, with, logits + t * n, scratch, n);
+
+        for (int64_t e = 0; e < n; e++)
+            share[e] += scratch[e] / whole;
+    }
+    for (int64_t t = 0; t < s->tokens && o->z > 0; t++) {
+        const double one = log_sum_exp(logits + t * n, n);
+
+        squares += one * one;
+    }
+    for (int64_t i = 0; i < s->tokens * s->k; i++)
+        sum += (double)share[(int64_t)index[i]];
+    *balance = (T)(sum * (double)n / ((double)s->k * tokens * tokens));
+    *z = (T)(squares / tokens);
+}
+
 /*
  * dlogits of a token. With such gradients c and shares p of a softmax, dlogit = p (c - sum of p
  * c); of sigmoids s with the sum S, p = s / S and dlogit = p (1 - s) (c - sum of p c). The
@@ -44,26 +101,16 @@ BALANCE_LOOP void balance_row(const wf_balance *o, const void *with, const wf_lo
                               const T *logits, const T *dscore, T *scratch, T *dlogits)
 {
     const int64_t n = s->experts;
-    T dot = 0, sum = 0, max = logits[0];
-    double z = 0;
+    const T sum = balance_scores(o, with, logits, scratch, n);
+    T dot = 0;
 
-    if (o->sigmoid)
-        row_sigmoid(with, logits, scratch, n);
-    else
-        row_softmax(with, logits, scratch, n);
-    for (int64_t e = 0; e < n; e++)
-        sum += scratch[e];
-    sum = o->sigmoid ? sum : 1;
     for (int64_t e = 0; e < n; e++)
         dot += scratch[e] / sum * dscore[e];
     for (int64_t e = 0; e < n; e++)
         dlogits[e] = scratch[e] / sum * (o->sigmoid ? 1 - scratch[e] : 1) * (dscore[e] - dot);
     if (o->z > 0) {
-        for (int64_t e = 1; e < n; e++)
-            max = logits[e] > max ? logits[e] : max;
-        for (int64_t e = 0; e < n; e++)
-            z += wf_expd((double)(logits[e] - max));
-        z = (double)max + wf_logd(z);
+        const double z = log_sum_exp(logits, n);
+
         if (o->sigmoid)
             row_softmax(with, logits, scratch, n);
         for (int64_t e = 0; e < n; e++)

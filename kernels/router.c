@@ -134,11 +134,7 @@ wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data
 static wf_tensor *balance_gradient(const wf_route_options *o, wf_tensor *logits,
                                    wf_tensor *index)
 {
-    int64_t batch = wf_context_batch_now(logits->ctx);
-    const wf_balance balance = {.sequence = (double)o->sequence_weight,
-                                .z = (double)o->z_weight,
-                                .sequences = (double)(batch ? batch : logits->dim[0].size),
-                                .sigmoid = o->sigmoid};
+    const wf_balance balance = wf_balance_of(o, logits);
 
     if (o->sequence_weight <= 0 && o->z_weight <= 0)
         return NULL;

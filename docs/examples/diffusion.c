@@ -83,7 +83,7 @@ static wf_tensor *experts_forward(wf_nn_module *self, wf_tensor *x)
     wf_tensor *other = wf_add_constant(wf_neg(gate), 1);
     wf_tensor *mean = wf_mean(gate, 1), *rest = wf_mean(other, 1);
 
-    wf_par_add_loss(self, "balance", wf_add(wf_mul(mean, mean), wf_mul(rest, rest)), 0.01f);
+    wf_nn_add_loss(self, "balance", wf_add(wf_mul(mean, mean), wf_mul(rest, rest)), 0.01f);
     return wf_add(wf_mul(wf_nn_run(self, "a", x), gate),
                   wf_mul(wf_nn_run(self, "b", x), other));
 }

@@ -51,6 +51,20 @@ static void balance_task(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
+static void losses_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+    const wf_call *call = j->call;
+    const wf_load_sizes *s = &j->sizes;
+
+    for (int64_t b = begin; b < end; b++)
+        sequence_losses(call->attr, wf_cpu_of(call)->simd, s,
+                        (const float *)call->in[0]->data + b * s->tokens * s->experts,
+                        (const float *)call->in[1]->data + b * s->tokens * s->k,
+                        j->scratch + worker * 2 * s->experts, (float *)call->out[0]->data + b,
+                        (float *)call->out[1]->data + b);
+}
+
 static wf_status run(const wf_call *call, void *workspace, int64_t numbers,
                      void (*task)(void *, int64_t, int64_t, int))
 {
@@ -68,6 +82,11 @@ static wf_status load(const wf_call *call, void *workspace)
     return run(call, workspace, wf_load_sizes_of(call).k, load_task);
 }
 
+static wf_status losses(const wf_call *call, void *workspace)
+{
+    return run(call, workspace, 8 * wf_load_sizes_of(call).experts, losses_task);
+}
+
 static wf_status balance(const wf_call *call, void *workspace)
 {
     return run(call, workspace, 8 * wf_load_sizes_of(call).experts, balance_task);
@@ -81,4 +100,5 @@ static size_t workspace(const wf_call *call)
 }
 
 const wf_kernel wf_cpu_route_load = {.run = load};
+const wf_kernel wf_cpu_route_losses = {.run = losses, .workspace = workspace};
 const wf_kernel wf_cpu_route_balance = {.run = balance, .workspace = workspace};

@@ -3,6 +3,7 @@
 #include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 #include "kernels/reshape.h"
+#include "nn/added_loss.h"
 
 /* Returns x after "in" as the router takes it: its gradient is complete on each rank, that of
    experts a part of a sum. */
@@ -27,6 +28,21 @@ static wf_tensor *shared_of(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
     return gate ? wf_mul(y, wf_broadcast_like(gate, y)) : y;
 }
 
+/* Adds the router's losses of balance to those of the step. Their gradient is wf_route's. */
+static void add_losses(wf_nn_moe *m, wf_tensor *logits, wf_tensor *index)
+{
+    const wf_route_options *o = &m->route;
+    wf_tensor *sequence, *z;
+
+    if ((o->sequence_weight <= 0 && o->z_weight <= 0) || !wf_nn_adds_losses(m))
+        return;
+    wf_route_losses(logits, index, o, &sequence, &z);
+    if (o->sequence_weight > 0)
+        wf_nn_add_loss(m, "balance", sequence, o->sequence_weight);
+    if (o->z_weight > 0)
+        wf_nn_add_loss(m, "router_z", z, o->z_weight);
+}
+
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
@@ -34,6 +50,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 
     logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
     wf_route(logits, m->bias ? wf_nn_use(m, m->bias) : NULL, &m->route, &weights, &index);
+    add_losses(m, logits, index);
     weights = wf_nn_at(m, "weights", weights);
     sent[0] = x;
     sent[1] = in;

@@ -14,7 +14,7 @@ typedef struct wf_nn_moe_options {
     int64_t hidden;         /* features of each */
     int64_t shared;         /* features of an expert that all tokens take; 0: there is none */
     bool shared_gate;       /* its output is multiplied with sigmoid(w x), a number a token */
-    wf_route_options route; /* the choice of experts, and losses of balance */
+    wf_route_options route; /* the choice, and losses: "balance", "router_z" */
     /* a bias chooses experts with their scores; each step adds +-bias_step to it, towards equal
        loads. 0: there is none */
     float bias_step;

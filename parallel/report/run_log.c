@@ -175,7 +175,7 @@ static void write_events(wf_run_log *log, const wf_step_log *r)
     };
     enum { SCALARS = sizeof scalars / sizeof *scalars, LOSSES = 32 };
     wf_event_scalar known[SCALARS + LOSSES + WF_LOG_SCALARS];
-    char tag[LOSSES][WF_PAR_LOSS_NAME + 16];
+    char tag[LOSSES][WF_NN_LOSS_NAME + 16];
     wf_error unwritten = {WF_OK, ""};
     int count = 0;
 

@@ -16,7 +16,7 @@
  * has rows of steps is continued by a run that is resumed, or may be, and refused by another
  * one.
  *
- * Losses that modules add to the step's own (wf_par_add_loss) follow val_loss, by name:
+ * Losses that modules add to the step's own (wf_nn_add_loss) follow val_loss, by name:
  * "losses": {"balance": 1.02}; TensorBoard has them as loss_metrics/NAME.
  *
  * After these follow the scalars of the program's own, by their keys. loss is null where no

@@ -69,9 +69,9 @@ typedef struct wf_par_chain_use {
     int slot; /* among the uses of this parameter: its gradients are added in this order */
 } wf_par_chain_use;
 
-/** wf_par_chain_loss - a loss that a module adds to the step's (wf_par_add_loss). */
+/** wf_par_chain_loss - a loss that a module adds to the step's (wf_nn_add_loss). */
 typedef struct wf_par_chain_loss {
-    char path[WF_NN_PATH], name[WF_PAR_LOSS_NAME];
+    char path[WF_NN_PATH], name[WF_NN_LOSS_NAME];
 } wf_par_chain_loss;
 
 typedef struct wf_par_borders {

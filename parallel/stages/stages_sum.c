@@ -221,12 +221,12 @@ wf_status wf_par_stages_share_added(wf_par_trainer *t)
     if (!mean)
         return wf_fail(par->ctx, WF_ENOMEM, "no memory for the losses that modules add");
     for (int64_t i = 0; i < t->added_count; i++)
-        mean[i] = t->added[i]->mean;
+        mean[i] = t->added[i]->losses.mean;
     if (s->ranks > 1 && wf_all_reduce(wf_mesh_comm(par->mesh, par->pp_axis), WF_REDUCE_SUM,
                                       mean, mean, t->added_count, &error) != WF_OK)
         wf_fail(par->ctx, error.code, "%s", error.text);
     for (int64_t i = 0; i < t->added_count; i++)
-        t->added[i]->mean = mean[i];
+        t->added[i]->losses.mean = mean[i];
     wf_blocks_give(wf_context_blocks(par->ctx), mean, bytes);
     return wf_par_added_sum(t);
 }

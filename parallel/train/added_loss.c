@@ -1,35 +1,14 @@
 /* parallel/train/added_loss.c - losses that modules add; see the headers. */
 #include "parallel/train/added_loss_internal.h"
+#include "core/memory/blocks.h"
 #include "core/op.h"
 #include "core/tape.h"
 #include "kernels/parameters.h"
-#include "nn/checkpointing.h"
 #include "parallel/train/losses_internal.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The trainer whose step runs in a context. */
-typedef struct receiver {
-    wf_par_trainer *trainer; /* NULL: none */
-} receiver;
-
-static receiver *receiver_of(wf_context *ctx)
-{
-    static const wf_extension extension = {.name = "added losses", .bytes = sizeof(receiver)};
-
-    return wf_context_extension(ctx, &extension);
-}
-
-void wf_par_added_receive(wf_par_trainer *t, bool receive)
-{
-    receiver *r = receiver_of(t->par->ctx);
-
-    if (r)
-        r->trainer = receive ? t : NULL;
-}
 
 /* ---- the gradient ---- */
 
@@ -142,78 +121,76 @@ static wf_status keep(wf_par_trainer *t, const wf_nn_module *m, const char *name
     return wf_context_status(ctx);
 }
 
-static bool is_name(const char *name)
+/* Takes a loss for the trainer whose step runs. */
+static wf_status take(void *self, wf_nn_module *m, const char *name, wf_tensor *loss,
+                      float weight, bool first)
 {
-    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                   "0123456789_")
-                    : 0;
-
-    return n > 0 && n < WF_PAR_LOSS_NAME && !name[n];
-}
-
-static wf_status check(const wf_par_trainer *t, const wf_nn_module *m, const char *name,
-                       const wf_tensor *loss, float weight)
-{
+    wf_par_trainer *t = self;
     wf_context *ctx = t->par->ctx;
 
-    if (!is_name(name) || !isfinite(weight))
-        return wf_fail(ctx, WF_EINVAL,
-                       "module %s adds loss '%s' with weight %g: a name is 1 to %d letters, "
-                       "digits and _, and a weight is finite",
-                       m->path, name ? name : "NULL", (double)weight, WF_PAR_LOSS_NAME - 1);
     if (t->par->options.cuda_graph)
         return wf_fail(
             ctx, WF_EUNSUPPORTED,
             "module %s adds loss %s, which a step that is captured as a graph cannot "
             "hand out: leave out cuda_graph",
             m->path, name);
-    return wf_par_losses_check(t, loss);
-}
-
-wf_status wf_par_add_loss(void *module, const char *name, wf_tensor *loss, float weight)
-{
-    const wf_nn_module *m = module;
-    const receiver *r;
-    wf_context *ctx;
-    wf_par_trainer *t;
-
-    if (!m)
-        return WF_EINVAL; /* the reason is in the context */
-    ctx = m->ctx;
-    r = receiver_of(ctx);
-    t = r ? r->trainer : NULL;
-    if (wf_context_status(ctx) != WF_OK || !t || !loss || !wf_context_is_training(ctx))
-        return wf_context_status(ctx);
-    if (!wf_context_recording(ctx) && !wf_context_is_recorded_later(ctx))
-        return WF_OK; /* the stage runs once more, for its backward */
-    if (check(t, m, name, loss, weight) != WF_OK)
-        return wf_context_status(ctx);
-    if (wf_nn_note_loss(ctx, loss->requires_grad) && keep(t, m, name, loss) != WF_OK)
+    if (wf_par_losses_check(t, loss) != WF_OK || (first && keep(t, m, name, loss) != WF_OK))
         return wf_context_status(ctx);
     return record(t, loss, weight * weight_in_mean(t, loss));
 }
 
+void wf_par_added_receive(wf_par_trainer *t, bool receive)
+{
+    wf_nn_receive_losses(t->par->ctx, receive ? take : NULL, t);
+}
+
 /* ---- the step's sums ---- */
+
+/* Lists the losses that were put in this step, which is in each of its micro-steps. */
+static int64_t list_put(wf_par_trainer *t, wf_par_losses **put)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < t->added_count; i++) {
+        wf_par_added *a = t->added[i];
+
+        a->losses.mean = 0;
+        if (a->losses.put && a->losses.put != t->micros)
+            wf_fail(t->par->ctx, WF_EINVAL,
+                    "module %s added loss %s in %" PRId64 " of %" PRId64
+                    " micro-steps: add it in each",
+                    a->path, a->name, a->losses.put, t->micros);
+        else if (a->losses.put)
+            put[n++] = &a->losses;
+    }
+    return n;
+}
 
 wf_status wf_par_added_means(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
+    wf_blocks *blocks = wf_context_blocks(ctx);
+    size_t bytes = (size_t)t->added_count * sizeof(void *);
+    wf_par_losses **put;
+    wf_tensor **total;
+    int64_t n = 0;
 
-    for (int64_t i = 0; i < t->added_count && wf_context_status(ctx) == WF_OK; i++) {
-        wf_par_added *a = t->added[i];
-        wf_tensor *total;
-
-        a->mean = 0;
-        if (a->losses.put && a->losses.put != t->micros)
-            return wf_fail(ctx, WF_EINVAL,
-                           "module %s added loss %s in %" PRId64 " of %" PRId64
-                           " micro-steps: add it in each",
-                           a->path, a->name, a->losses.put, t->micros);
-        total = wf_par_losses_total(t, &a->losses);
-        if (total)
-            wf_par_losses_mean(t, &a->losses, total, &a->mean);
-        wf_tensor_release(total);
-    }
+    if (!t->added_count || wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
+    put = wf_blocks_take(blocks, bytes);
+    total = wf_blocks_take(blocks, bytes);
+    if (put && total)
+        n = list_put(t, put);
+    else
+        wf_fail(ctx, WF_ENOMEM, "no memory for the losses that modules add");
+    if (n > 0 && wf_context_status(ctx) == WF_OK &&
+        wf_par_losses_totals(t, n, put, total) == WF_OK)
+        for (int64_t i = 0; i < n; i++) {
+            wf_par_losses_mean(t, put[i], total[i], &put[i]->mean);
+            wf_tensor_release(total[i]);
+        }
+    wf_blocks_give(blocks, put, bytes);
+    wf_blocks_give(blocks, total, bytes);
     return wf_context_status(ctx);
 }
 
@@ -246,7 +223,7 @@ wf_status wf_par_added_sum(wf_par_trainer *t)
 
         if (!sum)
             break;
-        sum->mean += t->added[i]->mean;
+        sum->mean += t->added[i]->losses.mean;
         sum->modules++;
     }
     return wf_context_status(t->par->ctx);
@@ -266,10 +243,7 @@ void wf_par_added_clear(wf_par_trainer *t)
 
 void wf_par_added_close(wf_par_trainer *t)
 {
-    const receiver *r = receiver_of(t->par->ctx);
-
-    if (r && r->trainer == t)
-        wf_par_added_receive(t, false);
+    wf_par_added_receive(t, false);
     for (int64_t i = 0; i < t->added_count; i++) {
         wf_par_losses_close(t, &t->added[i]->losses);
         free(t->added[i]);

@@ -1,6 +1,7 @@
 /* parallel/train/losses.c - the mean of a global batch's losses; see the header. */
 #include "parallel/train/losses_internal.h"
 #include "core/host_data.h"
+#include "core/memory/blocks.h"
 #include "kernels/ops.h"
 #include "core/dtype.h"
 #include <inttypes.h>
@@ -9,9 +10,7 @@
 wf_status wf_par_losses_open(wf_par_trainer *t, wf_par_losses *l)
 {
     l->sum = calloc((size_t)t->micros, sizeof *l->sum);
-    l->moved = calloc((size_t)t->micros, sizeof *l->moved);
-    l->to = calloc((size_t)t->micros, sizeof *l->to);
-    if (l->sum && l->moved && l->to)
+    if (l->sum)
         return WF_OK;
     return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for %" PRId64 " micro-steps", t->micros);
 }
@@ -30,8 +29,6 @@ void wf_par_losses_close(wf_par_trainer *t, wf_par_losses *l)
     wf_par_losses_clear(t, l);
     wf_par_sum_free(&l->total);
     free(l->sum);
-    free(l->moved);
-    free(l->to);
 }
 
 /* A sum of what is stored as bf16 is taken in what ops compute in. */
@@ -187,44 +184,82 @@ static void add_term(wf_par_trainer *t, wf_par_losses *l, int64_t k, int64_t ter
     }
 }
 
-/* Sum the losses of a step over the ranks that each micro-step or group of them sums over, then
-   in the tree over micro-steps: in the order in which gradients are. */
-static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_losses *l)
+/* Sums losses of a step over the ranks that each micro-step or group of them sums over, in one
+   move of all, then in the tree over micro-steps: in the order in which gradients are. */
+static wf_status sum_micro_steps(wf_par_trainer *t, int64_t n, wf_par_losses *const *l,
+                                 wf_tensor **moved, const wf_layout **to)
 {
     wf_context *ctx = t->par->ctx;
-    int64_t terms = t->micros / t->par->group;
+    int64_t group = t->par->group, terms = t->micros / group;
 
-    for (int64_t k = 0; k < terms && sum_group(t, l, k * t->par->group) == WF_OK; k++) {
-        l->moved[k] = l->sum[k * t->par->group];
-        l->to[k] = wf_par_whole_over(t->par, l->moved[k]->layout, t->par->reduced);
+    for (int64_t i = 0; i < n * terms; i++) {
+        const wf_par_losses *of = l[i / terms];
+        int64_t first = i % terms * group;
+
+        if (sum_group(t, of, first) != WF_OK)
+            return wf_context_status(ctx);
+        moved[i] = of->sum[first];
+        to[i] = wf_par_whole_over(t->par, moved[i]->layout, t->par->reduced);
     }
     wf_scope_open(ctx);
-    if (wf_context_status(ctx) == WF_OK &&
-        wf_move_run(ctx, terms, l->moved, l->to, l->moved) == WF_OK)
-        for (int64_t k = 0; k < terms; k++)
-            add_term(t, l, k, terms, l->moved[k]);
+    if (wf_move_run(ctx, n * terms, moved, to, moved) == WF_OK)
+        for (int64_t i = 0; i < n * terms; i++)
+            add_term(t, l[i / terms], i % terms, terms, moved[i]);
     wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+/* Takes the totals of losses with room for their moves. */
+static wf_status total_of(wf_par_trainer *t, int64_t n, wf_par_losses *const *l,
+                          wf_tensor **moved, const wf_layout **to, wf_tensor **total)
+{
+    wf_context *ctx = t->par->ctx;
+
+    if (sum_micro_steps(t, n, l, moved, to) != WF_OK)
+        return wf_context_status(ctx);
+    for (int64_t i = 0; i < n; i++) {
+        moved[i] = l[i]->total.node[0].sum;
+        to[i] = NULL;
+    }
+    if (wf_move_run(ctx, n, moved, to, moved) == WF_OK) /* then all are there */
+        for (int64_t i = 0; i < n; i++)
+            total[i] = wf_tensor_retain(moved[i]);
+    return wf_context_status(ctx);
+}
+
+wf_status wf_par_losses_totals(wf_par_trainer *t, int64_t n, wf_par_losses *const *l,
+                               wf_tensor **total)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_blocks *blocks = wf_context_blocks(ctx);
+    size_t bytes = (size_t)(n * t->micros) * sizeof(void *);
+    wf_tensor **moved = wf_blocks_take(blocks, bytes);
+    const wf_layout **to = wf_blocks_take(blocks, bytes);
+
+    for (int64_t i = 0; i < n; i++)
+        total[i] = NULL;
+    if (!moved || !to)
+        wf_fail(ctx, WF_ENOMEM, "no memory for losses of %" PRId64 " micro-steps", t->micros);
+    wf_scope_open(ctx);
+    if (wf_context_status(ctx) == WF_OK)
+        total_of(t, n, l, moved, to, total);
+    wf_scope_close(ctx);
+    for (int64_t i = 0; i < n; i++) {
+        wf_par_sum_clear(&l[i]->total);
+        wf_par_losses_clear(t, l[i]);
+    }
+    wf_blocks_give(blocks, moved, bytes);
+    wf_blocks_give(blocks, to, bytes);
     return wf_context_status(ctx);
 }
 
 wf_tensor *wf_par_losses_total(wf_par_trainer *t, wf_par_losses *l)
 {
-    wf_context *ctx = t->par->ctx;
-    wf_par_sum *total = &l->total;
-    const wf_layout *whole = NULL;
-    wf_tensor *sum = NULL;
+    wf_tensor *total = NULL;
 
-    if (!l->put)
-        return NULL;
-    wf_scope_open(ctx);
-    if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t, l) != WF_OK ||
-        wf_move_run(ctx, 1, &total->node[0].sum, &whole, &sum) != WF_OK)
-        sum = NULL;
-    wf_tensor_retain(sum);
-    wf_scope_close(ctx);
-    wf_par_sum_clear(total);
-    wf_par_losses_clear(t, l);
-    return sum;
+    if (l->put)
+        wf_par_losses_totals(t, 1, &l, &total);
+    return total;
 }
 
 wf_status wf_par_losses_mean(wf_par_trainer *t, const wf_par_losses *l, wf_tensor *total,

@@ -35,6 +35,11 @@ wf_status wf_par_losses_check(const wf_par_trainer *t, const wf_tensor *loss);
    Collective: over the former */
 wf_tensor *wf_par_losses_total(wf_par_trainer *t, wf_par_losses *l);
 
+/* The same of n losses, each put in every micro-step, into total[n], with one move of all of
+   them; NULL after an error, which it returns. */
+wf_status wf_par_losses_totals(wf_par_trainer *t, int64_t n, wf_par_losses *const *l,
+                               wf_tensor **total);
+
 /* Forget what was put. */
 void wf_par_losses_clear(wf_par_trainer *t, wf_par_losses *l);
 

@@ -20,20 +20,18 @@ typedef enum wf_par_at {
 
 /* The losses of the micro-steps of one pass over a global batch. */
 typedef struct wf_par_losses {
-    wf_tensor **sum;   /* [micros] of each, retained; partial over the data-parallel axes */
-    wf_tensor **moved; /* [micros] the same, on their way */
-    const wf_layout **to;
+    wf_tensor **sum;  /* [micros] of each, retained; partial over the data-parallel axes */
     wf_par_sum total; /* over micro-steps, while it is taken */
     int64_t put;      /* number of losses */
     float weight;     /* each summand's in the mean: that of the first loss that was put */
+    float mean; /* over the global batch, in the last step that was reduced: of added losses */
 } wf_par_losses;
 
 /* The losses that modules add to a step's own (added_loss.h): an entry for each call in a
    micro-step, in the order of the calls. */
 typedef struct wf_par_added {
-    char name[WF_PAR_LOSS_NAME], path[WF_NN_PATH];
+    char name[WF_NN_LOSS_NAME], path[WF_NN_PATH];
     wf_par_losses losses;
-    float mean; /* over the global batch, in the last step that was reduced */
 } wf_par_added;
 
 typedef struct wf_par_step_state {

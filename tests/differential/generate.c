@@ -299,14 +299,13 @@ static void run_backward(maker *m)
     }
 }
 
-/* Returns true for ops that are drawn alone: not for those that change operands or read what
-   such an op wrote, nor for gradients of mixtures, whose indices are wf_route's own: these are
-   run by gradients of experts and route. */
-static bool is_drawn(const wf_op *op)
+/* Leaves out ops that change operands or read what such an op wrote, and gradients of experts,
+   whose indices ascend in each row as wf_route's do: these are run by the gradients of
+   experts. */
+bool is_drawn(const wf_op *op)
 {
     return !(op->flags & WF_OP_IN_PLACE) && op != &wf_op_attention_cached &&
-           op != &wf_op_experts_dx && op != &wf_op_experts_grad && op != &wf_op_route_grad &&
-           op != &wf_op_route_load && op != &wf_op_route_balance;
+           op != &wf_op_experts_dx && op != &wf_op_experts_grad;
 }
 
 bool draw_row(maker *m)

@@ -48,12 +48,38 @@ static int64_t relative(draw *d, int64_t n, bool divisor)
     return n / k;
 }
 
+/* A dim that goes with another one of the call, once that is bound: a slice with its whole, and
+   patches (of 3 indices, every second one) with their image. */
+static bool follows(const binding *b, draw *d, int name, wf_dim *dim)
+{
+    const bool slice = op_is(b->op, "slice_grad"), patches = op_is(b->op, "patches_grad");
+    const int whole = slice ? 'n' : 's', part = slice ? 'p' : 'n';
+    const int other = name == part ? whole : part;
+
+    if (patches && name == 'k')
+        return *dim = wf_dim_width(3), true;
+    if ((!slice && !patches) || (name != whole && name != part) ||
+        !(b->known >> (other - 'a') & 1))
+        return false;
+    *dim = b->dim[other - 'a'];
+    if (slice)
+        dim->size += dim->grain * (name == whole ? draw_below(d, 3) : -draw_below(d, 3));
+    else
+        dim->size = name == whole ? 2 * dim->size - draw_below(d, 2) : (dim->size + 1) / 2;
+    dim->grain = slice ? dim->grain : 1;
+    dim->size = dim->size < 0 ? 0 : dim->size;
+    return true;
+}
+
 static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *what)
 {
     bool of_heads = b->op->flags & WF_OP_GROUPS;
     int name = letter < 26 ? 'a' + letter : '.';
     int64_t size = draw_size(d, b->p.ndim[0] > 3 ? 8 : 16, what);
+    wf_dim dim;
 
+    if (follows(b, d, name, &dim))
+        return dim;
     if (name == 'b')
         return draw_one_in(d, 6) ? draw_kind(d, size) : wf_dim_batch(size);
     if (name == 'e' && strncmp(b->op->name, "experts", 7) == 0)
@@ -230,7 +256,8 @@ static int new_operand(maker *m, binding *b, int i)
     wf_dim dims[WF_MAX_DIMS];
     bool integer = b->op->integers >> i & 1;
     bool positive = op_is_positive(b->op, i);
-    bool index = op_is_index(b->op, i);
+    bool expert = op_is_expert(b->op, i), index = expert || op_is_index(b->op, i);
+    int rows = (expert ? 't' : 'n') - 'a';
     int64_t below = 1 + draw_below(&m->d, 9);
     int id;
 
@@ -248,8 +275,8 @@ static int new_operand(maker *m, binding *b, int i)
         if (below < 1)
             return -1;
     }
-    if (index && b->known >> ('n' - 'a') & 1) /* else there is no row to be one of */
-        below = b->dim['n' - 'a'].size;
+    if (index && b->known >> rows & 1) /* else there is no row to be one of */
+        below = b->dim[rows].size;
     if (below < 1)
         return -1;
     id = make_leaf(m, integer ? WF_I32 : WF_F32, b->p.ndim[i], dims,
@@ -285,65 +312,6 @@ static bool draw_operands(maker *m, binding *b, step *s)
             return false;
     }
     return true;
-}
-
-/* [b, s, h] as heads, flat from the left, the right or both sides, turned over, or with a dim
-   more. */
-static wf_reshape_attr draw_reshape(draw *d, const wf_tensor *x)
-{
-    const wf_dim *b = &x->dim[0], *s = &x->dim[1], *h = &x->dim[2];
-    const wf_dim left = {b->size * s->size, b->grain * (s->size ? s->size : 1), WF_CHUNKS_8},
-                 right = {s->size * h->size, s->grain * (h->size ? h->size : 1), s->chunks};
-
-    switch (draw_below(d, 6)) {
-    case 0:
-        return reshape_to(2, (wf_dim[]){left, *h});
-    case 1:
-        return reshape_to(2, (wf_dim[]){*b, right});
-    case 2:
-        return reshape_to(1, (wf_dim[]){wf_dim_chunked(b->size * s->size * h->size)});
-    case 3:
-        return reshape_to(3, (wf_dim[]){*s, *b, *h});
-    case 4:
-        return reshape_to(4, (wf_dim[]){*b, wf_dim_width(1), *s, *h});
-    default:
-        return reshape_heads(x);
-    }
-}
-
-static void draw_attributes(maker *m, step *s)
-{
-    static const float factors[] = {-1, 0.5f, 1.5f, 0.3f};
-    wf_tensor *x = m->p->value[s->in[0]].one;
-
-    op_attributes(s->op, x, &s->attr);
-    if (op_is(s->op, "scale"))
-        s->attr.scale.factor = factors[draw_below(&m->d, 4)];
-    if (op_is(s->op, "route"))
-        s->attr.route =
-            (wf_route_options){.k = 1 + draw_below(&m->d, (int)(x->dim[x->ndim - 1].size > 1
-                                                                    ? x->dim[x->ndim - 1].size
-                                                                    : 1)),
-                               .normalise = draw_one_in(&m->d, 2)};
-    if (op_is(s->op, "patches"))
-        s->attr.patch = (wf_patch_attr){{1, 1 + draw_below(&m->d, 3)},
-                                        {1, 1 + draw_below(&m->d, 3)},
-                                        {0, draw_below(&m->d, 3)},
-                                        {1, 1 + draw_below(&m->d, 2)}};
-    if (op_is(s->op, "reshape"))
-        s->attr.reshape = draw_reshape(&m->d, x);
-    if (op_is(s->op, "rows"))
-        s->attr.count = x->dim[0].size ? 1 + draw_below(&m->d, (int)x->dim[0].size) : 0;
-    if (strstr(s->op->name, "rope"))
-        s->attr.rope.inverse = draw_one_in(&m->d, 2);
-    if (strstr(s->op->name, "rope") && draw_one_in(&m->d, 2))
-        s->attr.rope.options.scaling = (wf_rope_scaling){.kind = WF_ROPE_LLAMA3,
-                                                         .factor = 8,
-                                                         .low_freq_factor = 1,
-                                                         .high_freq_factor = 4,
-                                                         .original_positions = 16};
-    if (op_is(s->op, "split_heads"))
-        s->attr.count = x->dim[x->ndim - 1].grain;
 }
 
 /* The letters that axes may split, and how many. */

@@ -131,6 +131,7 @@ typedef struct board {
     _Atomic int64_t number; /* the case that runs */
     _Atomic int beat;       /* grows with every step */
     _Atomic int on_mesh, failed;
+    _Atomic int64_t of[256]; /* ops that ran on the mesh, by their row */
     _Atomic int64_t applied, refused, bits, close, backwards, backwards_refused;
     char why[1024];
     size_t n_notes;
@@ -162,6 +163,8 @@ typedef struct maker {
 } maker;
 
 /* generate.c */
+/* Returns true for rows that programs draw; the others need what another op gave them. */
+bool is_drawn(const wf_op *op);
 void draw_world(const selection *what, int64_t number, world *w);
 /* Draws and runs a program on one rank, whose context has nothing open; false where it
    cannot. */
@@ -180,6 +183,9 @@ bool draw_row(maker *m);
 void draw_module(maker *m);
 /* Returns true where the step that is drawn next may take a value. */
 bool within_reach(const maker *m, int id);
+
+/* attributes.c */
+void draw_attributes(maker *m, step *s);
 
 /* operands.c */
 /* Appends a step whose outputs are the next values; NULL where the program is full. */

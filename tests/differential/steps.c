@@ -168,6 +168,7 @@ static wf_status give_results(run *r, const step *s, wf_tensor *const *out)
     bool rough = r->rough_now;
 
     atomic_fetch_add(&r->b->applied, r->rank->index == 0 && !r->again);
+    atomic_fetch_add(&r->b->of[s->op ? s->op->id : 0], 1);
     for (int i = 0; i < s->n_in; i++)
         rough |= r->rough[s->in[i]];
     for (int o = 0; o < s->n_out; o++) {

@@ -57,6 +57,27 @@ static double losses(const wf_balance *o, const double *x, const float *index)
     return loss;
 }
 
+/* Values of both losses of 2 sequences, whose weighted mean is the loss by hand. */
+static void check_values(const wf_balance *o, wf_tensor *logits, wf_tensor *index, double loss)
+{
+    const wf_route_options options = {.k = 2,
+                                      .sigmoid = o->sigmoid,
+                                      .sequence_weight = (float)o->sequence,
+                                      .z_weight = (float)o->z};
+    wf_tensor *sequence, *z;
+    const float *of[2];
+
+    wf_route_losses(logits, index, &options, &sequence, &z);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(sequence);
+    CU_ASSERT_EQUAL_FATAL(wf_tensor_local_count(sequence), 2);
+    of[0] = sequence->data, of[1] = z->data;
+    CU_ASSERT_EQUAL(of[0][0] > 0, o->sequence > 0);
+    CU_ASSERT_EQUAL(of[1][0] > 0, o->z > 0);
+    loss -= o->sequence * (double)(of[0][0] + of[0][1]) / o->sequences;
+    loss -= o->z * (double)(of[1][0] + of[1][1]) / o->sequences;
+    CU_ASSERT_DOUBLE_EQUAL(loss, 0, 1e-6);
+}
+
 /* Gradients are those of the losses by finite differences, choices as they are. */
 static void gradients(void)
 {
@@ -79,6 +100,7 @@ static void gradients(void)
         CU_ASSERT_PTR_NOT_NULL_FATAL(got);
         for (int i = 0; i < 24; i++)
             at[i] = (double)x[i];
+        check_values(&o, t, index, losses(&o, at, index->data));
         for (int i = 0; i < 24; i++) {
             double up, down;
 
@@ -198,7 +220,7 @@ static void no_expert(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"gradients of losses of balance", gradients},
+    static const wf_test tests[] = {{"values and gradients of losses", gradients},
                                     {"loads of experts", loads},
                                     {"one rank takes the mean", one_takes_the_mean},
                                     {"more than floats count", too_many},

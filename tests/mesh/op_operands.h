@@ -195,7 +195,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     else if (op_is(op, "route") || op_is(op, "route_grad"))
         a->route = (wf_route_options){.k = op_is(op, "route") ? 3 : letter_dim('k').size,
                                       .normalise = true};
-    else if (op_is(op, "route_balance"))
+    else if (op_is(op, "route_balance") || op_is(op, "route_losses"))
         a->balance = (wf_balance){.sequence = 0.5, .z = 0.25, .sequences = 4};
     else if (op_is(op, "rows"))
         a->count = ROWS;
@@ -241,12 +241,16 @@ static inline bool op_is_index(const wf_op *op, int i)
            (i == 6 && op_is(op, "attention_general_grad"));
 }
 
+/* Returns true where operand i has experts of a token, in any order. */
+static inline bool op_is_expert(const wf_op *op, int i)
+{
+    return i == 1 && strncmp(op->name, "route_", 6) == 0;
+}
+
 /* Returns true where operand i has the experts of a token, indices that ascend in each row. */
 static inline bool op_is_choice(const wf_op *op, int i)
 {
-    return (i == 1 && (op_is(op, "route_grad") || op_is(op, "route_load") ||
-                       op_is(op, "route_balance"))) ||
-           (i == 5 && strncmp(op->name, "experts", 7) == 0);
+    return op_is_expert(op, i) || (i == 5 && strncmp(op->name, "experts", 7) == 0);
 }
 
 /* Element `index` of operand i: a token, something positive (a sum of exps), or in [-1, 1]. */

@@ -76,7 +76,8 @@ static inline void print_layout(const training *t)
            t->recompute ? t->recompute : "nothing");
 }
 
-/* The run has the loss bits of `one` at every step, and its digest, and promises to. */
+/* The run has the loss bits of `one` at every step, added ones too, and its digest, and
+   promises to. */
 static inline void check_same(const training *t, const training *one)
 {
     int step = first_difference(t, one);
@@ -84,6 +85,9 @@ static inline void check_same(const training *t, const training *one)
     CU_ASSERT_EQUAL(step, 0);
     CU_ASSERT_EQUAL(t->digest, one->digest);
     CU_ASSERT_STRING_EQUAL(t->inexact, "");
+    CU_ASSERT_EQUAL(t->added_by, one->added_by);
+    for (int i = 0; i < t->steps && one->added_by; i++)
+        CU_ASSERT(same_bits(t->added[i], one->added[i]));
     if (step == 0 && t->digest == one->digest && !*t->inexact)
         return;
     print_layout(t);

@@ -18,7 +18,7 @@ static wf_tensor *penalty_of(wf_tensor *x)
 static wf_tensor *penalise(void *self, wf_nn_module *m, wf_tensor *x)
 {
     (void)self;
-    wf_par_add_loss(m, "penalty", penalty_of(x), weight);
+    wf_nn_add_loss(m, "penalty", penalty_of(x), weight);
     return x;
 }
 
@@ -76,14 +76,6 @@ static training make_training(model_kind kind)
     return t;
 }
 
-static void check_added(const training *t, const training *one)
-{
-    check_same(t, one);
-    CU_ASSERT_EQUAL(t->added_by, LAYERS);
-    for (int i = 0; i < t->steps; i++)
-        CU_ASSERT(same_bits(t->added[i], one->added[i]));
-}
-
 static void by_hand(void)
 {
     training one = make_training(LLAMA), hand = one, without = one;
@@ -93,12 +85,43 @@ static void by_hand(void)
     without.change = NULL;
     if (!train(&one) || !train(&hand) || !train(&without))
         return;
+    CU_ASSERT_EQUAL(one.added_by, LAYERS);
     CU_ASSERT_EQUAL(one.digest, hand.digest);
     CU_ASSERT_NOT_EQUAL(one.digest, without.digest);
     CU_ASSERT_EQUAL(without.added_by, 0);
     CU_ASSERT(same_bits(one.loss[0], without.loss[0])); /* it is logged apart */
     for (int i = 0; i < STEPS; i++)
         CU_ASSERT_DOUBLE_EQUAL(one.loss[i] + weight * one.added[i], hand.loss[i], 1e-5);
+}
+
+/* ---- on every layout ---- */
+
+/* Counts the sums over ranks of a run's steps. */
+static wf_status count_sums(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    const wf_mesh *mesh = wf_par_mesh(par);
+    const wf_comm *group = wf_mesh_comm(mesh, wf_mesh_axis(mesh, "replicate"));
+
+    (void)model;
+    if (rank->index == 0 && step == t->steps)
+        *(int64_t *)t->arg = wf_comm_counters_of(group)->of[WF_ALL_REDUCE].calls;
+    return WF_OK;
+}
+
+/* All losses of a step that modules add are summed over ranks by one collective. */
+static void one_collective(void)
+{
+    training with = on_row(make_training(LLAMA), &(row){"no_shard", .tp = 1, .dp = 2}), without;
+    int64_t sums[2] = {0, 0};
+
+    with.watch = count_sums;
+    without = with;
+    without.change = NULL;
+    with.arg = &sums[0];
+    without.arg = &sums[1];
+    if (train(&with) && train(&without))
+        CU_ASSERT_EQUAL(sums[0], sums[1] + STEPS);
+    CU_ASSERT(sums[1] > 0);
 }
 
 static const row rows[] = {
@@ -122,12 +145,13 @@ static void on_layouts(void)
             training t = on_row(one, &rows[i]);
 
             if (train(&t))
-                check_added(&t, &one);
+                check_same(&t, &one);
         }
     }
 }
 
-static void in_stages(void)
+/* Stages have the bits of one rank, of losses that hooks add and of a mixture's own. */
+static void in_stages_of(const training *one, int first, int every)
 {
     static const struct {
         const char *schedule, *strategy;
@@ -139,26 +163,38 @@ static void in_stages(void)
                  {"gpipe", "zero1", 4, 1, 2, false, NULL},
                  {"1f1b", "full_shard", 2, 2, 1, true, NULL},
                  {"zb-h1", "full_shard", 2, 1, 2, false, "block"}};
-    training one = make_training(LLAMA);
 
-    if (!train(&one))
-        return;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        training t = one;
+    for (size_t i = (size_t)first; i < sizeof cases / sizeof *cases; i += (size_t)every) {
+        training t = *one;
 
         t.layout = (wf_par_options){.pp = cases[i].pp,
                                     .tp = cases[i].tp,
                                     .dp = cases[i].dp,
                                     .strategy = cases[i].strategy,
-                                    .seed = one.layout.seed};
+                                    .seed = one->layout.seed};
         t.options.micro_batch = 1;
         t.pipeline.schedule = cases[i].schedule;
         t.pipeline.recompute = cases[i].recompute;
         t.recompute = cases[i].modules;
         t.added_by = 0;
         if (train(&t))
-            check_added(&t, &one);
+            check_same(&t, one);
     }
+}
+
+static void in_stages(void)
+{
+    training one = make_training(LLAMA), mixture = one;
+
+    mixture.change = NULL;
+    mixture.model.experts = 4;
+    mixture.model.top_k = 2;
+    mixture.model.sequence_weight = mixture.model.z_weight = 0.1;
+    if (train(&one))
+        in_stages_of(&one, 0, 1);
+    if (train(&mixture))
+        in_stages_of(&mixture, 1, 2);
+    CU_ASSERT_EQUAL(mixture.added_by, LAYERS);
 }
 
 /* ---- what is alone with its loss ---- */
@@ -195,7 +231,7 @@ static void recomputed_alone(void)
 static wf_tensor *penalise_by_mean(void *self, wf_nn_module *m, wf_tensor *x)
 {
     (void)self;
-    wf_par_add_loss(m, "penalty", wf_mean(wf_mean(penalty_of(x), 1), 0), weight);
+    wf_nn_add_loss(m, "penalty", wf_mean(wf_mean(penalty_of(x), 1), 0), weight);
     return x;
 }
 
@@ -239,7 +275,7 @@ static wf_tensor *add_badly(void *self, wf_nn_module *m, wf_tensor *x)
     (void)self;
     if (once && calls++)
         return x;
-    wf_par_add_loss(m, bad_name, bad_shape ? wf_mean(x, 0) : wf_mean(x, 2), bad_weight);
+    wf_nn_add_loss(m, bad_name, bad_shape ? wf_mean(x, 0) : wf_mean(x, 2), bad_weight);
     return x;
 }
 
@@ -300,6 +336,7 @@ int main(void)
     static const wf_test tests[] = {
         {"the gradient of a loss that is added by hand", by_hand},
         {"same bits on layouts", on_layouts},
+        {"one collective a step", one_collective},
         {"same bits in stages", in_stages},
         {"recomputed where nothing else comes back", recomputed_alone},
         {"means of micro-steps", means_of_micro_steps},

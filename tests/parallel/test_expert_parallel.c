@@ -93,6 +93,7 @@ static void balance(void)
         CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
         CU_ASSERT_EQUAL(one.loss[0], plain.loss[0]);
         CU_ASSERT((one.grad_norm[0] == plain.grad_norm[0]) == (kind < 2));
+        CU_ASSERT_EQUAL(one.added_by, kind == 2 ? one.model.layers : 0); /* losses are logged */
         check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 7 : 3);
     }
 }

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""
+turns.py - speed of two programs that take turns, as a ratio with its error, for an idle machine.
+
+    turns.py elementwise OLD NEW [--isa avx512]   elementwise ops of two builds (build folders in their source trees)
+    turns.py profile BUILD [--steps 30]           steps of gpt_train without --profile, and with it: its cost and its sum
+
+A row is the time of the first over that of the second, above 1 where the second is faster: the mean of the turns' ratios, and twice its
+standard error. Times are processor times of one thread, which a busy machine changes little: of an op and of its gradient, and of the
+steps that a long run has more than a short one. profile also prints the share of a step's time that the profile explains. --turns N (default 12) makes errors
+smaller; --count compares instructions instead, by valgrind.
+"""
+import argparse
+import math
+import os
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+OPS = {"add": "wf_add(x, y)", "mul": "wf_mul(x, y)", "scale": "wf_scale(x, 3)", "silu": "wf_silu(x)",
+       "gelu": "wf_gelu(x)", "swiglu": "wf_swiglu(x, y)"}
+PROGRAM = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "core/tape.h"
+#include "kernels/devices.h"
+#include "kernels/ops.h"
+
+enum { N = 1 << 14 };
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static wf_tensor *operand(wf_context *ctx, int seed)
+{
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_width(N)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    for (int i = 0; i < N; i++)
+        ((float *)t->data)[i] = (float)((i * 7 + seed) % 101) / 25 - 2;
+    return t;
+}
+
+int main(int argc, char **argv)
+{
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx = wf_context_open(wf_cpu_device(1, &error), NULL, &error);
+    int repeat = atoi(argv[2]);
+    double begin = 0;
+    wf_tensor *a, *b;
+
+    wf_scope_open(ctx);
+    a = operand(ctx, 0), b = operand(ctx, 50);
+    for (int i = -repeat / 8; i < repeat; i++) {
+        wf_tape *tape = strcmp(argv[3], "op") ? wf_tape_open(ctx) : NULL;
+        wf_tensor *x, *y, *z = NULL;
+
+        if (i == 0)
+            begin = now();
+        wf_scope_open(ctx);
+        x = tape ? wf_leaf(a) : a, y = tape ? wf_leaf(b) : b;
+        (void)y;
+CASES
+        if (z && tape)
+            wf_backward(z, a, false);
+        wf_scope_close(ctx);
+        if (tape)
+            wf_tape_close(tape);
+        if (!z)
+            return 1;
+    }
+    printf("%.9f\n", (now() - begin) / repeat);
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+    return argc == 4 ? 0 : 1;
+}
+"""
+
+
+def fail(text):
+    sys.exit(f"turns.py: {text}")
+
+
+def output_of(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    if done.returncode:
+        fail(f"{' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()[-300:]}")
+    return done
+
+
+def instructions_of(command, **more):
+    text = output_of(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *command], **more).stderr
+    return int(re.search(r"Collected : (\d+)", text).group(1))
+
+
+def show(name, ratios, what):
+    mean = sum(ratios) / len(ratios)
+    spread = math.sqrt(sum((r - mean) ** 2 for r in ratios) / max(1, len(ratios) - 1) / len(ratios))
+    print(f"{name:24} {mean:7.3f} +- {2 * spread:.3f}  {what}", flush=True)
+    return mean
+
+
+def take_turns(turns, first, second):
+    """The ratios of both in turns, each first as often as second."""
+    ratios = []
+    for turn in range(turns):
+        times = {}
+        for run in (first, second) if turn % 2 == 0 else (second, first):
+            times[run] = run()
+        ratios.append(times[first] / times[second])
+    return ratios
+
+
+def built(folder, build, number):
+    """Compiles the program for a build, against its headers and its library."""
+    cases = "".join(f'        if (strcmp(argv[1], "{name}") == 0)\n            z = {call};\n' for name, call in OPS.items())
+    source, program = folder / f"{number}.c", folder / f"turns{number}"
+    build = pathlib.Path(build).resolve()
+    source.write_text(PROGRAM.replace("CASES\n", cases))
+    output_of(["cc", "-O2", "-D_GNU_SOURCE", "-I", build.parent, source, "-o", program, "-L", build, "-lweft",
+               f"-Wl,-rpath,{build}"])
+    return program
+
+
+def elementwise(args, folder):
+    programs = [built(folder, b, i) for i, b in enumerate((args.old, args.new))]
+    env = dict(os.environ, **({"WEFT_CPU_ISA": args.isa} if args.isa else {}))
+    worst = math.inf
+    for name in OPS:
+        for kind in ("op", "gradient"):
+            def run(program, repeat):
+                command = [program, name, str(repeat), kind]
+                if args.count:
+                    return instructions_of(command, env=env)
+                return float(output_of(command, env=env).stdout)
+
+            if args.count: # what a turn has more than a short one
+                counts = [run(p, 400) - run(p, 80) for p in programs]
+                ratios = [counts[0] / counts[1]]
+            else:
+                ratios = take_turns(args.turns, lambda: run(programs[0], 4000), lambda: run(programs[1], 4000))
+            worst = min(worst, show(f"{name} {kind}", ratios, "old / new"))
+    print(f"worst {worst:.3f}, asked for 0.95")
+
+
+def profile(args, folder):
+    text = folder / "text"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 4000)
+    common = [pathlib.Path(args.build) / "apps" / "gpt_train", "--data", text, "--n-layer", "4", "--n-embd", "256", "--n-head", "8",
+              "--seq-len", "128", "--global-batch-size", "8", "--eval-interval", "0", "--sample", "0", "--dp",
+              "1", "--tp", "1", "--threads-per-rank", "1"]
+    explained = []
+
+    def cost_of(command, on):
+        if args.count:
+            return instructions_of(command)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        said = output_of(command).stdout
+        if on:
+            explained.append(100 - float(re.search(r"^  neither .*?([\d.]+) %", said, re.M).group(1)))
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    def run(on):
+        cost = []
+        for steps in (4, args.steps):
+            more = ["--profile", "20", "--trace-steps", f"3-{steps}"] if on else []
+            cost.append(cost_of([*common, "--steps", str(steps), *more], on))
+        return cost[1] - cost[0]
+
+    mean = show("profile on", take_turns(1 if args.count else args.turns, lambda: run(False), lambda: run(True)),
+                "off / on, asked for 0.98")
+    if not explained:
+        return
+    print(f"cost {100 * (1 / mean - 1):.2f} %; explained {min(explained):.1f} to {max(explained):.1f} % of a step, asked for 97")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    two, one = kinds.add_parser("elementwise"), kinds.add_parser("profile")
+    two.add_argument("old")
+    two.add_argument("new")
+    two.add_argument("--isa", default="")
+    one.add_argument("build")
+    one.add_argument("--steps", type=int, default=30)
+    for kind in (two, one):
+        kind.add_argument("--turns", type=int, default=12)
+        kind.add_argument("--count", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        (elementwise if args.kind == "elementwise" else profile)(args, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    main()
