@@ -167,8 +167,8 @@ static void own_axes(void)
     if (UNDER_SANITIZER)
         return;
     t.layout.tp = t.layout.dp = 0;
-    t.layout.axes = WF_AXES({"dp", 2}, {"tp", 2}, {"cp", 2});
-    t.options.micro_batch = 0; /* the default is 1 */
+    t.layout.axes = WF_AXES({"dp", 1}, {"tp", 2}, {"cp", 2});
+    t.options.micro_batch = 0; /* the default is 1 of the 2 sequences */
     if (!train(&one) || !train(&t))
         return;
     CU_ASSERT_EQUAL(t.digest, one.digest);
