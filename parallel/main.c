@@ -22,7 +22,7 @@ void wf_par_report_inexact(wf_par *par)
     const char *inexact = par->ctx ? wf_par_inexact(par) : NULL;
 
     if (!inexact || par->reported_inexact || wf_context_dry_run(par->ctx) ||
-        wf_context_rank(par->ctx) != 0)
+        wf_context_rank(par->ctx) != par->inexact_rank)
         return;
     par->reported_inexact = true;
     fprintf(stderr, "%s\n", inexact);

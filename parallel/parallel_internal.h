@@ -42,7 +42,8 @@ struct wf_par {
     /* over which gradients are summed in every micro-step, or group; 0: once a step */
     unsigned reduced;
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
-    bool reported_inexact;                 /* wf_par_report_inexact has written its line */
+    bool reported_inexact; /* wf_par_report_inexact has written its line */
+    int inexact_rank;      /* writes it: 0, or the first rank that knew a reason in a step */
     struct wf_par_place *places;           /* the hooks and records of plans in models */
     struct wf_par_parameter_state *states; /* one for each parameter of every planned model */
     struct wf_par_units *models;           /* the units of every planned model */
@@ -164,8 +165,8 @@ void wf_par_tell_axis(wf_par *par, int axis);
 /* Fill in the layouts that follow from `use` and the policy. */
 void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_state *h);
 
-/* Writes to standard error, from the first rank and once, why the layout is not exact; nothing
-   in a plan, and while it is exact as far as is known. */
+/* Writes to standard error, from one rank and once, why the layout is not exact; nothing in a
+   plan, and while it is exact as far as is known. */
 void wf_par_report_inexact(wf_par *par);
 
 /* Writes a warning to standard error where the rank is 0, and not in a plan: for

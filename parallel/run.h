@@ -225,10 +225,11 @@ WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);
 /** wf_par_inexact - returns the first reason why this layout is not exact, or NULL as far as is
  * known: that of the run's context (wf_context_inexact). Ranks of tp are judged from the
  * beginning, the order in which a batch is summed once a trainer is open, sums over dims that a
- * plan splits once they have run. Outside of plans the first rank writes the reason to standard
- * error too, once, as soon as it is known after wf_par_materialize, wf_par_trainer_open, a step
- * or an evaluation, and at the latest in wf_par_close, so that every program reports it. Owner:
- * par. */
+ * plan splits once they have run, and those of a pipeline's other stages on their ranks alone.
+ * Outside of plans the first rank writes the reason to standard error too, once, as soon as it
+ * is known after wf_par_materialize, wf_par_trainer_open, a step or an evaluation, and at the
+ * latest in wf_par_close, so that every program reports it; what it does not know, the first
+ * rank that does writes after a step whose gradients' norm was taken. Owner: par. */
 WF_API const char *wf_par_inexact(const wf_par *par);
 
 WF_END_DECLS

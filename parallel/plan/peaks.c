@@ -14,12 +14,6 @@ typedef struct ranks {
     wf_plan_ranks_of *of;
 } ranks;
 
-/* Returns true where a profile can distinguish the steps of a plan: there are two at most. */
-static bool may_replay(const ranks *p)
-{
-    return p->j.steps <= WF_PAR_PROFILE_STEPS;
-}
-
 /* Fills this rank's plan from the profile of one that is alike. False: that lacks something. */
 static bool replay(ranks *p, int rank, int other, wf_plan *run)
 {
@@ -47,7 +41,7 @@ static bool replay(ranks *p, int rank, int other, wf_plan *run)
 
 static wf_status plan_rank(ranks *p, int rank, wf_error *error)
 {
-    p->profile[rank] = p->j.profile = may_replay(p) ? wf_par_profile_new() : NULL;
+    p->profile[rank] = p->j.profile = wf_par_profile_new();
     p->of->planned++;
     p->of->is_planned[rank] = true;
     p->j.plan = &p->of->run[rank];
@@ -84,6 +78,18 @@ static wf_status look_at_all(ranks *p, wf_error *error)
         if (p->of->run[i].report.memory.peak > p->of->run[p->of->fullest].report.memory.peak)
             p->of->fullest = i;
     return error->code;
+}
+
+/* The first reason against exactness that a rank has is that of all. */
+static void report_inexact(wf_plan_ranks_of *of)
+{
+    int first = 0;
+
+    while (first < of->count && !*of->run[first].inexact)
+        first++;
+    for (int i = 0; first < of->count && i < of->count; i++)
+        if (i != first)
+            memcpy(of->run[i].inexact, of->run[first].inexact, sizeof of->run->inexact);
 }
 
 static wf_status open_ranks(ranks *p, const wf_par_job *job, wf_error *error)
@@ -129,6 +135,7 @@ wf_status wf_plan_ranks_make(const wf_par_job *job, int64_t member, size_t limit
         look_at_all(&p, error);
         if (error->code == WF_OK && whole && !of->is_planned[of->fullest])
             plan_rank(&p, of->fullest, error);
+        report_inexact(of);
     }
     close_ranks(&p);
     return error->code;

@@ -35,10 +35,12 @@ static void add_squares(wf_tensor *t, wf_squares *squares)
     wf_context_memory_kind(ctx, kind);
 }
 
-/* The message of a norm, and the number that goes along. */
+/* The message of a norm, and what goes along: a number, and the first rank that knows a reason
+   why the layout is not exact. */
 typedef struct norm_message {
     wf_exact_sum sum;
     uint64_t beside;
+    int64_t inexact;
 } norm_message;
 
 static void merge(void *into, const void *from, size_t bytes)
@@ -49,6 +51,7 @@ static void merge(void *into, const void *from, size_t bytes)
     (void)bytes;
     wf_exact_merge(&a->sum, &b->sum);
     a->beside += b->beside;
+    a->inexact = a->inexact < b->inexact ? a->inexact : b->inexact;
 }
 
 wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
@@ -68,10 +71,13 @@ wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const 
     if (wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
     message.beside = *beside;
+    message.inexact = wf_par_inexact(par) ? wf_context_rank(par->ctx) : INT64_MAX;
     if (wf_agree_on(par, sizeof message, &message, merge) != WF_OK)
         return wf_context_status(par->ctx);
     *norm = sqrt(wf_exact_value(&message.sum));
     *beside = message.beside;
+    if (!par->inexact_rank && message.inexact < INT64_MAX)
+        par->inexact_rank = (int)message.inexact;
     return WF_OK;
 }
 

@@ -57,6 +57,14 @@ rows()
 result "traffic as planned" "$([ "$(rows run)" = "$(rows plan)" ] || diff <(rows run) <(rows plan))"
 result "which moves tokens for heads" "$(grep -aq '^  cp .*all_to_all' run || echo "no all_to_all over cp")"
 
+first=$(head -n 1 <<<"$one" | cut -d " " -f 2)
+got=$(steps --exact off --cp 2 --micro-batch-size 2 | head -n 1 | cut -d " " -f 2)
+result "two sequences at a time, in the usual order of sums" "$([ "$first" = "$got" ] || echo "a loss of $got in place of $first")"
+for plan in "" --plan; do # the first stage sums nothing
+    "$gpt_train" "${common[@]}" --steps 1 --seq-len 64 --pp 3 --cp 2 --freeze embed $plan >out 2>err
+    result "a reason that other stages have${plan:+, planned}" "$(grep -aq "not layout-exact: .* cp splits" out err || echo "none is told")"
+done
+
 refused "leave it out" --cp 2 --tp 2 --sequence-parallel
 refused "use --cp 6 or less" --cp 8 --tp 2
 refused "use --micro-batch-size 1" --cp 2 --micro-batch-size 2

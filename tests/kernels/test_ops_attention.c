@@ -201,14 +201,11 @@ static bool same(const wf_tensor *a, const wf_tensor *b)
 
 static bool zeros(const wf_tensor *t)
 {
+    static const float zero;
     bool all = true;
 
-    for (int64_t i = 0; i < wf_tensor_count(t); i++) {
-        uint32_t bits;
-
-        memcpy(&bits, (const float *)t->data + i, sizeof bits);
-        all = all && bits == 0;
-    }
+    for (int64_t i = 0; i < wf_tensor_count(t); i++)
+        all = all && memcmp((const float *)t->data + i, &zero, sizeof zero) == 0;
     return all;
 }
 
@@ -248,8 +245,7 @@ static void problem_close(problem *p)
     wf_context_close(p->ctx);
 }
 
-/* Keys that are hidden might as well not be there: by a mask, by a bias, with their gradients
-   zeros. */
+/* Keys that a mask or a bias hides might as well not be there; their gradients are zeros. */
 static void hidden_keys(void)
 {
     problem p = problem_open(SEEN);
@@ -324,7 +320,7 @@ static double apart(const wf_tensor *x, const wf_tensor *want)
     return sqrt(difference / all);
 }
 
-/* Products of bf16 numbers under a mask and a bias, beside those of the same floats. */
+/* Products of bf16 numbers under a bias, and under a mask and a cap, beside those of floats. */
 static void bf16_numbers(void)
 {
     enum { Q, K, V, BIAS, OPERANDS };
@@ -340,9 +336,12 @@ static void bf16_numbers(void)
         wf_context_storage(p.ctx, half ? WF_BF16 : WF_F32);
         for (int i = Q; i < OPERANDS; i++)
             in[half][i] = wf_leaf(in[half][i]);
-        y[half] = wf_attention(
-            in[half][Q], in[half][K], in[half][V],
-            &(wf_attention_options){.mask = p.mask, .bias = in[half][BIAS], .dropout = 0.2F});
+        y[half] =
+            wf_attention(in[half][Q], in[half][K], in[half][V],
+                         &(wf_attention_options){.bias = in[half][BIAS], .dropout = 0.2F});
+        y[half] =
+            wf_add(y[half], wf_attention(in[half][Q], in[half][K], in[half][V],
+                                         &(wf_attention_options){.cap = 0.4F, .mask = p.mask}));
         wf_backward(y[half], seed[half], false);
     }
     CU_ASSERT_EQUAL_FATAL(wf_context_status(p.ctx), WF_OK);
@@ -370,6 +369,7 @@ static void refusals(void)
                    "70 tokens are causal over 150 others");
     expect_refused(&p, &(wf_attention_options){.mask = p.bias}, "operand 3 has 3 dims");
     expect_refused(&p, &(wf_attention_options){.bias = p.mask}, "a bias of 2 dims");
+    expect_refused(&p, &(wf_attention_options){.bias = p.bias, .cap = 1}, "1 beside a bias");
     expect_refused(&p, &(wf_attention_options){.bias = wf_slice(p.bias, 1, 0, 3)},
                    "dim 1 of operand 3 has size 3");
     p.k = p.v = operand(p.ctx, 4, p.q->dim, 6);

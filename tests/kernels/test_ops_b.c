@@ -170,6 +170,37 @@ static void rope_neighbours(op_case *c, const op_shape *s)
     c->apply = apply_rope_neighbours;
 }
 
+/* More pairs than are turned at a time: as those of halves, in another order. */
+static void many_neighbours(void)
+{
+    enum { TOKENS = 3, PAIRS = 70, DIM = 2 * PAIRS };
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(TOKENS), wf_dim_heads(1, 1),
+                           wf_dim_width(DIM)};
+    const wf_rope_options halves = {.base = 500}, pairs = {.base = 500, .neighbours = true};
+    wf_context *ctx = op_context_open(1);
+    wf_tensor *x[2], *y[2];
+
+    wf_scope_open(ctx);
+    for (int k = 0; k < 2; k++) {
+        x[k] = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(x[k]);
+        for (int i = 0; i < TOKENS * DIM; i++) {
+            int of = i % DIM, at = k ? of : of % PAIRS * 2 + of / PAIRS;
+
+            ((float *)x[k]->data)[i] = (float)(i / DIM * DIM + at) / 100;
+        }
+        y[k] = wf_rope(x[k], k ? &pairs : &halves, false);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(y[k]);
+    }
+    for (int i = 0; i < TOKENS * DIM; i++) {
+        int of = i % DIM, at = i - of + of % 2 * PAIRS + of / 2;
+
+        CU_ASSERT_EQUAL(((float *)y[1]->data)[i], ((float *)y[0]->data)[at]);
+    }
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
 static void rope_inverse(op_case *c, const op_shape *s)
 {
     rope(c, s);
@@ -303,5 +334,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
 
 int main(void)
 {
-    return op_main(OP_SUITE_B, entries, NULL);
+    static const wf_test more[] = {{"many pairs of neighbours", many_neighbours}, {NULL, NULL}};
+
+    return op_main(OP_SUITE_B, entries, more);
 }

@@ -283,6 +283,40 @@ static void gradient_keeps_it(void)
               (mesh_test){.n_axes = 2, .size = {2, 3}, .body = gradient_in_any_layout});
 }
 
+/* Both branches of a block are dropped where chance drops both. */
+static wf_status branches(model_rank *r, void *arg)
+{
+    enum { ROWS = 6, WIDE = 48, ALL = ROWS * WIDE };
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(ROWS), wf_dim_width(WIDE)};
+    wf_rank *rank = r->rank;
+    int64_t alike = 0;
+    wf_tensor *x, *y;
+
+    (void)arg;
+    wf_context_position(r->ctx, 1, (wf_sequences){.first = 0});
+    wf_scope_open(r->ctx);
+    x = wf_tensor_new(r->ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
+    NEED(x);
+    for (int64_t i = 0; i < ALL; i++)
+        ((float *)x->data)[i] = (float)(i * i % 17) / 4;
+    y = wf_nn_call(r->model->block[0], x);
+    NEED(y);
+    for (int64_t i = 0; i < ALL; i++)
+        alike += same_bits(((const float *)x->data)[i], ((const float *)y->data)[i]);
+    NEED(off(alike, ALL, 0.25) < 1);
+    wf_scope_close(r->ctx);
+    return WF_OK;
+}
+
+static void parallel_branches(void)
+{
+    on_model_ranks(
+        &(model_test){.config = {WF_NN_GPT2, .parallel = true, .shared_norm = true,
+                                 .dropout = 0.5f, .vocabulary = 11, .positions = 6, .layers = 1,
+                                 .heads = 2, .kv_heads = 2, .width = 48, .ffn = 50},
+                      .body = branches});
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"keeps its share", keeps_its_share},
@@ -292,6 +326,7 @@ int main(void)
                                     {"evaluation drops nothing", evaluation_drops_nothing},
                                     {"layouts keep the mask", layouts_keep_it},
                                     {"gradients of any layout keep it", gradient_keeps_it},
+                                    {"branches beside each other", parallel_branches},
                                     {NULL, NULL}};
 
     return wf_test_main("dropout", tests);

@@ -1,5 +1,6 @@
 /* tests/nn/test_gpt.c - the trees of GPT-2 and Llama: paths, ties, counts, refusals. */
 #include "tests/nn/model_ranks.h"
+#include <math.h>
 
 static const wf_nn_gpt_config tiny_gpt2 = {WF_NN_GPT2,  .vocabulary = 11, .positions = 6,
                                            .layers = 2, .heads = 2,       .kv_heads = 2,
@@ -170,40 +171,53 @@ static void refusals(void)
     static const struct {
         wf_nn_gpt_config config;
         const char *words;
-    } bad[] = {{{WF_NN_GPT2, .vocabulary = 0, .positions = 6, .layers = 2, .heads = 2,
-                 .kv_heads = 2, .width = 4, .ffn = 10},
-                "at least 1"},
-               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = -1, .heads = 2,
-                 .kv_heads = 2, .width = 4, .ffn = 10},
-                "at least 1"},
-               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2,
-                 .kv_heads = 2, .width = 4, .ffn = 0},
-                "at least 1"},
-               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 3,
-                 .kv_heads = 3, .width = 4, .ffn = 10},
-                "width 4 is not a multiple of 3 heads"},
-               {{.vocabulary = 11,
-                 .positions = 6,
-                 .layers = 2,
-                 .heads = 4,
-                 .kv_heads = 3,
-                 .width = 8,
-                 .ffn = 10},
-                "4 heads cannot share 3 key-value heads"},
-               {{.vocabulary = 11,
-                 .positions = 6,
-                 .layers = 2,
-                 .heads = 4,
-                 .kv_heads = 4,
-                 .width = 12,
-                 .ffn = 10},
-                "head size 3 must be even"},
-               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2,
-                 .kv_heads = 2, .width = 4, .ffn = 10, .dropout = 1},
-                "dropout 1 must be at least 0 and below 1"},
-               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2,
-                 .kv_heads = 2, .width = 4, .ffn = 10, .dropout = -0.1f},
-                "dropout -0.1 must be"}};
+    } bad[] = {
+        {{WF_NN_GPT2, .vocabulary = 0, .positions = 6, .layers = 2, .heads = 2, .kv_heads = 2,
+          .width = 4, .ffn = 10},
+         "at least 1"},
+        {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = -1, .heads = 2, .kv_heads = 2,
+          .width = 4, .ffn = 10},
+         "at least 1"},
+        {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2, .kv_heads = 2,
+          .width = 4, .ffn = 0},
+         "at least 1"},
+        {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 3, .kv_heads = 3,
+          .width = 4, .ffn = 10},
+         "width 4 is not a multiple of 3 heads"},
+        {{.vocabulary = 11,
+          .positions = 6,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 3,
+          .width = 8,
+          .ffn = 10},
+         "4 heads cannot share 3 key-value heads"},
+        {{.vocabulary = 11,
+          .positions = 6,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .width = 12,
+          .ffn = 10},
+         "head size 3 must be even"},
+        {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2, .kv_heads = 2,
+          .width = 4, .ffn = 10, .dropout = 1},
+         "dropout 1 must be at least 0 and below 1"},
+        {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2, .kv_heads = 2,
+          .width = 4, .ffn = 10, .dropout = -0.1f},
+         "dropout -0.1 must be"},
+        {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2, .kv_heads = 2,
+          .width = 4, .ffn = 10, .parallel = true, .order = WF_NN_BOTH_NORMS},
+         "leave .order WF_NN_PRE_NORM"},
+        {{.vocabulary = 11,
+          .positions = 6,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .width = 8,
+          .ffn = 10,
+          .gelu_erf = true},
+         "gelu by erf"}};
     wf_context *ctx = lone_context(1);
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -294,6 +308,39 @@ static void failures_name_the_module(void)
     on_model_ranks(&(model_test){.config = tiny_gpt2, .body = wrong_inputs});
 }
 
+/* Logits of a head with a bias stay below its cap, and come near it. */
+static wf_status below_the_cap(model_rank *r, void *arg)
+{
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(6)};
+    const float cap = (float)r->model->config.logit_cap;
+    wf_tensor *tokens, *logits;
+    wf_rank *rank = r->rank;
+    float most = 0;
+
+    (void)arg;
+    wf_scope_open(r->ctx);
+    tokens = wf_tensor_new(r->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_BUFFER);
+    NEED(tokens);
+    for (int i = 0; i < 6; i++)
+        ((int32_t *)tokens->data)[i] = i;
+    logits = wf_nn_gpt_logits(r->model, tokens);
+    NEED(logits);
+    for (int64_t i = 0; i < wf_tensor_local_count(logits); i++)
+        most = fmaxf(most, fabsf(((const float *)logits->data)[i]));
+    NEED(most <= cap && most > cap / 2);
+    wf_scope_close(r->ctx);
+    return WF_OK;
+}
+
+static void capped_heads(void)
+{
+    model_test test = {.config = tiny_gpt2, .body = below_the_cap};
+
+    test.config.head_bias = true;
+    test.config.logit_cap = 1e-3;
+    on_model_ranks(&test);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"parameters have paths", parameters_have_paths},
@@ -303,6 +350,7 @@ int main(void)
                                     {"models that cannot be", refusals},
                                     {"freezing by pattern", freezing},
                                     {"failures name the module", failures_name_the_module},
+                                    {"heads with a bias and a cap", capped_heads},
                                     {NULL, NULL}};
 
     return wf_test_main("gpt", tests);

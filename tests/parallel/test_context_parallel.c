@@ -167,7 +167,8 @@ static void own_axes(void)
     if (UNDER_SANITIZER)
         return;
     t.layout.tp = t.layout.dp = 0;
-    t.layout.axes = WF_AXES({"dp", 2}, {"tp", 2}, {"cp", 2});
+    t.layout.axes = WF_AXES({"dp", 1}, {"tp", 2}, {"cp", 2});
+    t.options.micro_batch = 0; /* the default is 1 of the 2 sequences */
     if (!train(&one) || !train(&t))
         return;
     CU_ASSERT_EQUAL(t.digest, one.digest);
@@ -215,12 +216,15 @@ static void refusals(void)
     is_refused(t, "list cp last");
     t.layout.axes = NULL;
     t.layout.cp = 2;
-    t.options.cut = "words";
+    t.options.cut = "tokens2,targets2";
     is_refused(t, "name those that have tokens in wf_par_train_options.cut");
     t.options.cut = NULL;
     t.model.experts = 4;
     t.model.top_k = 1;
     is_refused(t, "mixture of experts, and cp 2 splits tokens");
+    t.model.experts = 0;
+    t.options.field[0].dim[0] = wf_dim_width(LONG);
+    is_refused(t, "field tokens of a batch is cut by tokens (.cut), and its first dim is none");
 }
 
 int main(void)

@@ -191,11 +191,32 @@ static void refused(void)
     CU_ASSERT_EQUAL(wf_plan_peaks(&job, 0, &peak, &error), WF_EINVAL);
 }
 
+/* Finds a rank above a limit that is not planned, as the one that it is like is below it. */
+static void above_a_limit(void)
+{
+    training t = training_of(&(row){"zb-h2", "3,2,2,2,2,2,2,2,2,1", .pp = 10, .micros = 20});
+    wf_error error = {WF_OK, ""};
+    wf_plan_ranks_of of;
+    wf_plan_peak peak;
+    wf_par_job job;
+    size_t most;
+
+    t.model.layers = LAYERS + 2;
+    job = job_of(&t);
+    CU_ASSERT_EQUAL_FATAL(wf_plan_ranks_make(&job, -1, 0, false, &of, &error), WF_OK);
+    CU_ASSERT(!of.is_planned[of.fullest]);
+    most = of.run[of.fullest].report.memory.peak;
+    wf_plan_ranks_close(&of);
+    CU_ASSERT_EQUAL(wf_plan_peaks(&job, most, &peak, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_plan_peaks(&job, most - 1, &peak, &error), WF_ENOMEM);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"ranks that are alike are planned once, and told to the byte", planned_once},
         {"what is refused is refused of every rank", refused},
+        {"a limit", above_a_limit},
         {NULL, NULL},
     };
 
