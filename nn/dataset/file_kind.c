@@ -10,28 +10,43 @@
 
 enum { HEAD = 1 << 16 }; /* so much of a file is looked at */
 
+/* Lists bytes that files of other kinds begin with, or have at an offset. */
 static const struct {
     const char *magic;
     size_t bytes;
     const char *advice;
+    size_t offset;
 } known[] = {
-    {"\x1f\x8b", 2, "is compressed by gzip: give what gzip -dc FILE writes"},
-    {"\x28\xb5\x2f\xfd", 4, "is compressed by zstd: give what zstd -dc FILE writes"},
-    {"BZh", 3, "is compressed by bzip2: give what bzip2 -dc FILE writes"},
+    {"\x1f\x8b", 2, "is compressed by gzip: give what gzip -dc FILE writes", 0},
+    {"\x28\xb5\x2f\xfd", 4, "is compressed by zstd: give what zstd -dc FILE writes", 0},
+    {"BZh", 3, "is compressed by bzip2: give what bzip2 -dc FILE writes", 0},
     {"\xfd"
      "7zXZ",
-     5, "is compressed by xz: give what xz -dc FILE writes"},
-    {"\x04\x22\x4d\x18", 4, "is compressed by lz4: give what lz4 -dc FILE writes"},
-    {"PK\x03\x04", 4, "is an archive of zip: give the files in it"},
+     5, "is compressed by xz: give what xz -dc FILE writes", 0},
+    {"\x04\x22\x4d\x18", 4, "is compressed by lz4: give what lz4 -dc FILE writes", 0},
+    {"PK\x03\x04", 4, "is an archive of zip: give the files in it", 0},
     {"PAR1", 4,
      "is a Parquet file: give its rows as .jsonl, as by "
-     "datasets.Dataset.from_parquet(FILE).to_json(..)"},
+     "datasets.Dataset.from_parquet(FILE).to_json(..)",
+     0},
     {"ARROW1", 6,
      "is an Arrow file: give its rows as .jsonl, as by "
-     "datasets.Dataset.from_file(FILE).to_json(..)"},
-    {"SQLite format 3", 15, "is a database of SQLite: give its texts as .jsonl"},
-    {"\x89HDF", 4, "is an HDF5 file: give its texts as .jsonl"},
-    {"\x93NUMPY", 6, "is an array of NumPy: give token ids as .bin (docs/data.md)"},
+     "datasets.Dataset.from_file(FILE).to_json(..)",
+     0},
+    {"SQLite format 3", 15, "is a database of SQLite: give its texts as .jsonl", 0},
+    {"\x89HDF", 4, "is an HDF5 file: give its texts as .jsonl", 0},
+    {"\x93NUMPY", 6, "is an array of NumPy: give token ids as .bin (docs/data.md)", 0},
+    {"ustar", 5, "is an archive of tar: give the files in it", 257},
+    {"\x80\x02", 2, "is a pickle of Python: give its texts as .jsonl", 0},
+    {"\x80\x04\x95", 3, "is a pickle of Python: give its texts as .jsonl", 0},
+    {"\x80\x05\x95", 3, "is a pickle of Python: give its texts as .jsonl", 0},
+    {"%PDF-", 5, "is a PDF: give its text", 0},
+    {"\x7f"
+     "ELF",
+     4, "is a program: give text", 0},
+    {"GGUF", 4, "is a model of GGUF: give text", 0},
+    {"\xff\xfe", 2, "is text in UTF-16: give what iconv -f UTF-16 -t UTF-8 FILE writes", 0},
+    {"\xfe\xff", 2, "is text in UTF-16: give what iconv -f UTF-16 -t UTF-8 FILE writes", 0},
 };
 
 static bool ends_with(const char *name, const char *ending)
@@ -99,7 +114,8 @@ wf_dataset_file_kind wf_dataset_file_look(int fd, const char *name, const char *
     if (*advice)
         kind = WF_DATASET_FILE_OTHER;
     for (size_t i = 0; n > 0 && !*advice && i < sizeof known / sizeof *known; i++)
-        if ((size_t)n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0) {
+        if ((size_t)n >= known[i].offset + known[i].bytes &&
+            memcmp(head + known[i].offset, known[i].magic, known[i].bytes) == 0) {
             *advice = known[i].advice;
             kind = WF_DATASET_FILE_OTHER;
         }

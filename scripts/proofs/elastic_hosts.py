@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-elastic_hosts.py [--trials N] [--seed S] [--hosts N] [--save] [--silent] [BUILD] - proves that a lost host costs no step and no bit:
+elastic_hosts.py [--trials N] [--seed S] [--hosts N] [--save] [--silent] [--slower N] [BUILD] - proves that a lost host costs no step and no bit:
 each trial trains on four simulated hosts (--hosts 2: on two, the smallest cluster) of eight ranks each, started by mpirun_hosts.sh --elastic, kills all that runs on a random
 one at a random moment and wipes its memory, and has to end with the digests of a run that lost none, each step logged once.
 The host stays away, or comes back after some seconds and rejoins. With --silent it loses its network first, as by
@@ -119,7 +119,7 @@ def trial(options, random_, number, expected):
         saving = ["--save", str(folder / "run"), "--save-interval", "5"] if options.save else []
         job = start(options, folder, model_of(arch) + flags + saving)
         try:
-            limit = time.time() + 60
+            limit = time.time() + 60 * options.slower
             while len(rows_of(folder / "log")) < after and time.time() < limit:
                 time.sleep(0.02)
             time.sleep(random_.random() * 0.2)
@@ -131,7 +131,7 @@ def trial(options, random_, number, expected):
                 time.sleep(2 + random_.random() + 12 * options.silent)
                 link(host, "up")
                 (folder / f"down-{host}").unlink()
-            status = job.wait(timeout=120)
+            status = job.wait(timeout=120 * options.slower)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
             status = "hangs"
@@ -173,13 +173,15 @@ def main():
     parser.add_argument("--hosts", type=int, default=4, choices=(2, 4))
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--silent", action="store_true")
+    parser.add_argument("--slower", type=int, default=1, help="the machine is so many times slower than an idle one, and a trial may take so many "
+                        "times as long")
     parser.add_argument("build", nargs="?", default=ROOT / "build", type=pathlib.Path)
     options = parser.parse_args()
     options.build = options.build.resolve()
     if os.environ.get("WEFT_INSIDE") == "yes":
         return campaign(options)
     return subprocess.run([MAKE, str(options.hosts + 1), "-", sys.executable, __file__, "--trials", str(options.trials), "--seed",
-                           str(options.seed), "--hosts", str(options.hosts), *["--save"] * options.save,
+                           str(options.seed), "--hosts", str(options.hosts), "--slower", str(options.slower), *["--save"] * options.save,
                            *["--silent"] * options.silent, options.build],
                           env=dict(os.environ, WEFT_INSIDE="yes"), check=False).returncode
 

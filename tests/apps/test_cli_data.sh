@@ -71,6 +71,10 @@ refuse "a file instead of a folder" 3 "text.txt/config.json: Not a directory: te
 refuse "instead of a tokenizer" 3 "config.json is the pointer that Git LFS left" "${model[@]}" --data raw.bin --tokenizer pointed/config.json --sample 1 --steps 1
 printf 'PAR1 and so on' >a.parquet
 refuse "a file of columns" 2 "a.parquet is a Parquet file" --data a.parquet --steps 1
+tar -cf a.tar text.txt
+refuse "an archive" 2 "a.tar is an archive of tar: give the files in it" --data a.tar --steps 1
+printf '\xff\xfet\0e\0x\0t\0' >wide.txt
+refuse "another encoding" 2 "wide.txt is text in UTF-16" --data wide.txt --steps 1
 run "ids of u16" "${model[@]}" --data raw.bin --steps 3 --log-jsonl raw.jsonl
 shows "what they are" "^data: raw.bin: 1801 tokens to train on, 200 to validate on; .* 16 tokens$" \
     "^data: u16: 1801 tokens, 112 windows, 0.11 epochs in 3 steps$"
