@@ -109,11 +109,13 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     double home = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
     double sums = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4, false);
     double scatter = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp, true);
-    double choices = move(c, WF_SIM_ALL_GATHER, all * k * CHOICE, true);
+    double choices = all * k * CHOICE; /* gathered with all tokens, or before some are sent */
+    double there = l->exchange ? move(c, WF_SIM_ALL_GATHER, choices, true) +
+                                     move(c, WF_SIM_ALL_GATHER, sent * d * a, true)
+                               : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
 
     s->forward.of[WF_SIM_TENSOR] += share * (sums + home);
-    s->forward.of[WF_SIM_EXPERTS] +=
-        share * (choices + move(c, WF_SIM_ALL_GATHER, sent * d * a, true) + scatter);
+    s->forward.of[WF_SIM_EXPERTS] += share * (there + scatter);
     s->inputs.of[WF_SIM_TENSOR] +=
         share * (sums + move(c, WF_SIM_ALL_REDUCE, all * k * 4, false));
     s->inputs.of[WF_SIM_TENSOR] +=

@@ -8,16 +8,17 @@
 #include "core/tape.h"
 #include "tests/mesh/mesh_harness.h"
 
-enum { BATCH = 5, TOKENS = 6, WIDTH = 3, K = 2, OWNED = 7 };
+enum { BATCH = 5, TOKENS = 6, WIDTH = 3, K = 4, OWNED = 7 };
 
-/* Who chooses what: all different, everyone the same, none of the last owner, all of one. */
-enum { MIXED, SAME, NONE_OF_LAST, EVERY_ROW_OF_FIRST, CHOICES };
+/* Rows of several owners, whose sum has an order; all alike; none of the last owner of 4. */
+enum { MIXED, SAME, NONE_OF_LAST, CHOICES };
 
 static float choice(int kind, int64_t row, int64_t i)
 {
-    int64_t first = kind == MIXED ? row * 5 % (OWNED - 1) : kind == NONE_OF_LAST ? row % 3 : 0;
+    static const float others[K] = {0, 1, 4, 6};
+    int64_t first = kind == MIXED ? row * 5 % OWNED : kind == NONE_OF_LAST ? row % 3 : 0;
 
-    return (float)(i == 0 ? first : kind == MIXED ? OWNED - 1 : first + 1);
+    return i == 0 ? (float)first : kind == MIXED ? others[i] : (float)(first + 1);
 }
 
 typedef struct moved {

@@ -292,6 +292,11 @@ static void refusals(void)
     t.layout.tp = 2;
     refused(t, ".ep 3 with .tp 2: the tokens of a sequence meet on its .tp ranks");
     t.layout.tp = 1;
+    t.layout.ep = 1;
+    t.layout.dispatch = WF_PAR_DISPATCH_EXCHANGE;
+    refused(t, "dispatch EXCHANGE moves tokens between data-parallel ranks that split experts, "
+               "and none do: use .ep 2");
+    t.layout.dispatch = WF_PAR_DISPATCH_AUTO;
     t.layout.ep = 2;
     t.layout.accumulate = WF_PAR_GROUP;
     t.layout.accumulate_group = 2;
