@@ -47,6 +47,14 @@ typedef enum wf_par_reshard {
     WF_PAR_RESHARD_NEVER
 } wf_par_reshard;
 
+/** wf_par_dispatch - the way of tokens to experts that data-parallel ranks split. Numbers are
+ * the same. */
+typedef enum wf_par_dispatch {
+    WF_PAR_DISPATCH_AUTO,    /* by the bytes that either moves (wf_par_exchanges) */
+    WF_PAR_DISPATCH_GATHER,  /* all tokens of the ranks that split experts reach each of them */
+    WF_PAR_DISPATCH_EXCHANGE /* a token reaches the ranks that have its experts */
+} wf_par_dispatch;
+
 /* Axes of a mesh, outermost first, for wf_par_options. */
 #define WF_AXES(...)                                                                           \
     (const wf_axis[])                                                                          \
@@ -66,6 +74,7 @@ typedef struct wf_par_options {
     /* without axes: ranks that split experts (Megatron's expert parallelism), tp times a part
        of dp, which is a part of a group of ranks too; 0: tp alone */
     int ep;
+    wf_par_dispatch dispatch; /* EXCHANGE: with an axis ep that splits the batch alone */
     int cp; /* without axes: ranks that split the tokens of each sequence; 0 means 1 */
     const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
@@ -167,6 +176,17 @@ WF_API const wf_par_strategy *wf_par_strategy_at(int i);
 /** wf_par_strategy_name - returns the name of the i-th strategy, from 0 on; NULL after the
  * last. */
 WF_API const char *wf_par_strategy_name(int i);
+
+/**
+ * wf_par_exchanges - returns whether tokens are exchanged with the owners of their experts: as
+ * `dispatch` says, and with AUTO where at most half of the rows of a gather are to move, if
+ * experts are equally likely
+ *
+ * @param ranks    data-parallel ranks that split experts
+ * @param experts  of a mixture, of which a token chooses k
+ */
+WF_API bool wf_par_exchanges(wf_par_dispatch dispatch, int64_t ranks, int64_t experts,
+                             int64_t k);
 
 /** wf_par_splits_batch - returns whether an axis of options.axes splits the batch: one that
  * dp_axes names, or dp where there is one, or replicate and shard; without axes, also ep */

@@ -90,6 +90,12 @@ static wf_status find_ep_axis(wf_par *par, wf_error *error)
     int axis = wf_mesh_axis(par->mesh, "ep");
 
     par->ep_axis = wf_par_is_dp(par, axis) && wf_mesh_size(par->mesh, axis) > 1 ? axis : -1;
+    if (par->options.dispatch == WF_PAR_DISPATCH_EXCHANGE && par->ep_axis < 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "dispatch EXCHANGE moves tokens between data-parallel ranks that "
+                            "split experts, and none do: use .ep %d or another multiple of .tp "
+                            "above it, or leave dispatch out",
+                            2 * par->options.tp);
     if (par->ep_axis >= 0 && par->dp_axis[par->n_dp - 1] != axis)
         return wf_error_set(
             error, WF_EINVAL,
@@ -146,6 +152,14 @@ wf_status wf_par_find_axes(wf_par *par, wf_error *error)
     if (status == WF_OK)
         status = find_ep_axis(par, error);
     return status == WF_OK ? find_cp_axis(par, error) : status;
+}
+
+bool wf_par_exchanges(wf_par_dispatch dispatch, int64_t ranks, int64_t experts, int64_t k)
+{
+    if (ranks < 2 || dispatch == WF_PAR_DISPATCH_GATHER)
+        return false;
+    return dispatch == WF_PAR_DISPATCH_EXCHANGE ||
+           wf_rows_share((experts + ranks - 1) / ranks, experts, k) <= 0.5;
 }
 
 unsigned wf_par_sharding_axes(const wf_par *par, int axis)

@@ -30,12 +30,20 @@ static bool offloads(const app_options *o, const char *what)
     return strcmp(o->offload, what) == 0 || strcmp(o->offload, "all") == 0;
 }
 
+static wf_par_dispatch dispatch_of(const app_options *o)
+{
+    return strcmp(o->moe_dispatch, "gather") == 0     ? WF_PAR_DISPATCH_GATHER
+           : strcmp(o->moe_dispatch, "exchange") == 0 ? WF_PAR_DISPATCH_EXCHANGE
+                                                      : WF_PAR_DISPATCH_AUTO;
+}
+
 static wf_par_options mesh_of(const app_options *o)
 {
     return (wf_par_options){.pp = (int)o->pp,
                             .tp = (int)o->tp,
                             .dp = (int)o->dp,
                             .ep = (int)o->ep,
+                            .dispatch = dispatch_of(o),
                             .cp = (int)o->cp,
                             .strategy = o->strategy,
                             .dp_replicate = (int)o->dp_replicate,

@@ -66,6 +66,19 @@ static wf_status check_dense(const app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Checks that there are ranks to exchange tokens with; a search lays these out. */
+static wf_status check_dispatch(const app_options *o, wf_error *error)
+{
+    if (strcmp(o->moe_dispatch, "exchange") != 0 || o->ep > o->tp ||
+        (!o->given[APP_OPTION_ep] && strcmp(o->search, "off") != 0))
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "--moe-dispatch exchange moves tokens between data-parallel ranks that split experts, "
+        "and with --ep %lld and --tp %lld none do: use a larger --ep, or leave it out",
+        (long long)(o->ep ? o->ep : o->tp), (long long)o->tp);
+}
+
 /* Checks that times are asked for, and that loads of experts can be read. */
 static wf_status check_imbalance(const app_options *o, const wf_nn_gpt_config *c,
                                  wf_error *error)
@@ -84,11 +97,14 @@ static wf_status check_imbalance(const app_options *o, const wf_nn_gpt_config *c
 wf_status app_options_check_experts(app_options *o, wf_error *error)
 {
     static const app_option_id flags[] = {
-        APP_OPTION_moe_top_k,     APP_OPTION_moe_ffn,      APP_OPTION_moe_shared,
-        APP_OPTION_moe_dense,     APP_OPTION_moe_router,   APP_OPTION_moe_normalise,
-        APP_OPTION_moe_scale,     APP_OPTION_ep,           APP_OPTION_moe_balance,
-        APP_OPTION_moe_bias_step, APP_OPTION_moe_z_weight, APP_OPTION_moe_sequence_weight,
-        APP_OPTION_moe_report,    APP_OPTION_moe_imbalance};
+        APP_OPTION_moe_top_k,    APP_OPTION_moe_ffn,
+        APP_OPTION_moe_shared,   APP_OPTION_moe_dense,
+        APP_OPTION_moe_router,   APP_OPTION_moe_normalise,
+        APP_OPTION_moe_scale,    APP_OPTION_ep,
+        APP_OPTION_moe_balance,  APP_OPTION_moe_bias_step,
+        APP_OPTION_moe_z_weight, APP_OPTION_moe_sequence_weight,
+        APP_OPTION_moe_report,   APP_OPTION_moe_imbalance,
+        APP_OPTION_moe_dispatch};
     wf_nn_gpt_config c = app_options_model(o);
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)
@@ -107,6 +123,8 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
             "--n-expert %lld: experts are SwiGLU MLPs without biases, and those of "
             "--arch %s%s are not; use --arch llama",
             (long long)c.experts, o->arch, c.mlp_bias ? " with --mlp-bias" : "");
+    if (check_dispatch(o, error) != WF_OK)
+        return error->code;
     if (check_dense(o, error) != WF_OK || check_balance(o, error) != WF_OK)
         return error->code;
     if (c.top_k > c.experts)

@@ -52,6 +52,11 @@ bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
 int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
                       wf_cutter axis[WF_MAX_AXES]);
 
+/* Returns `layout`, but split on these axes as `like` is; dim d of `like` is dim d + `behind`
+   of it. */
+const wf_layout *wf_layout_as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
+                                 const wf_layout *layout, int behind);
+
 /* Checks that a tensor of ndim dims can have this layout; else WF_ELAYOUT and a text. */
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);
 

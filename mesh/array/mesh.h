@@ -228,6 +228,44 @@ WF_API wf_status wf_border_over(unsigned axes, int count, wf_tensor *const *x,
  */
 WF_API wf_tensor *wf_border_handle(int axis, wf_tensor *x, wf_tensor *y);
 
+/** wf_row_owners - who takes which rows [b, t] of tensors [b, t, d]: the ranks along an axis
+ * that own one of the k indices of a row. */
+typedef struct wf_row_owners {
+    int axis;         /* splits the batch, and the dim that is owned */
+    int inner;        /* splits that dim further, inside of axis; -1: none does */
+    wf_tensor *index; /* f32 [b, t, k], whole over both: whole numbers */
+    wf_dim dim;       /* the dim that is owned, dim 0 of a tensor of this layout: */
+    const wf_layout *layout;
+} wf_row_owners;
+
+/**
+ * wf_border_rows - a border in which rows go to the owners of their indices alone, with
+ * the values of one that gathers all and scatters sums
+ *
+ * A tensor that is split over owners->axis is brought to its owners: a rank gets the rows of
+ * which it owns an index; the others are +0, and nothing may read them. One that is partial
+ * over it, and over owners->inner, is summed where its rows belong: a rank that owns none of a
+ * row's indices has +0 of it, and is left out. Partial sums are never -0, as of wf_experts.
+ *
+ * @param x    recorded
+ * @param via  moved instead of it, as in wf_border_over: its batch split over the axis, and
+ *             tokens maybe over the inner one; or a partial sum, f32
+ * @param to   whole over owners->axis and inner; or the batch split over the axis, and tokens
+ *             maybe over the inner one
+ * Collective:  over both axes
+ * Owner:       scope
+ * Memory:      beside the result, as many rows as move if all owners take all of them
+ * Errors:      WF_ELAYOUT, WF_EDTYPE, WF_EUNSUPPORTED (a device with memory of its own),
+ *              WF_ENOMEM, WF_ELOST; NULL then
+ * Gradient:    to x, by the opposite move
+ */
+WF_API wf_tensor *wf_border_rows(const wf_row_owners *owners, wf_tensor *x, wf_tensor *via,
+                                 const wf_layout *to);
+
+/** wf_rows_share - returns the part of rows, with k different indices each of `all`, of which
+ * an owner of `owned` of these takes any, if indices are equally likely. */
+WF_API double wf_rows_share(int64_t owned, int64_t all, int64_t k);
+
 /** wf_keep_origin - declares that y was redistributed from x: where the gradient of a parameter
  * needs y, the tape keeps x and redistributes it in backward: less memory for one more
  * collective */

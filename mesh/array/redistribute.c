@@ -13,10 +13,8 @@ typedef struct border {
     unsigned axes; /* those that it moves, a bit each, or 0 for all */
 } border;
 
-/* Returns `layout`, but split on these axes as `like` is; dim d of `like` is dim d + `behind`
-   of it. */
-static const wf_layout *as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
-                              const wf_layout *layout, int behind)
+const wf_layout *wf_layout_as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
+                                 const wf_layout *layout, int behind)
 {
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
         if (axes >> axis & 1)
@@ -37,7 +35,7 @@ static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, 
 
     if (!b->axes)
         return wf_layout_dual(mesh, b->from[i]);
-    return as_on(mesh, b->axes, b->from[i], grad->layout, grad->ndim - b->ndim[i]);
+    return wf_layout_as_on(mesh, b->axes, b->from[i], grad->layout, grad->ndim - b->ndim[i]);
 }
 
 static bool has_rows(const wf_tensor *grad, const border *b, int i)
@@ -165,7 +163,8 @@ static bool are_innermost(const wf_layout *layout, unsigned axes)
    them. */
 static bool differ_on(wf_mesh *mesh, unsigned axes, const wf_layout *from, const wf_layout *to)
 {
-    return as_on(mesh, axes, NULL, from, 0) == as_on(mesh, axes, NULL, to, 0) &&
+    return wf_layout_as_on(mesh, axes, NULL, from, 0) ==
+               wf_layout_as_on(mesh, axes, NULL, to, 0) &&
            are_innermost(from, axes) && are_innermost(to, axes);
 }
 

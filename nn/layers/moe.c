@@ -46,7 +46,7 @@ static void add_losses(wf_nn_moe *m, wf_tensor *logits, wf_tensor *index)
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
-    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *y;
+    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *made[2];
 
     logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
     wf_route(logits, m->bias ? wf_nn_use(m, m->bias) : NULL, &m->route, &weights, &index);
@@ -57,10 +57,11 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     sent[2] = weights;
     sent[3] = index;
     wf_nn_at_many(m, "dispatch", 4, sent);
-    y = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down), sent[1],
-                   sent[2], sent[3]);
-    y = wf_nn_at(m, "sum", y);
-    return m->shared ? wf_add(y, shared_of(m, x, in)) : y;
+    made[0] = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down),
+                         sent[1], sent[2], sent[3]);
+    made[1] = sent[3];
+    wf_nn_at_many(m, "sum", 2, made);
+    return m->shared ? wf_add(made[0], shared_of(m, x, in)) : made[0];
 }
 
 static const wf_nn_field fields[] = {

@@ -21,6 +21,9 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                        .replicate = c->replicate,
                        .shard = c->shard / wf_search_ep(c),
                        .ep = wf_search_ep(c),
+                       .exchange =
+                           wf_par_exchanges(s->options->job.mesh.dispatch, wf_search_ep(c),
+                                            s->model.experts, s->model.top_k),
                        .tp = c->tp,
                        .sequence_parallel = c->sequence_parallel,
                        .micro = c->micro,

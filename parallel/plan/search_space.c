@@ -188,13 +188,15 @@ static void each_ep(wf_search *s, wf_search_candidate c, wf_error *error)
     const wf_plan_request *o = s->options;
     bool given = o->given[WF_SETTING_ep] || s->timed;
     int64_t asked = o->ep > c.tp ? o->ep / c.tp : 1, most = given ? asked : c.shard;
+    /* one rank has no other to exchange tokens with */
+    int64_t fewest = o->job.mesh.dispatch == WF_PAR_DISPATCH_EXCHANGE ? 2 : 1;
 
     if (given && (c.shard % asked || (o->ep > c.tp && o->ep % c.tp))) {
         s->considered++;
         leave_out(s, WF_SEARCH_SIZES);
         return;
     }
-    for (int64_t ep = given ? asked : 1; ep <= most && error->code == WF_OK; ep *= 2) {
+    for (int64_t ep = given ? asked : fewest; ep <= most && error->code == WF_OK; ep *= 2) {
         if (ep > 1 && (c.shard % ep || (!s->timed && c.tp * ep > s->model.experts)))
             break;
         c.ep = (int32_t)ep;

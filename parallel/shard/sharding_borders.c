@@ -1,13 +1,15 @@
 /* parallel/shard/sharding_borders.c - the borders of styles: tensors at the points of modules,
    brought to the layouts that plans ask for. */
 #include "parallel/shard/sharding_plan_internal.h"
+#include "nn/layers/moe.h"
 #include <string.h>
 
 /* The axis that splits experts beside the style's, where this border moves tensors on it; -1:
    there is none, or it does not. */
 static int ep_axis_of(const wf_par_place *p, const wf_par_border *b)
 {
-    bool moves = b->state == WF_PAR_DISPATCH || b->state == WF_PAR_RESIDUAL;
+    bool moves = b->state == WF_PAR_DISPATCH || b->state == WF_PAR_COMBINE ||
+                 b->state == WF_PAR_RESIDUAL;
 
     return p->style->experts && moves ? p->par->ep_axis : -1;
 }
@@ -42,8 +44,8 @@ static const wf_layout *border_layout(const wf_par_place *p, const wf_par_border
                                       const wf_layout *from)
 {
     wf_mesh *mesh = p->par->mesh;
-    bool split = b->state == WF_PAR_SPLIT ||
-                 (b->state == WF_PAR_RESIDUAL && p->par->options.sequence_parallel);
+    bool residual = b->state == WF_PAR_RESIDUAL || b->state == WF_PAR_COMBINE;
+    bool split = b->state == WF_PAR_SPLIT || (residual && p->par->options.sequence_parallel);
     const wf_layout *to;
 
     if (split && wf_layout_split_dim(from, p->axis) == b->dim)
@@ -67,10 +69,36 @@ static void pass(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor
     }
 }
 
+/* Returns the owners of experts, who take the tokens with these indices. */
+static wf_row_owners owners_of(const wf_par_place *p, const wf_nn_module *module,
+                               wf_tensor *index)
+{
+    const wf_nn_parameter *gate = ((const wf_nn_moe *)module)->gate;
+    const wf_par_parameter_state *state = gate->plan;
+
+    return (wf_row_owners){.axis = p->par->ep_axis,
+                           .inner = wf_mesh_size(p->par->mesh, p->axis) > 1 ? p->axis : -1,
+                           .index = index,
+                           .dim = gate->tensor->dim[0],
+                           .layout = state->compute_layout};
+}
+
+/* Returns whether tokens are exchanged with the owners of their experts, not gathered. */
+static bool exchanges(const wf_par_place *p, const wf_nn_module *module)
+{
+    const wf_nn_moe *m = (const wf_nn_moe *)module;
+
+    return wf_par_exchanges(p->par->options.dispatch,
+                            wf_mesh_size(p->par->mesh, p->par->ep_axis),
+                            m->gate->tensor->dim[0].size, m->route.k);
+}
+
 /* Brings tokens to the ranks that split experts. What experts read of x is a border of x
    itself: its gradient is summed over the style's axis, then over ep. */
-static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+static void dispatch(const wf_par_place *p, const wf_nn_module *module, const wf_par_border *b,
+                     int n, wf_tensor **x)
 {
+    const int first = exchanges(p, module) ? 2 : 1; /* the first that is gathered */
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
     wf_tensor *of[WF_MAX_OUTPUTS], *y[WF_MAX_OUTPUTS];
 
@@ -78,9 +106,27 @@ static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_te
         of[i] = i == 1 ? x[0] : x[i];
         to[i] = wf_layout_whole(p->par->mesh, x[i]->layout, p->par->ep_axis);
     }
-    wf_border_over(axes_of(p, b), n - 1, of + 1, x + 1, to + 1, y + 1);
+    wf_border_over(axes_of(p, b), n - first, of + first, x + first, to + first, y + first);
+    if (first == 2) {
+        const wf_row_owners owners = owners_of(p, module, y[n - 1]);
+
+        y[1] = wf_border_rows(&owners, x[0], x[1], to[1]);
+    }
     for (int i = 1; i < n; i++)
         x[i] = y[i];
+}
+
+/* Sums what experts made of tokens, and brings it to the ranks that these came from. */
+static void combine(const wf_par_place *p, const wf_nn_module *module, const wf_par_border *b,
+                    wf_tensor **x)
+{
+    if (exchanges(p, module)) {
+        const wf_row_owners owners = owners_of(p, module, x[1]);
+
+        x[0] = wf_border_rows(&owners, x[0], x[0], border_layout(p, b, x[0]->layout));
+    } else {
+        pass(p, b, 1, x);
+    }
 }
 
 /* Returns x's layout with `dim` split over cp, and no other one. */
@@ -172,12 +218,13 @@ void wf_par_place_at(void *self, wf_nn_module *module, const char *point, int n,
 {
     const wf_par_place *p = self;
 
-    (void)module;
     for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
         if (!is_at(b, point) || !axes_of(p, b) || is_of_heads(p, x[0]))
             continue;
         if (b->state == WF_PAR_DISPATCH)
-            dispatch(p, b, n, x);
+            dispatch(p, module, b, n, x);
+        else if (b->state == WF_PAR_COMBINE)
+            combine(p, module, b, x);
         else if (b->state == WF_PAR_HANDLE)
             x[1] = wf_border_handle(p->axis, x[0], x[1]);
         else if (b->state == WF_PAR_HEADS)

@@ -29,6 +29,8 @@ typedef enum wf_par_state {
     /* x[1], the result of a border of x[0], and x[2], ..: all sequences of the ranks that split
        experts over the batch's axis ep */
     WF_PAR_DISPATCH,
+    /* x[0], what experts made of these tokens, as WF_PAR_RESIDUAL; x[1] are their indices */
+    WF_PAR_COMBINE,
     /* These three are over the axis cp, whatever the style's. Queries, keys and values whose
        tokens are split have all tokens, and `dim`, of heads, is split further; keys and values
        are whole over cp where their cuts would miss those of the queries */
@@ -57,7 +59,8 @@ typedef struct wf_par_style {
     const wf_par_split *splits;
     const wf_par_border *borders;
     /* splits and sums are over the axis ep too where it splits the batch, outside of the
-       style's own axes; at WF_PAR_RESIDUAL the batch is again split over it */
+       style's own axes; at WF_PAR_RESIDUAL and WF_PAR_COMBINE the batch is split over it
+       again */
     bool experts;
 } wf_par_style;
 

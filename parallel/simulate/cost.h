@@ -52,6 +52,7 @@ typedef struct wf_sim_layout {
     /* sizes of the axes, the innermost last; ep: data-parallel ranks that split experts, 0 as
        1 */
     int64_t pp, replicate, shard, ep, tp;
+    bool exchange; /* tokens go to the ranks of their experts alone (wf_par_exchanges) */
     bool sequence_parallel;
     int64_t micro, micros; /* sequences of a micro-batch; micro-batches of a step */
     wf_dtype dtype;        /* activations, and operands of products */

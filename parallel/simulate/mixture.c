@@ -5,10 +5,12 @@
  * Backward recomputes gate and up, so it has 8 products of an expert's matrix where forward
  * has 3, all of them with the gradients of inputs. Ranks of an axis ep gather the tokens of all
  * of them, and scatter the sums; with tensor parallelism sums over tp come first, of the tokens
- * of all.
+ * of all. Or they exchange them: each rank has those tokens that chose its experts.
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
+#include "mesh/array/mesh.h"
+#include <math.h>
 
 enum {
     MATRICES = 3, /* gate, up and down */
@@ -85,26 +87,41 @@ static double move(const wf_sim_costing *c, wf_sim_move move, double bytes, bool
                    : wf_sim_collective(c->machine, move, bytes, l->tp, 1);
 }
 
+/* Returns the part of rows that a rank takes with 1 / ranks of the experts: all, where they are
+   gathered; of an exchange the fullest rank's. */
+static double taken(const wf_sim_costing *c, int64_t ranks)
+{
+    const wf_sim_model *m = c->model;
+    double share = wf_rows_share((m->experts + ranks - 1) / ranks, m->experts, m->top_k);
+
+    return c->layout->exchange ? fmin(1, share * wf_sim_fullest(m, ranks)) : 1;
+}
+
 /* Adds the moves of tokens of a block whose MLP is a mixture; `share` of blocks are. */
 static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
 {
     const wf_sim_layout *l = c->layout;
     double a = (double)wf_dtype_size(l->dtype), d = (double)c->model->width;
     double k = (double)c->model->top_k, tp = (double)l->tp, mine = c->tokens,
-           all = mine * (double)wf_sim_ep(l), split = l->sequence_parallel ? tp : 1;
+           all = mine * (double)wf_sim_ep(l);
+    double sent = all * taken(c, wf_sim_ep(l) * l->tp), back = all * taken(c, wf_sim_ep(l));
+    double split = l->sequence_parallel && !l->exchange ? tp : 1; /* tp gathers after ep */
     double home = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
-    double sums = move(c, WF_SIM_REDUCE_SCATTER, all * d * 4, false);
-    double scatter = move(c, WF_SIM_REDUCE_SCATTER, all * d * 4 / tp, true);
+    double sums = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4, false);
+    double scatter = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp, true);
+    double choices = all * k * CHOICE; /* gathered with all tokens, or before some are sent */
+    double there = l->exchange ? move(c, WF_SIM_ALL_GATHER, choices, true) +
+                                     move(c, WF_SIM_ALL_GATHER, sent * d * a, true)
+                               : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
 
     s->forward.of[WF_SIM_TENSOR] += share * (sums + home);
-    s->forward.of[WF_SIM_EXPERTS] +=
-        share * (move(c, WF_SIM_ALL_GATHER, all * (d * a + k * CHOICE), true) + scatter);
+    s->forward.of[WF_SIM_EXPERTS] += share * (there + scatter);
     s->inputs.of[WF_SIM_TENSOR] +=
         share * (sums + move(c, WF_SIM_ALL_REDUCE, all * k * 4, false));
     s->inputs.of[WF_SIM_TENSOR] +=
-        share * (l->sequence_parallel ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : home);
+        share * (split > 1 ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : home);
     s->inputs.of[WF_SIM_EXPERTS] +=
-        share * (move(c, WF_SIM_ALL_GATHER, all * d * a / split, true) + scatter +
+        share * (move(c, WF_SIM_ALL_GATHER, sent * d * a / split, true) + scatter +
                  move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
     if (l->sequence_parallel) /* the router's operand */
         s->weights.of[WF_SIM_TENSOR] += share * home;

@@ -54,6 +54,7 @@ static void put_run(walk *w, const wf_par_options *o)
     put_text(w, "wrap_type", o->wrap_type);
     put(w, "wrap_min_params", (double)o->wrap_min_params);
     put(w, "prefetch", o->prefetch);
+    put(w, "dispatch", o->dispatch);
     put(w, "reshard", o->reshard);
     put(w, "accumulate", o->accumulate);
     put(w, "accumulate_group", o->accumulate_group);

@@ -110,6 +110,8 @@ refuse "blocks that are none" 2 "--window-blocks 2-9 is neither all nor a list o
 refuse "blocks without experts that are none" 2 "--moe-dense 2-9 is neither none nor a list of blocks below 6" --arch llama \
     --n-expert 4 --moe-dense 2-9 --plan
 refuse "no block with experts" 2 "--moe-dense 0-5 leaves no block its experts" --arch llama --n-expert 4 --moe-dense 0-5 --plan
+refuse "an exchange with nobody" 2 "--moe-dispatch exchange moves tokens between .* with --ep 2 and --tp 2 none do" --arch llama \
+    --n-expert 4 --moe-dispatch exchange --tp 2 --dp 2 --plan
 refuse "blocks by two rules" 2 "and so do --window-first and --window-skip" --arch llama --sliding-window 4 \
     --window-blocks 2-3 --window-first 1 --plan
 turns=("${tiny[@]}" --arch llama --n-embd 64 --n-head 8 --n-layer 4 --seq-len 32 --rotary-percent 0.5 --rope-scaling $long

@@ -14,7 +14,8 @@ typedef struct row {
     const char *strategy; /* NULL: the default one */
     int tp, dp, group;    /* ranks of a group, 0 where the strategy has none */
     int ep;               /* ranks that split experts; 0: tp */
-    int micro;            /* sequences of a micro-batch; 0: as many as there are */
+    wf_par_dispatch dispatch;
+    int micro; /* sequences of a micro-batch; 0: as many as there are */
     int threads;
     bool sequence_parallel;
     wf_par_accumulate accumulate;
@@ -33,6 +34,7 @@ static inline training on_row(training t, const row *r)
     t.layout.tp = r->tp;
     t.layout.dp = r->dp;
     t.layout.ep = r->ep;
+    t.layout.dispatch = r->dispatch;
     t.layout.shard_group_size = r->group;
     t.layout.threads = r->threads;
     t.layout.sequence_parallel = r->sequence_parallel;
@@ -67,7 +69,7 @@ static inline void print_layout(const training *t)
     printf("\n    %s, %s tp %d dp %d", t->model.norm == WF_NN_LAYERNORM ? "gpt2" : "llama",
            o->strategy ? o->strategy : "", o->tp, o->dp);
     if (o->ep)
-        printf(" ep %d", o->ep);
+        printf(" ep %d, dispatch %d", o->ep, o->dispatch);
     printf(" groups of %d, micro-batches of %" PRId64 ", %d threads%s", o->shard_group_size,
            t->options.micro_batch, o->threads,
            o->sequence_parallel ? ", sequence-parallel" : "");

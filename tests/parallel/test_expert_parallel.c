@@ -12,19 +12,27 @@
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4, EXPERTS = 12, TOP_K = 3, FFN = 16 };
 
 static const row rows[] = {
-    {"full_shard", .tp = 1, .dp = 4, .ep = 2, .micro = 2},
-    {"full_shard", .tp = 2, .dp = 4, .ep = 8, .micro = 1, .sequence_parallel = true},
-    {"full_shard", .tp = 4, .dp = 2, .ep = 8, .recompute = "block"},
-    {"full_shard", .tp = 1, .dp = 8, .ep = 4, .micro = 1, .wrap_type = "moe", .prefetch = 2},
-    {"shard_grad_op", .tp = 1, .dp = 4, .ep = 2, .micro = 1, .accumulate = WF_PAR_LOCAL},
-    {"no_shard", .tp = 1, .dp = 4, .ep = 4, .micro = 2},
-    {"no_shard", .tp = 2, .dp = 4, .ep = 4, .micro = 1, .accumulate = WF_PAR_REDUCED},
-    {"zero1", .tp = 2, .dp = 4, .ep = 4, .micro = 1, .sequence_parallel = true},
-    {"zero1", .tp = 1, .dp = 8, .ep = 2, .micro = 1},
-    {"hybrid_shard", .tp = 1, .dp = 8, .group = 4, .ep = 2, .micro = 1},
-    {"hybrid_shard_zero2", .tp = 2, .dp = 4, .group = 2, .ep = 4, .micro = 2,
+    {"full_shard", .tp = 1, .dp = 4, .ep = 2, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 2},
+    {"full_shard", .tp = 2, .dp = 4, .ep = 8, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
+     .sequence_parallel = true},
+    {"full_shard", .tp = 4, .dp = 2, .ep = 8, .dispatch = WF_PAR_DISPATCH_GATHER,
+     .recompute = "block"},
+    {"full_shard", .tp = 1, .dp = 8, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
+     .wrap_type = "moe", .prefetch = 2},
+    {"shard_grad_op", .tp = 1, .dp = 4, .ep = 2, .dispatch = WF_PAR_DISPATCH_GATHER, .micro = 1,
      .accumulate = WF_PAR_LOCAL},
-    {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .micro = 2},
+    {"no_shard", .tp = 1, .dp = 4, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 2},
+    {"no_shard", .tp = 2, .dp = 4, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
+     .accumulate = WF_PAR_REDUCED},
+    {"zero1", .tp = 2, .dp = 4, .ep = 4, .dispatch = WF_PAR_DISPATCH_GATHER, .micro = 1,
+     .sequence_parallel = true},
+    {"zero1", .tp = 1, .dp = 8, .ep = 2, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1},
+    {"hybrid_shard", .tp = 1, .dp = 8, .group = 4, .ep = 2, .dispatch = WF_PAR_DISPATCH_GATHER,
+     .micro = 1},
+    {"hybrid_shard_zero2", .tp = 2, .dp = 4, .group = 2, .ep = 4,
+     .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 2, .accumulate = WF_PAR_LOCAL},
+    {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .dispatch = WF_PAR_DISPATCH_GATHER,
+     .micro = 2},
     {"full_shard", .tp = 1, .dp = 16}, /* more ranks than experts: cut inside of them */
     {"full_shard", .tp = 4, .dp = 1},
     {"zero1", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},
@@ -285,6 +293,11 @@ static void refusals(void)
     t.layout.tp = 2;
     refused(t, ".ep 3 with .tp 2: the tokens of a sequence meet on its .tp ranks");
     t.layout.tp = 1;
+    t.layout.ep = 1;
+    t.layout.dispatch = WF_PAR_DISPATCH_EXCHANGE;
+    refused(t, "dispatch EXCHANGE moves tokens between data-parallel ranks that split experts, "
+               "and none do: use .ep 2");
+    t.layout.dispatch = WF_PAR_DISPATCH_AUTO;
     t.layout.ep = 2;
     t.layout.accumulate = WF_PAR_GROUP;
     t.layout.accumulate_group = 2;

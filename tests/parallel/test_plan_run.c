@@ -16,7 +16,7 @@ typedef struct row {
     int cp;           /* ranks that split tokens; 0: 1 */
     int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
     bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
-        rounded, activations;
+        rounded, activations, exchange;
     float dropout;
     const char *recompute;
 } row;
@@ -101,9 +101,10 @@ static const row rows[] = {
     {"a mixture, 2 x 2, micro-batches", .tp = 2, .dp = 2, .ep = 2, .micro = 2, .llama = true},
     {"a mixture, dp 4, ep 2", .tp = 1, .dp = 4, .ep = 2, .llama = true},
     {"a mixture, 2 x 4, ep 4, micro-batches, sequence parallel", .tp = 2, .dp = 4, .ep = 4,
-     .micro = 2, .llama = true, .bf16 = true, .activations = true, .sequence_parallel = true},
+     .micro = 2, .llama = true, .bf16 = true, .activations = true, .sequence_parallel = true,
+     .exchange = true},
     {"a mixture, dp 4, ep 2, blocks again", .tp = 1, .dp = 4, .ep = 2, .micro = 1,
-     .llama = true, .recompute = "block"},
+     .llama = true, .recompute = "block", .exchange = true},
 };
 
 static training training_of(const row *r, const char *strategy)
@@ -135,6 +136,7 @@ static training training_of(const row *r, const char *strategy)
     if (r->layers)
         t.model.layers = r->layers;
     t.layout.ep = r->ep;
+    t.layout.dispatch = r->exchange ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_GATHER;
     t.model.experts = r->ep ? 8 : 0;
     t.model.top_k = r->ep ? 3 : 0;
     t.model.expert_ffn = r->ep ? 20 : 0;

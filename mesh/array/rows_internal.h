@@ -1,0 +1,75 @@
+/*
+ * mesh/array/rows_internal.h - rows that move to the ranks that own their indices, and back
+ * (wf_border_rows). Not installed.
+ */
+#ifndef WF_MESH_ARRAY_ROWS_INTERNAL_H
+#define WF_MESH_ARRAY_ROWS_INTERNAL_H
+
+#include "mesh/array/array_internal.h"
+
+/* Moves rows of x [b, t, d] to `to`: those that owners take from where they are split over
+   owners->axis, or back from where they are partial sums over it. NULL on errors. */
+wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to);
+
+/* Indices of a dim that a rank has. */
+typedef struct wf_row_range {
+    int64_t begin, end;
+} wf_row_range;
+
+/* Rows of some sequences and tokens. */
+typedef struct wf_row_block {
+    wf_row_range sequences, tokens;
+} wf_row_block;
+
+/* A move of rows at work. Owners along the axis are members, those along the inner axis
+   parts. */
+typedef struct wf_rows {
+    wf_context *ctx;
+    const wf_row_owners *of;
+    int members, me, parts, part;
+    const float *index; /* [sequences of all members, tokens, k]; NULL in a plan */
+    int64_t k, tokens, d;
+    wf_row_range *home;  /* [members]: sequences, among those of all */
+    wf_row_range *taken; /* [members]: the indices for which a member takes a row */
+    int64_t *cuts,
+        *out;     /* [members + 1], or [parts + 1] where these are more: a collective's */
+    int64_t *at;  /* [members] */
+    size_t bytes; /* the block that these lists are in */
+} wf_rows;
+
+/* Opens a move of the rows of a tensor whose dims these are; wf_rows_close, on errors too.
+   joint: members take what any of their parts owns. */
+wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_tensor *x, bool joint);
+void wf_rows_close(wf_rows *r);
+
+/* Returns the tokens of part q of a sequence. */
+wf_row_range wf_rows_tokens(const wf_rows *r, const wf_tensor *x, int q);
+
+/* Returns whether a row, by its number among those of all members, is taken for these
+   indices. */
+static inline bool wf_row_is_taken(const wf_rows *r, int64_t row, wf_row_range taken)
+{
+    const float *index = r->index + row * r->k;
+    bool is = false;
+
+    for (int64_t i = 0; i < r->k; i++)
+        is |= index[i] >= (float)taken.begin && index[i] < (float)taken.end;
+    return is;
+}
+
+/* Returns how many rows of a block are taken; in a plan, how many are expected to be. */
+int64_t wf_rows_count(const wf_rows *r, wf_row_block block, wf_row_range taken);
+
+/* Copies the taken rows of a block to `to`, one after the other; `from` begins with sequence
+   `first`. Returns what follows the last. Nothing is copied in a plan. */
+char *wf_rows_pack(const wf_rows *r, wf_row_block block, wf_row_range taken, const char *from,
+                   int64_t first, size_t row, char *to);
+
+/* Returns memory of this many rows of d numbers, of the scope; NULL on errors. */
+wf_tensor *wf_rows_room(const wf_rows *r, wf_dtype dtype, int64_t rows);
+
+/* Runs a collective of one buffer over an axis. */
+wf_status wf_rows_run(const wf_rows *r, int axis, wf_collective_kind kind, wf_dtype dtype,
+                      const wf_comm_buffer *buffer);
+
+#endif
