@@ -126,7 +126,7 @@ static void bytes(void)
         CU_ASSERT_EQUAL_FATAL(wf_plan_request_step(r, &plan, &error), WF_OK);
         l.reduce = WF_SIM_ONCE;
         wf_sim_stages(&slow_links, &made.sizes, &l, whole, 1, &stage, &costs);
-        reduced = replicas_bytes(&plan); /* with a norm beside gradients */
+        reduced = replicas_bytes(&plan); /* a norm is beside gradients */
         CU_ASSERT_DOUBLE_EQUAL(stage.reduce, reduced, 1e-2 * reduced);
         said = (double)l.micros * seconds_of(&stage, WF_SIM_EXPERTS);
         counted = planned_bytes(&plan, "ep");
