@@ -254,6 +254,47 @@ static void long_sequences(void)
                         1,
                         "a",
                         "is one chain inside the chunks of another one"}}});
+    try_table((mesh_test){.n_axes = 1, .size = {16}},
+              (sum_table){{{BIAS_GRAD, 3, {BATCH(1), EIGHT(16387), ONE(2)}, 1, "a", NULL}}});
+}
+
+/* Ranks add their tokens first, and the gradients of sequences one by one. */
+static wf_status sequences(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    static const char *const words[] = {NULL, "sequences are added over ranks before tokens",
+                                        "a rank adds several", "a rank adds several"};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(4097), wf_dim_width(3)};
+    wf_tensor *one = NULL;
+
+    (void)arg;
+    for (int k = -1; k < 4; k++) { /* -1: on one rank */
+        const wf_layout *to = k < 0 ? NULL : wf_layout_split(mesh, NULL, 0, k == 1);
+        wf_tensor *x[2], *dw;
+
+        to = k < 0 ? NULL : wf_layout_split(mesh, to, 1, k != 1);
+        for (int i = 0; i < 2; i++)
+            x[i] = make_tensor(mesh->ctx, WF_F32, i, 3, dims, to);
+        wf_context_inexact_clear(mesh->ctx);
+        dw = k == 2   ? wf_linear_dw_joined(2, (wf_tensor *[]){x[0], x[0]},
+                                            (wf_tensor *[]){x[1], x[1]})
+             : k == 3 ? wf_linear_dw_add(x[0], x[1], wf_linear_dw(x[0], x[1]))
+                      : wf_linear_dw(x[0], x[1]);
+        NEED(dw);
+        if (k < 0 || !words[k])
+            NEED(!wf_context_inexact(mesh->ctx));
+        else
+            NEED(wf_context_inexact(mesh->ctx) &&
+                 strstr(wf_context_inexact(mesh->ctx), words[k]));
+        one = k < 0 ? dw : one;
+        dw = k == 0 ? wf_whole(dw) : dw;
+        NEED(dw && (k || memcmp(one->data, dw->data, 9 * sizeof(float)) == 0));
+    }
+    return WF_OK;
+}
+
+static void sequences_of_ranks(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = sequences});
 }
 
 /* The input gradient of two members that are split alike: only where each has chunks of its own
@@ -330,6 +371,7 @@ int main(void)
                                     {"chunks as exact_tp says", fewer_chunks},
                                     {"two summed dims", two_dims},
                                     {"long sequences", long_sequences},
+                                    {"sequences and their tokens", sequences_of_ranks},
                                     {"members of a group", groups},
                                     {"what is told is told once", once},
                                     {NULL, NULL}};

@@ -2,6 +2,8 @@
  * tests/nn/test_pretrained_folders.c - folders of Hugging Face that do not fit: what is
  * refused, by which name, and what a folder says beside its config.json that counts.
  */
+#include "kernels/parameters.h"
+#include "parallel/train/measure.h"
 #include "tests/nn/pretrained_case.h"
 #include <sys/stat.h>
 #include <unistd.h>
@@ -256,6 +258,35 @@ static void layers_need_tensors(void)
     remove_folder(folder);
 }
 
+/* Writes a model, clears its table and reads it: a table of more than is read at a time. */
+static wf_status save_and_load(model_rank *r, void *arg)
+{
+    const pretrained *p = arg;
+    wf_rank *rank = r->rank;
+    uint64_t before = 0, after = 0;
+
+    GOOD(wf_par_digest(r->par, r->count, r->parameter, NULL, &before));
+    GOOD(wf_par_pretrained_save(r->par, r->model, p->saved, NULL, NULL));
+    GOOD(wf_init_fill(r->model->embed->table->tensor, 0));
+    GOOD(wf_par_pretrained_load(r->par, r->model, p->saved));
+    GOOD(wf_par_digest(r->par, r->count, r->parameter, NULL, &after));
+    NEED(before == after);
+    return WF_OK;
+}
+
+static void large_tables(void)
+{
+    pretrained p = {.folder = NULL};
+    model_test test = {.options = {.tp = 1, .dp = 1}, .body = save_and_load, .arg = &p};
+
+    test.config =
+        (wf_nn_gpt_config){WF_NN_GPT2, .vocabulary = 100000, .positions = 4, .layers = 1,
+                           .heads = 2, .kv_heads = 2,        .width = 16,    .ffn = 64};
+    wf_test_new_folder(p.saved);
+    on_model_ranks(&test);
+    remove_folder(p.saved);
+}
+
 static const wf_test tests[] = {{"what does not fit is refused", what_does_not_fit_is_refused},
                                 {"layers need tensors", layers_need_tensors},
                                 {"a tie is no accident", a_tie_is_no_accident},
@@ -263,6 +294,7 @@ static const wf_test tests[] = {{"what does not fit is refused", what_does_not_f
                                 {"adapters are not dropped", adapters_are_not_dropped},
                                 {"an index is true", an_index_is_true},
                                 {"a failed save is told by all", a_failed_save_is_told_by_all},
+                                {"tables larger than a slab", large_tables},
                                 {NULL, NULL}};
 
 int main(void)

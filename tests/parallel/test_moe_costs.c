@@ -100,6 +100,15 @@ static double planned_bytes(const wf_plan *plan, const char *axis)
     return bytes;
 }
 
+/* Bytes by which replicas sum what they hold, once a step: all that ep has not split. */
+static double replicas_bytes(const wf_plan *plan)
+{
+    for (int i = 0; i < plan->report.n_traffic; i++)
+        if (strcmp(plan->report.traffic[i].axis, "replicate") == 0)
+            return (double)plan->report.traffic[i].counters.of[WF_ALL_REDUCE].bytes;
+    return 0;
+}
+
 static double seconds_of(const wf_sim_stage *s, wf_sim_term term)
 {
     return s->forward.of[term] + s->inputs.of[term] + s->weights.of[term];
@@ -117,10 +126,13 @@ static void bytes(void)
         wf_sim_stage stage;
         wf_sim_costs costs;
         wf_plan plan;
-        double said, counted, off;
+        double said, counted, reduced, off;
 
         CU_ASSERT_EQUAL_FATAL(wf_plan_request_step(r, &plan, &error), WF_OK);
+        l.reduce = WF_SIM_ONCE;
         wf_sim_stages(&slow_links, &made.sizes, &l, whole, 1, &stage, &costs);
+        reduced = replicas_bytes(&plan); /* a norm is beside gradients */
+        CU_ASSERT_DOUBLE_EQUAL(stage.reduce, reduced, 1e-2 * reduced);
         said = (double)l.micros * seconds_of(&stage, WF_SIM_EXPERTS);
         counted = planned_bytes(&plan, "ep");
         off = rows[i].exchange ? 0.05 : 1e-9; /* whole rows */
