@@ -136,8 +136,23 @@ static bool fits(const wf_tensor *a, const wf_tensor *b)
     return fit;
 }
 
+/* Returns true where operands are of one shape, as most are: nothing is repeated. */
+static bool have_one_shape(int n, wf_tensor *const *x)
+{
+    bool alike = x[0] != NULL;
+
+    for (int i = 1; i < n && alike; i++) {
+        alike = x[i] && x[i]->ndim == x[0]->ndim;
+        for (int d = 0; alike && d < x[0]->ndim; d++)
+            alike = wf_dim_equal(x[i]->dim[d], x[0]->dim[d]);
+    }
+    return alike;
+}
+
 void wf_broadcast_all(int n, wf_tensor **x)
 {
+    if (have_one_shape(n, x))
+        return;
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++)
             if (!x[i] || !x[k] || !fits(x[i], x[k]))

@@ -76,37 +76,86 @@ wf_tensor *wf_max_pool(wf_tensor *x, const int *kernel, const wf_conv_options *o
     return p ? wf_max(p, p->ndim - 1) : NULL;
 }
 
-wf_tensor *wf_upsample(wf_tensor *x, const int *factor)
+/* Returns y with dim i + 1, new between those of x, as part of dim i. */
+static wf_tensor *join_phases(wf_tensor *y, const wf_tensor *x, int i)
+{
+    wf_dim dims[WF_MAX_DIMS];
+
+    if (!y)
+        return NULL;
+    for (int d = 0; d < x->ndim; d++)
+        dims[d] = x->dim[d];
+    dims[i].size *= y->dim[i + 1].size;
+    return wf_reshape(y, x->ndim, dims);
+}
+
+/* Returns x with each index of dim i several times. */
+static wf_tensor *repeat(wf_tensor *x, int i, int times)
+{
+    wf_tensor *one = wf_unsqueeze(x, i + 1), *y = one;
+
+    while (y && y->dim[i + 1].size < times) {
+        int64_t left = times - y->dim[i + 1].size, has = y->dim[i + 1].size;
+        wf_tensor *more = has <= left ? y : left == 1 ? one : wf_slice(y, i + 1, 0, left);
+
+        y = wf_concat(2, (wf_tensor *const[]){y, more}, i + 1);
+    }
+    return join_phases(y, x, i);
+}
+
+/* Returns x with lines between the indices of dim i: of each index, points on the lines to the
+   one before and to the one after. Ends are repeated beyond them. */
+static wf_tensor *interpolate(wf_tensor *x, int i, int times)
+{
+    const int64_t n = x->dim[i].size;
+    wf_tensor *before = x, *after = x, *y = NULL;
+
+    if (n > 1) {
+        before = wf_concat(
+            2, (wf_tensor *const[]){wf_slice(x, i, 0, 1), wf_slice(x, i, 0, n - 1)}, i);
+        after = wf_concat(
+            2, (wf_tensor *const[]){wf_slice(x, i, 1, n - 1), wf_slice(x, i, n - 1, 1)}, i);
+    }
+    for (int k = 0; k < times; k++) {
+        float at = ((float)k + 0.5f) / (float)times - 0.5f, share = fabsf(at);
+        wf_tensor *point = x;
+
+        if (share > 0)
+            point = wf_add(wf_scale(x, 1 - share), wf_scale(at < 0 ? before : after, share));
+        point = wf_unsqueeze(point, i + 1);
+        y = k ? wf_concat(2, (wf_tensor *const[]){y, point}, i + 1) : point;
+    }
+    return join_phases(y, x, i);
+}
+
+static wf_tensor *enlarge(wf_tensor *x, const char *op, const int *factor,
+                          wf_tensor *(*one)(wf_tensor *x, int dim, int times))
 {
     wf_tensor *y = x;
 
-    if (!is_picture(x, "upsample"))
+    if (!is_picture(x, op))
         return NULL;
     for (int i = 1; i < x->ndim - 1 && y; i++) {
         int times = factor[i - 1];
-        wf_dim dims[WF_MAX_DIMS];
 
         if (times < 1) {
-            wf_fail(x->ctx, WF_EINVAL, "upsample: dim %d %d times; a factor is 1 or more", i,
+            wf_fail(x->ctx, WF_EINVAL, "%s: dim %d %d times; a factor is 1 or more", op, i,
                     times);
             return NULL;
         }
-        if (times == 1)
-            continue;
-        y = wf_unsqueeze(y, i + 1);
-        for (wf_tensor *one = y; y && y->dim[i + 1].size < times;) {
-            int64_t left = times - y->dim[i + 1].size, has = y->dim[i + 1].size;
-            wf_tensor *more = has <= left ? y : left == 1 ? one : wf_slice(y, i + 1, 0, left);
-
-            y = wf_concat(2, (wf_tensor *const[]){y, more}, i + 1);
-        }
-        for (int d = 0; y && d < x->ndim; d++)
-            dims[d] = y->dim[d <= i ? d : d + 1];
-        if (y)
-            dims[i].size *= times;
-        y = y ? wf_reshape(y, x->ndim, dims) : NULL;
+        y = times > 1 ? one(y, i, times) : y;
     }
     return y;
+}
+
+wf_tensor *wf_upsample(wf_tensor *x, const int *factor)
+{
+    return enlarge(x, "upsample", factor, repeat);
+}
+
+wf_tensor *wf_upsample_linear(wf_tensor *x, const int *factor)
+{
+    return enlarge(x, "upsample_linear", factor, interpolate);
 }
 
 /* ---- transposed convolutions ---- */

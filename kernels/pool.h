@@ -27,12 +27,15 @@ WF_API wf_tensor *wf_max_pool(wf_tensor *x, const int *kernel, const wf_conv_opt
 
 /**
  * wf_upsample - repeats each index of the dims between batch and channels: torch's "nearest"
+ * wf_upsample_linear - puts points on the lines between them: its "linear" and "bilinear", with
+ * align_corners=False
  *
  * @param factor  of the length, or of rows and columns; 1 or more
  * Layout:      those dims are whole on each rank, channels and batch as they are
  * Gradient:    to x
  */
 WF_API wf_tensor *wf_upsample(wf_tensor *x, const int *factor);
+WF_API wf_tensor *wf_upsample_linear(wf_tensor *x, const int *factor);
 
 /**
  * wf_conv_transpose - adds weight[n, c, tap] x[b, o.., n] to y[b, o * stride - padding + tap *

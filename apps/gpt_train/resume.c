@@ -266,8 +266,13 @@ static wf_status explain(const wf_par_checkpoint *c, const char *key, const char
 void app_resume_explain(const app_options *options, const wf_par_checkpoint *checkpoint,
                         wf_error *error)
 {
+    const size_t used = strlen(error->text);
+
     if (error->code == WF_EINVAL)
         compare(options, checkpoint, explain, error);
+    if (error->text[used])
+        snprintf(error->text + strlen(error->text), sizeof error->text - strlen(error->text),
+                 "; or take its parameters alone, by --reset-optimizer");
     wf_text_visible(error->text);
 }
 

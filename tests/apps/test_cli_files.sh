@@ -74,7 +74,7 @@ result "nothing is reported" "$(grep 'from here on' err)"
 echo "And on it went." >>grows.txt
 ends "the data have grown" 0 'the files of --data have .[0-9]+. bytes; .* was made with .[0-9]+.' \
     gpt_train "${own[@]}" --steps 2 --save own
-ends "other parameters are frozen" 2 'or is frozen.*; --freeze is "embed", and was null' \
+ends "other parameters are frozen" 2 'or is frozen.*; --freeze is "embed", and was null; or take its parameters alone, by --reset-optimizer' \
     gpt_train "${own[@]}" --steps 3 --save own --freeze embed
 ends "gradients are summed in another type" 0 'from here on --reduce-dtype is "bf16"; .*"fp32"' \
     gpt_train "${own[@]}" --steps 3 --save own --reduce-dtype bf16

@@ -136,6 +136,7 @@ static void apply_pools(void *self, wf_tensor *const *in, wf_tensor **out)
     out[0] = wf_avg_pool(in[0], kernel, &o);
     out[1] = wf_max_pool(in[0], kernel, &o);
     out[2] = wf_upsample(in[0], (const int[]){3});
+    out[4] = wf_upsample_linear(in[0], (const int[]){3});
     out[3] = wf_group_norm(in[0], 2, in[1], in[1], 1e-5f);
 }
 
@@ -153,7 +154,7 @@ static void pools(void)
         .op = wf_op_find("patches"),
         .apply = apply_pools,
         .n_in = 2,
-        .n_out = 4,
+        .n_out = 5,
         .in = {{.ndim = 3, .dim = {wf_dim_batch(4), wf_dim_width(5), wf_dim_heads(2, 3)}},
                {.ndim = 1, .dim = {wf_dim_heads(2, 3)}}}};
     const wf_op_check transposed = {
