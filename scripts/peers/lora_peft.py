@@ -57,7 +57,7 @@ SIZES_OF = {  # of mixtures, beside those of every model; in 50 steps no token h
     "mixtral": dict(num_local_experts=8, num_experts_per_tok=2, intermediate_size=48),
     "qwen3_moe": dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, head_dim=8, norm_topk_prob=True),
     "qwen2_moe": dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=32),
-    "olmoe": dict(num_experts=8, num_experts_per_tok=3, intermediate_size=48),
+    "olmoe": dict(num_experts=6, num_experts_per_tok=2, intermediate_size=48),
     "granitemoe": dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48),
 }
 

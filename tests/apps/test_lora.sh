@@ -247,6 +247,9 @@ for key, shape in want.items():
 import json
 whole, merged, base = (json.load(open(name + ".json"))["nats_per_token"] for name in ("expert", "experts.merged", "mixture"))
 if abs(whole - merged) > 1e-5 or not whole < base - 0.001: print(whole, merged, base)'
+    result "as GGUF" "$("$bin/gpt_export" experts.merged --gguf experts.gguf --tokenizer none 2>&1)"
+    result "and back" "$("$bin/gpt_export" experts.gguf experts.back --tokenizer none 2>&1)"
+    result "to the same bytes" "$(cmp experts.merged/model.safetensors experts.back/model.safetensors 2>&1)"
     refuse "a dropout of experts" 2 "a dropout of 0\.1 of adapters, and those of experts have none" "${adapted[@]}" --lora-dropout 0.1
     refuse "experts and their adapters" 2 "experts with adapters are frozen" "${adapted[@]}" --modules-to-save "block.*.moe.up"
     refuse "experts of no mixture" 2 "the model has no mixture of them" "${base[@]}" --lora-rank 2 --lora-targets experts
