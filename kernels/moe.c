@@ -63,32 +63,13 @@ static double as_double(const void *data, int64_t e)
     return ((const double *)data)[e];
 }
 
-/* An expert at work on one token: gate x, up x and h, which its gradient needs. */
-typedef struct one {
-    const double *gate, *up, *down, *x;
-    double *g, *u, *h; /* [f] */
-} one;
-
 static size_t workspace(const wf_call *call)
 {
     return (size_t)wf_moe_sizes_of(call).f * 3 * sizeof(double);
 }
 
-/* Sets up choice i of a token; false where another rank has its expert. */
-static bool choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
-                   one *at)
+void wf_moe_one_forward(const wf_moe_one *at, const wf_moe_sizes *s)
 {
-    int64_t e = (int64_t)as_double(call->in[WF_MOE_INDEX]->data, choice) - s->first;
-
-    if (e < 0 || e >= s->experts)
-        return false;
-    *at = (one){.gate = (const double *)call->in[WF_MOE_GATE]->data + e * s->f * s->d,
-                .up = (const double *)call->in[WF_MOE_UP]->data + e * s->f * s->d,
-                .down = (const double *)call->in[WF_MOE_DOWN]->data + e * s->d * s->f,
-                .x = (const double *)call->in[WF_MOE_X]->data + choice / s->k * s->d,
-                .g = room,
-                .u = room + s->f,
-                .h = room + 2 * s->f};
     for (int64_t j = 0; j < s->f; j++) {
         at->g[j] = at->u[j] = 0;
         for (int64_t i = 0; i < s->d; i++) {
@@ -97,6 +78,24 @@ static bool choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, d
         }
         at->h[j] = at->g[j] / (1 + wf_expd(-at->g[j])) * at->u[j];
     }
+}
+
+/* Sets up choice i of a token; false where another rank has its expert. */
+static bool choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
+                   wf_moe_one *at)
+{
+    int64_t e = (int64_t)as_double(call->in[WF_MOE_INDEX]->data, choice) - s->first;
+
+    if (e < 0 || e >= s->experts)
+        return false;
+    *at = (wf_moe_one){.gate = (const double *)call->in[WF_MOE_GATE]->data + e * s->f * s->d,
+                       .up = (const double *)call->in[WF_MOE_UP]->data + e * s->f * s->d,
+                       .down = (const double *)call->in[WF_MOE_DOWN]->data + e * s->d * s->f,
+                       .x = (const double *)call->in[WF_MOE_X]->data + choice / s->k * s->d,
+                       .g = room,
+                       .u = room + s->f,
+                       .h = room + 2 * s->f};
+    wf_moe_one_forward(at, s);
     return true;
 }
 
@@ -104,7 +103,7 @@ static wf_status reference(const wf_call *call, void *room)
 {
     const wf_moe_sizes s = wf_moe_sizes_of(call);
     double *y = call->out[0]->data;
-    one at;
+    wf_moe_one at;
 
     if (wf_moe_check(call, as_double) != WF_OK)
         return WF_EINVAL;
@@ -122,9 +121,8 @@ static wf_status reference(const wf_call *call, void *room)
     return WF_OK;
 }
 
-/* Adds the gradients of one choice; dgate, dup and ddown of its expert may be NULL. */
-static void add_gradient(const one *at, const wf_moe_sizes *s, double w, const double *dy,
-                         double *dx, double *dw, double *const *dweight)
+void wf_moe_one_gradient(const wf_moe_one *at, const wf_moe_sizes *s, double w,
+                         const double *dy, double *dx, double *dw, double *const *dweight)
 {
     for (int64_t j = 0; j < s->f; j++) {
         double sigmoid = 1 / (1 + wf_expd(-at->g[j])), c = 0, dg, du;
@@ -158,14 +156,14 @@ static wf_status reference_grad(const wf_call *call, void *room)
     for (int64_t c = 0; c < s.tokens * s.k; c++) {
         double w = ((const double *)call->in[WF_MOE_WEIGHTS]->data)[c], *dweight[3] = {NULL};
         const double *dy = (const double *)call->in[WF_MOE_DY]->data + c / s.k * s.d;
-        one at;
+        wf_moe_one at;
 
         if (!choose(call, &s, c, room, &at))
             continue;
         for (int o = 0; o < first; o++)
             dweight[o] = (double *)call->out[o]->data +
                          (at.gate - (const double *)call->in[WF_MOE_GATE]->data);
-        add_gradient(&at, &s, w, dy, dx + c / s.k * s.d, dw + c, dweight);
+        wf_moe_one_gradient(&at, &s, w, dy, dx + c / s.k * s.d, dw + c, dweight);
     }
     return WF_OK;
 }
@@ -195,22 +193,27 @@ static double grad_flops(const wf_call *call)
     return products(call, 8);
 }
 
-/* Outputs have the shapes of operands; here the experts are held to be such, for every caller
-   of these ops: their sum has a chunk for each. */
-static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+wf_status wf_moe_shape(const wf_call *call, int out, int like, int *ndim, wf_dim *dims)
 {
     const wf_dim experts = call->in[WF_MOE_GATE]->dim[0];
-    bool of_all = call->op == &wf_op_experts_grad;
-    const wf_tensor *like = call->in[of_all ? WF_MOE_GATE + out : WF_MOE_X + out];
+    const int rows = call->n_out > 1 ? call->n_out - 2 : 0; /* the output like x */
+    const wf_tensor *as = call->in[out < rows ? like + out : WF_MOE_X + out - rows];
 
     if (!wf_dim_equal(experts, wf_dim_experts(experts.size)))
         return wf_fail(call->ctx, WF_ESHAPE,
                        "%s: dim 0 of operand 0 has %" PRId64 " experts, grain %" PRId64
                        " and chunks %d; make it wf_dim_experts",
                        call->op->name, experts.size, experts.grain, experts.chunks);
-    *ndim = like->ndim;
-    memcpy(dims, like->dim, sizeof like->dim);
+    *ndim = as->ndim;
+    memcpy(dims, as->dim, sizeof as->dim);
     return WF_OK;
+}
+
+/* Outputs have the shapes of operands; here the experts are held to be such, for every caller
+   of these ops: their sum has a chunk for each. */
+static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    return wf_moe_shape(call, out, WF_MOE_GATE, ndim, dims);
 }
 
 enum { EVERY = WF_SAVE_IN(6) - 1 };

@@ -97,6 +97,33 @@ WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index,
 WF_API wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
                              wf_tensor *weights, wf_tensor *index);
 
+/** wf_experts_adapters - low-rank adapters of a mixture's experts (LoRA, Hu et al. 2021), as
+ * PEFT has them: gate and up are one matrix [2 f, d] there, so that they share the first
+ * factor. */
+typedef struct wf_experts_adapters {
+    wf_tensor *gate_up_a;       /* [e, r, d] */
+    wf_tensor *gate_b, *up_b;   /* [e, f, r] */
+    wf_tensor *down_a, *down_b; /* [e, r, f] and [e, d, r] */
+    float scale;
+} wf_experts_adapters;
+
+/**
+ * wf_experts_adapted - wf_experts, whose gate[e], up[e] and down[e] are each W + scale B A of
+ * the expert's adapter
+ *
+ * With u = scale A x, rounded as a product's operand is, W x + B u is one chain through both,
+ * in the last chunk of W's sum. Nothing of W's size is made. Gradients of factors are sums over
+ * the batch of one chain for each sequence, as those of experts are.
+ *
+ * @param adapters  a factor for each expert and matrix; dim 0 is that of gate
+ * Layout:      as wf_experts, factors split as experts are
+ * Errors:      also WF_EUNSUPPORTED: gate, up or down want a gradient: they are frozen
+ * Gradient:    to the factors, x and weights; forward is recomputed for them
+ */
+WF_API wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *down,
+                                     wf_tensor *x, wf_tensor *weights, wf_tensor *index,
+                                     const wf_experts_adapters *adapters);
+
 WF_END_DECLS
 
 #endif

@@ -12,6 +12,30 @@
    experts_grad. experts_dx has the last two of them. */
 enum { WF_MOE_GATE, WF_MOE_UP, WF_MOE_DOWN, WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_INDEX, WF_MOE_DY };
 
+/* Factors of adapters, which are operands after WF_MOE_INDEX, or after WF_MOE_DY, and the first
+   outputs of experts_adapted_grad; dx and dw are its last ones, as of the others. */
+enum {
+    WF_MOE_GATE_UP_A,
+    WF_MOE_GATE_B,
+    WF_MOE_UP_B,
+    WF_MOE_DOWN_A,
+    WF_MOE_DOWN_B,
+    WF_MOE_FACTORS
+};
+
+/* Attributes of the adapted ops. */
+typedef struct wf_moe_adapted {
+    float scale;
+} wf_moe_adapted;
+
+/* Returns the factors of a call's adapters, or NULL. */
+static inline wf_tensor *const *wf_moe_factors(const wf_call *call)
+{
+    return call->op->id == WF_ID_experts_adapted        ? call->in + WF_MOE_DY
+           : call->op->id == WF_ID_experts_adapted_grad ? call->in + WF_MOE_DY + 1
+                                                        : NULL;
+}
+
 /* Sizes of a call on this rank. */
 typedef struct wf_moe_sizes {
     int64_t tokens, k, d, f;
@@ -38,6 +62,24 @@ static inline wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
 /* Checks indices: WF_EINVAL, naming it, where one is no whole number of an expert, or does not
    ascend in its row. `at` gives index e of the operand. */
 wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e));
+
+/* Sets the shape of an output of an op of experts, whose last two are those of x and weights,
+   and those before them like operands from `like` on. Errors: WF_ESHAPE: dim 0 of the first
+   operand is not wf_dim_experts. */
+wf_status wf_moe_shape(const wf_call *call, int out, int like, int *ndim, wf_dim *dims);
+
+/* An expert at work on one token, in double: gate x, up x and h, which its gradient needs. */
+typedef struct wf_moe_one {
+    const double *gate, *up, *down, *x; /* its matrices [f, d], [f, d] and [d, f] */
+    double *g, *u, *h;                  /* [f] */
+} wf_moe_one;
+
+/* Computes g, u and h. */
+void wf_moe_one_forward(const wf_moe_one *at, const wf_moe_sizes *s);
+
+/* Adds the gradients of one choice; those of gate, up and down may be NULL. */
+void wf_moe_one_gradient(const wf_moe_one *at, const wf_moe_sizes *s, double w,
+                         const double *dy, double *dx, double *dw, double *const *dweight);
 
 /* Fails for a NaN among the scores of row `row`: WF_EINVAL, naming its row and expert. */
 wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert);

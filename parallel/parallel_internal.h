@@ -42,6 +42,9 @@ struct wf_par {
     /* over which gradients are summed in every micro-step, or group; 0: once a step */
     unsigned reduced;
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
+    /* by axis, since wf_par_report_begin: moves of parameters, gradients and states, which the
+       axes' own counters have too */
+    wf_comm_counters moved[WF_MAX_AXES];
     bool reported_inexact; /* wf_par_report_inexact has written its line */
     int inexact_rank;      /* writes it: 0, or the first rank that knew a reason in a step */
     struct wf_par_place *places;           /* the hooks and records of plans in models */
@@ -181,6 +184,10 @@ bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter,
 
 /* Free what wf_par_plan made. */
 void wf_par_drop_plans(wf_par *par);
+
+/* Count all that is moved between the two as moves of parameters; `before`: WF_MAX_AXES. */
+void wf_par_moved_begin(const wf_par *par, wf_comm_counters *before);
+void wf_par_moved_end(wf_par *par, const wf_comm_counters *before);
 
 /* wf_move over data-parallel axes, with results that are counted as `kind`. */
 wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,

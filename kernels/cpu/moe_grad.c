@@ -12,14 +12,6 @@
 #include "kernels/cpu/moe_internal.h"
 #include <string.h>
 
-static size_t workspace_of(const wf_call *call)
-{
-    size_t used;
-
-    wf_moe_job_of(call, NULL, &used);
-    return used;
-}
-
 /* n numbers of row r as floats, in room where they are stored as bf16. */
 static const float *widened(const wf_moe_job *j, const void *rows, int64_t r, int64_t n,
                             float *room)
@@ -66,6 +58,10 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
         stored(j, dup, j->dup, r, f);
         simd->scale(widened(j, j->dy, r, d, room), w, room, d);
         stored(j, room, j->wdy, r, d);
+        if (j->factors) {
+            simd->scale(widened(j, j->v_out, r, j->rank, room), w, room, j->rank);
+            stored(j, room, j->wv_out, r, j->rank);
+        }
     }
 }
 
@@ -104,51 +100,108 @@ static void weights_gradient(wf_moe_job *j, const void *a, int64_t m, const void
     wf_moe_gemm(j, &g);
 }
 
+/* c = dy down of the expert at work. */
+static void down_gradient(wf_moe_job *j)
+{
+    wf_moe_product p = {.m = wf_moe_rows(j),
+                        .n = j->s.f,
+                        .k = j->s.d,
+                        .a = j->dy,
+                        .b = wf_moe_matrix(j, WF_MOE_DOWN),
+                        .b_k = j->s.f,
+                        .b_col = 1,
+                        .c = j->c,
+                        .floats = true};
+
+    if (j->factors) {
+        wf_moe_multiply_low(j,
+                            (wf_moe_product){.k = j->s.d,
+                                             .a = j->dy,
+                                             .b = wf_moe_factor(j, WF_MOE_DOWN_B),
+                                             .b_k = j->rank,
+                                             .b_col = 1},
+                            j->v_out);
+        p.low_a = j->v_out;
+        p.low_b = wf_moe_factor(j, WF_MOE_DOWN_A);
+        p.low_b_k = j->s.f;
+        p.low_b_col = 1;
+    }
+    wf_moe_multiply(j, &p);
+}
+
+/* Rows of dx of the expert at work. */
+static void x_gradient(wf_moe_job *j)
+{
+    const int64_t d = j->s.d;
+    wf_moe_product p = {.m = wf_moe_rows(j),
+                        .n = d,
+                        .k = j->s.f,
+                        .a = j->dgate,
+                        .b = wf_moe_matrix(j, WF_MOE_GATE),
+                        .b_k = d,
+                        .b_col = 1,
+                        .a2 = j->dup,
+                        .b2 = wf_moe_matrix(j, WF_MOE_UP),
+                        .features = true,
+                        .c = wf_moe_row(j, j->rows, j->begin[j->expert], d)};
+
+    if (j->factors) {
+        wf_moe_multiply_low(j,
+                            (wf_moe_product){.k = j->s.f,
+                                             .a = j->dgate,
+                                             .b = wf_moe_factor(j, WF_MOE_GATE_B),
+                                             .b_k = j->rank,
+                                             .b_col = 1,
+                                             .a2 = j->dup,
+                                             .b2 = wf_moe_factor(j, WF_MOE_UP_B),
+                                             .features = true},
+                            j->v_in);
+        p.low_a = j->v_in;
+        p.low_b = wf_moe_factor(j, WF_MOE_GATE_UP_A);
+        p.low_b_k = d;
+        p.low_b_col = 1;
+    }
+    wf_moe_multiply(j, &p);
+}
+
 /* Gradients of the expert at work, its rows of dx among them. */
 static void backward(wf_moe_job *j)
 {
     const wf_call *call = j->call;
-    int64_t n = wf_moe_rows(j), d = j->s.d, f = j->s.f;
+    int64_t n = wf_moe_rows(j), d = j->s.d, f = j->s.f, r = j->rank;
+    wf_tensor *const *out = call->out;
 
     wf_moe_take(j, call->in[WF_MOE_X], j->x);
     wf_moe_take(j, call->in[WF_MOE_DY], j->dy);
     wf_moe_up(j);
-    wf_moe_multiply(j, &(wf_moe_product){.m = n,
-                                         .n = f,
-                                         .k = d,
-                                         .a = j->dy,
-                                         .b = wf_moe_matrix(j, WF_MOE_DOWN),
-                                         .b_k = f,
-                                         .b_col = 1,
-                                         .c = j->c,
-                                         .floats = true});
+    if (j->factors)
+        wf_moe_down_low(j);
+    down_gradient(j);
     wf_thread_pool_run(j->cpu->pool, n, wf_task_rows(f), grad_task, j);
-    wf_moe_multiply(j, &(wf_moe_product){.m = n,
-                                         .n = d,
-                                         .k = f,
-                                         .a = j->dgate,
-                                         .b = wf_moe_matrix(j, WF_MOE_GATE),
-                                         .b_k = d,
-                                         .b_col = 1,
-                                         .a2 = j->dup,
-                                         .b2 = wf_moe_matrix(j, WF_MOE_UP),
-                                         .features = true,
-                                         .c = wf_moe_row(j, j->rows, j->begin[j->expert], d)});
-    if (call->n_out == 2)
-        return;
-    weights_gradient(j, j->dgate, f, j->x, d, call->out[WF_MOE_GATE]);
-    weights_gradient(j, j->dup, f, j->x, d, call->out[WF_MOE_UP]);
-    weights_gradient(j, j->wdy, d, j->h, f, call->out[WF_MOE_DOWN]);
+    x_gradient(j);
+    if (call->op->id == WF_ID_experts_grad) {
+        weights_gradient(j, j->dgate, f, j->x, d, out[WF_MOE_GATE]);
+        weights_gradient(j, j->dup, f, j->x, d, out[WF_MOE_UP]);
+        weights_gradient(j, j->wdy, d, j->h, f, out[WF_MOE_DOWN]);
+    }
+    if (j->factors) {
+        weights_gradient(j, j->v_in, r, j->x, d, out[WF_MOE_GATE_UP_A]);
+        weights_gradient(j, j->dgate, f, j->u_in, r, out[WF_MOE_GATE_B]);
+        weights_gradient(j, j->dup, f, j->u_in, r, out[WF_MOE_UP_B]);
+        weights_gradient(j, j->wv_out, r, j->h, f, out[WF_MOE_DOWN_A]);
+        weights_gradient(j, j->wdy, d, j->u_out, r, out[WF_MOE_DOWN_B]);
+    }
 }
 
 /* Fills the gradient of an expert without rows with +0. */
 static void no_gradient(const wf_moe_job *j)
 {
-    size_t count = (size_t)(j->s.d * j->s.f);
+    for (int o = 0; o < j->call->n_out - 2; o++) {
+        const wf_tensor *dw = j->call->out[o];
+        size_t count = (size_t)(dw->local[1] * dw->local[2]);
 
-    for (int o = 0; o < j->call->n_out - 2; o++)
-        memset((float *)j->call->out[o]->data + (size_t)j->expert * count, 0,
-               count * sizeof(float));
+        memset((float *)dw->data + (size_t)j->expert * count, 0, count * sizeof(float));
+    }
 }
 
 static wf_status grad(const wf_call *call, void *workspace)
@@ -172,10 +225,16 @@ static wf_status grad(const wf_call *call, void *workspace)
 enum {
     OPERANDS = (WF_IN(WF_MOE_X + 1) - 1) | WF_IN(WF_MOE_DY),
     DX = WF_OUT(0), /* without gradients of weights */
-    DX_OF_ALL = WF_OUT(3)
+    DX_OF_ALL = WF_OUT(3),
+    DX_ADAPTED = WF_OUT(WF_MOE_FACTORS),
+    FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << (WF_MOE_DY + 1)
 };
 
 const wf_kernel wf_cpu_experts_dx = {
-    .run = grad, .workspace = workspace_of, .mixed_ok = DX, .all_bf16 = OPERANDS};
+    .run = grad, .workspace = wf_moe_workspace, .mixed_ok = DX, .all_bf16 = OPERANDS};
 const wf_kernel wf_cpu_experts_grad = {
-    .run = grad, .workspace = workspace_of, .mixed_ok = DX_OF_ALL, .all_bf16 = OPERANDS};
+    .run = grad, .workspace = wf_moe_workspace, .mixed_ok = DX_OF_ALL, .all_bf16 = OPERANDS};
+const wf_kernel wf_cpu_experts_adapted_grad = {.run = grad,
+                                               .workspace = wf_moe_workspace,
+                                               .mixed_ok = DX_ADAPTED,
+                                               .all_bf16 = OPERANDS | FACTORS};

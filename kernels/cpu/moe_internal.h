@@ -23,7 +23,7 @@ typedef struct wf_moe_job {
     int32_t *token;      /* [tokens k]: of each row; sequences ascend in an expert's rows */
     int32_t *choice;     /* [tokens k]: of each row, among the choices of all tokens */
     int32_t *row;        /* [tokens k]: of each choice; -1: its expert is another rank's */
-    wf_gemm_part *parts; /* [chunks], at least 2 WF_MAX_CHUNKS */
+    wf_gemm_part *parts; /* [chunks], at least WF_MOE_PARTS */
     int cuts;            /* chunks of features, of which sums over these are trees, and where */
     int64_t cut[WF_MAX_CHUNKS + 1];
     void *x, *gate, *up, *h; /* rows of an expert: [tokens, d] and [tokens, f] */
@@ -36,10 +36,23 @@ typedef struct wf_moe_job {
     void *dy, *wdy, *dgate, *dup;
     float *c;
     int64_t expert; /* the one whose rows are at work */
+    /* NULL where there are no adapters, which all that follows is of */
+    wf_tensor *const *factors;
+    int64_t rank;
+    float scale;
+    /* rows [tokens, rank]: a product before it is scaled and rounded; u = scale A x, scale A
+       h */
+    float *low;
+    void *u_in, *u_out;
+    /* backward alone: v = scale B^T dy, w v, and scale B^T of dgate and dup */
+    void *v_out, *wv_out, *v_in;
 } wf_moe_job;
 
 /* Lays a job's parts out in the workspace; *used: its bytes. */
 wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used);
+
+/* Returns the bytes of a call's workspace. */
+size_t wf_moe_workspace(const wf_call *call);
 
 /* Checks the indices and lists each expert's rows. */
 wf_status wf_moe_list(wf_moe_job *j);
@@ -65,9 +78,33 @@ typedef struct wf_moe_product {
     void *c;
     bool floats;
     bool features; /* k are features, which have chunks; else the sum is one chain */
+    /* NULL, or a pair of `rank` terms, which the last chain ends with */
+    const void *low_a, *low_b;
+    int64_t low_b_k, low_b_col;
 } wf_moe_product;
 
 void wf_moe_multiply(wf_moe_job *j, const wf_moe_product *p);
+
+enum { WF_MOE_PARTS = 2 * WF_MAX_CHUNKS + 1 }; /* a product's, at most */
+
+/* Sets up the parts of a product: of each chunk of k a chain through one pair of operands, or
+   through two, and the pair of `rank` terms. Returns their number. */
+int wf_moe_lay_parts(const wf_moe_job *j, const wf_moe_product *p, wf_gemm_part *parts);
+
+/* Computes rows of u or v, scale a factor: of n features from rows of k numbers. The product's
+   n and c are set here. */
+void wf_moe_multiply_low(wf_moe_job *j, wf_moe_product p, void *to);
+
+/* Computes u = scale down_a h of the expert at work from its rows of h. */
+void wf_moe_down_low(wf_moe_job *j);
+
+/* Returns a factor of the expert at work. */
+static inline const void *wf_moe_factor(const wf_moe_job *j, int which)
+{
+    const wf_tensor *t = j->factors[which];
+
+    return (const char *)t->data + j->expert * t->local[1] * t->local[2] * j->bytes;
+}
 
 /* Runs a product in the room of the workspace, in pieces where all of it needs more. */
 void wf_moe_gemm(wf_moe_job *j, wf_gemm *g);

@@ -26,9 +26,9 @@ uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o)
     const uint32_t g = 1u << ('g' - 'a'), h = 1u << ('h' - 'a');
     uint32_t has = letters_of(sig, call->n_in + o), letters = sig->contracted;
 
-    if (call->op->flags & WF_OP_OWN_SUMS)
+    if (call->op->flags & WF_OP_OWN_SUMS) /* no axis splits a letter that is whole */
         for (int i = 0; i < call->n_in; i++)
-            letters |= letters_of(sig, i);
+            letters |= letters_of(sig, i) & ~sig->whole;
     if (call->op->flags & WF_OP_GROUPS) {
         letters &= ~g;
         letters |= has & g ? h : 0; /* the gradient of a group is that of all of its heads */

@@ -1,4 +1,5 @@
-/* nn/layers/lora.c - which linears of a model get adapters, and what is trained beside them. */
+/* nn/layers/lora.c - which linears and experts of a model get adapters, and what is trained
+   beside them. */
 #include "nn/layers/lora.h"
 #include <math.h>
 #include <stdio.h>
@@ -45,6 +46,18 @@ static void note_name(char *names, const char *name)
             return;
     if (used + n + 3 < NAMES)
         snprintf(names + used, NAMES - used, "%s%s", used ? ", " : "", name);
+}
+
+/* Adapts the experts of a mixture. */
+static void adapt_experts(void *arg, wf_nn_module *module)
+{
+    search *s = arg;
+    wf_nn_moe *m = wf_nn_as_moe(module);
+
+    if (!m || s->status != WF_OK)
+        return;
+    s->found++;
+    s->status = wf_nn_moe_adapt(m, s->options->rank, &s->like);
 }
 
 static void adapt(void *arg, wf_nn_module *module)
@@ -95,9 +108,16 @@ static wf_status adapt_all(wf_nn_module *root, const wf_nn_lora_options *o)
     char name[NAME];
 
     while (s.status == WF_OK && next_name(&list, name, sizeof name)) {
+        bool experts = strcmp(name, WF_NN_EXPERTS) == 0;
+
         s.target = strcmp(name, WF_NN_ALL_LINEAR) == 0 ? NULL : name;
         s.found = 0;
-        wf_nn_visit(root, adapt, NULL, &s);
+        wf_nn_visit(root, experts ? adapt_experts : adapt, NULL, &s);
+        if (s.status == WF_OK && !s.found && experts)
+            return wf_fail(root->ctx, WF_EINVAL,
+                           "adapters are for %s, and the model has no mixture of them: name "
+                           "linears",
+                           name);
         if (s.status == WF_OK && !s.found)
             return wf_fail(
                 root->ctx, WF_EINVAL,
@@ -105,10 +125,10 @@ static wf_status adapt_all(wf_nn_module *root, const wf_nn_lora_options *o)
                 "linears are %s; %s takes all but heads",
                 name, s.names, WF_NN_ALL_LINEAR);
     }
-    if (s.status == WF_OK && !s.names[0])
+    if (s.status == WF_OK && !(o->targets && *o->targets))
         return wf_fail(root->ctx, WF_EINVAL,
-                       "adapters need targets: names of linears, as in q,v, or %s",
-                       WF_NN_ALL_LINEAR);
+                       "adapters need targets: names of linears, as in q,v, %s or %s",
+                       WF_NN_ALL_LINEAR, WF_NN_EXPERTS);
     return s.status;
 }
 

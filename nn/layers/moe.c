@@ -4,6 +4,7 @@
 #include "kernels/ops.h"
 #include "kernels/reshape.h"
 #include "nn/added_loss.h"
+#include <math.h>
 
 /* Returns x after "in" as the router takes it: its gradient is complete on each rank, that of
    experts a part of a sum. */
@@ -43,6 +44,24 @@ static void add_losses(wf_nn_moe *m, wf_tensor *logits, wf_tensor *index)
         wf_nn_add_loss(m, "router_z", z, o->z_weight);
 }
 
+/* Returns what experts, which may have adapters, make of tokens. */
+static wf_tensor *of_experts(wf_nn_moe *m, wf_tensor *x, wf_tensor *weights, wf_tensor *index)
+{
+    wf_tensor *gate = wf_nn_use(m, m->gate), *up = wf_nn_use(m, m->up);
+    wf_tensor *down = wf_nn_use(m, m->down);
+    wf_experts_adapters adapters;
+
+    if (!m->lora_gate_up_a)
+        return wf_experts(gate, up, down, x, weights, index);
+    adapters = (wf_experts_adapters){.gate_up_a = wf_nn_use(m, m->lora_gate_up_a),
+                                     .gate_b = wf_nn_use(m, m->lora_gate_b),
+                                     .up_b = wf_nn_use(m, m->lora_up_b),
+                                     .down_a = wf_nn_use(m, m->lora_down_a),
+                                     .down_b = wf_nn_use(m, m->lora_down_b),
+                                     .scale = m->lora_scale};
+    return wf_experts_adapted(gate, up, down, x, weights, index, &adapters);
+}
+
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
@@ -57,8 +76,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     sent[2] = weights;
     sent[3] = index;
     wf_nn_at_many(m, "dispatch", 4, sent);
-    made[0] = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down),
-                         sent[1], sent[2], sent[3]);
+    made[0] = of_experts(m, sent[1], sent[2], sent[3]);
     made[1] = sent[3];
     wf_nn_at_many(m, "sum", 2, made);
     return m->shared ? wf_add(made[0], shared_of(m, x, in)) : made[0];
@@ -70,6 +88,11 @@ static const wf_nn_field fields[] = {
     {"gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, gate), 0},
     {"up", WF_NN_PARAMETER, offsetof(wf_nn_moe, up), 0},
     {"down", WF_NN_PARAMETER, offsetof(wf_nn_moe, down), 0},
+    {"lora_gate_up_a", WF_NN_PARAMETER, offsetof(wf_nn_moe, lora_gate_up_a), 0},
+    {"lora_gate_b", WF_NN_PARAMETER, offsetof(wf_nn_moe, lora_gate_b), 0},
+    {"lora_up_b", WF_NN_PARAMETER, offsetof(wf_nn_moe, lora_up_b), 0},
+    {"lora_down_a", WF_NN_PARAMETER, offsetof(wf_nn_moe, lora_down_a), 0},
+    {"lora_down_b", WF_NN_PARAMETER, offsetof(wf_nn_moe, lora_down_b), 0},
     {"shared", WF_NN_CHILD, offsetof(wf_nn_moe, shared), 0},
     {"shared_gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, shared_gate), 0},
     {NULL, 0, 0, 0}};
@@ -149,4 +172,65 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
                                                                    .deviation = deviation,
                                                                    .out_deviation = out});
     return m;
+}
+
+wf_nn_moe *wf_nn_as_moe(wf_nn_module *m)
+{
+    return m && m->type == &moe_type ? (wf_nn_moe *)m : NULL;
+}
+
+/* Returns a factor [experts, a, b] of adapters, uniform within the bound. */
+static wf_nn_parameter *factor(wf_nn_moe *m, wf_dim a, wf_dim b, double bound)
+{
+    const wf_dim dims[] = {m->gate->tensor->dim[0], a, b};
+    wf_nn_parameter *p = wf_nn_parameter_new(m->base.ctx, 3, dims, true);
+
+    if (!p)
+        return NULL;
+    p->adapter = p->matrix = true;
+    if (bound > 0)
+        wf_nn_init_uniform(p, (float)-bound, (float)bound);
+    return p;
+}
+
+static wf_status check_adapter(const wf_nn_moe *m, int64_t rank, const wf_nn_adapter *like)
+{
+    wf_context *ctx = m->base.ctx;
+
+    if (m->gate->plan || !wf_tensor_is_fake(m->gate->tensor))
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "%s is planned or real already, so adapters of its experts would have no "
+            "plan: adapt a model before wf_par_plan",
+            m->base.path);
+    if (rank < 1)
+        return wf_fail(ctx, WF_EINVAL, "adapters of rank %lld: it must be at least 1",
+                       (long long)rank);
+    if (m->lora_gate_up_a)
+        return wf_fail(ctx, WF_EINVAL, "the experts of %s have adapters already", m->base.path);
+    if (like->dropout > 0)
+        return wf_fail(ctx, WF_EINVAL,
+                       "a dropout of %g of adapters, and those of experts have none (nor do "
+                       "PEFT's): give 0, or adapt linears alone",
+                       (double)like->dropout);
+    return WF_OK;
+}
+
+wf_status wf_nn_moe_adapt(wf_nn_moe *m, int64_t rank, const wf_nn_adapter *like)
+{
+    wf_dim hidden, width, r = wf_dim_width(rank);
+
+    if (!m || !m->gate || !m->up || !m->down)
+        return WF_EINVAL; /* the reason is in the context */
+    if (check_adapter(m, rank, like) != WF_OK)
+        return wf_context_status(m->base.ctx);
+    hidden = m->gate->tensor->dim[1];
+    width = m->gate->tensor->dim[2];
+    m->lora_scale = like->scale;
+    m->lora_gate_up_a = factor(m, r, width, 1 / sqrt((double)width.size));
+    m->lora_gate_b = factor(m, hidden, r, 0);
+    m->lora_up_b = factor(m, hidden, r, 0);
+    m->lora_down_a = factor(m, r, hidden, 1 / sqrt((double)hidden.size));
+    m->lora_down_b = factor(m, width, r, 0);
+    return wf_context_status(m->base.ctx);
 }

@@ -3,6 +3,7 @@
 #define WF_NN_LAYERS_MOE_H
 
 #include "kernels/moe.h"
+#include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 
 WF_BEGIN_DECLS
@@ -29,6 +30,10 @@ typedef struct wf_nn_moe {
     wf_nn_mlp *shared;                 /* NULL: there is none */
     wf_nn_parameter *shared_gate;      /* [1, width]; or NULL */
     wf_route_options route;
+    /* adapters of experts, or NULL: [experts, rank, width], [experts, hidden, rank] twice,
+       [experts, rank, hidden] and [experts, width, rank] */
+    wf_nn_parameter *lora_gate_up_a, *lora_gate_b, *lora_up_b, *lora_down_a, *lora_down_b;
+    float lora_scale;
 } wf_nn_moe;
 
 /**
@@ -49,6 +54,21 @@ typedef struct wf_nn_moe {
  *         result is then NULL
  */
 WF_API wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *options);
+
+/**
+ * wf_nn_moe_adapt - gives each expert adapters of its matrices (wf_experts_adapted): A start
+ * from U(-1/sqrt(in), 1/sqrt(in)), B from zeros
+ *
+ * Experts are frozen then; gate and up share their A, as in PEFT's adapters of gate_up_proj.
+ *
+ * @param like  the scale; its parameters and site are not read
+ * Errors:  WF_EINVAL: a rank below 1, a dropout, which x A has not where experts have it, they
+ *          have adapters, or are planned or real. The tree is to be renamed
+ */
+WF_API wf_status wf_nn_moe_adapt(wf_nn_moe *moe, int64_t rank, const wf_nn_adapter *like);
+
+/** wf_nn_as_moe - returns the module, where it is a mixture; else NULL. */
+WF_API wf_nn_moe *wf_nn_as_moe(wf_nn_module *module);
 
 WF_END_DECLS
 

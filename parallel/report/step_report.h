@@ -13,7 +13,7 @@
  *                 "most": {...}}, "host_memory": {"peak": 0, "most": {...}},
  *      "bytes_per_parameter": {...},
  *      "collectives": [{"axis": "tp", "ranks": 2, "kind": "all_reduce", "calls": 9, "bytes":
- *      64}], "flops": 1e9}
+ *      64, "parameter_bytes": 0}], "flops": 1e9}
  *
  * A plan has one key more, "plan", for what only a plan knows; it comes first.
  */

@@ -168,6 +168,7 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
                                       wf_nn_parameter *const *parameter)
 {
     int64_t n = 0;
+    wf_comm_counters before[WF_MAX_AXES];
     wf_status status;
 
     for (int64_t i = 0; i < count; i++)
@@ -184,7 +185,9 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
         }
     if (!n)
         return wf_context_status(g->par->ctx);
+    wf_par_moved_begin(g->par, before);
     status = wf_move_run(g->par->ctx, n, g->list, g->to, g->list);
+    wf_par_moved_end(g->par, before);
     for (int64_t i = 0; i < n && status == WF_OK; i++) {
         wf_tensor_retain(g->list[i]);
         wf_tensor_release(*g->place[i]);

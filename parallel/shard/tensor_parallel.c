@@ -58,7 +58,15 @@ const wf_par_style wf_par_loss = {
    at "dispatch". */
 const wf_par_style wf_par_experts = {
     .name = "experts",
-    .splits = (const wf_par_split[]){{"gate", 0}, {"up", 0}, {"down", 0}, {NULL, 0}},
+    .splits = (const wf_par_split[]){{"gate", 0},
+                                     {"up", 0},
+                                     {"down", 0},
+                                     {"?lora_gate_up_a", 0},
+                                     {"?lora_gate_b", 0},
+                                     {"?lora_up_b", 0},
+                                     {"?lora_down_a", 0},
+                                     {"?lora_down_b", 0},
+                                     {NULL, 0}},
     .borders = (const wf_par_border[]){{"in", WF_PAR_WHOLE, 0, true},
                                        {"router", WF_PAR_HANDLE, 0, false},
                                        {"weights", WF_PAR_WHOLE, 0, false},

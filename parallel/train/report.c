@@ -20,6 +20,7 @@ void wf_par_report_begin(wf_par *par, wf_par_report *report)
                               .n_traffic = wf_mesh_axes(par->mesh) + 1};
     for (int i = 0; i < report->n_traffic; i++)
         wf_comm_counters_reset(group_of(par->mesh, i));
+    memset(par->moved, 0, sizeof par->moved);
 }
 
 static size_t bytes_at_rest(const wf_par *par, const wf_nn_parameter *p)
@@ -126,5 +127,7 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
         snprintf(t->axis, sizeof t->axis, "%s", wf_comm_name(group));
         t->ranks = wf_comm_size(group);
         t->counters = *wf_comm_counters_of(group);
+        if (i < wf_mesh_axes(par->mesh))
+            t->parameters = par->moved[i];
     }
 }

@@ -21,6 +21,9 @@ typedef struct wf_par_traffic {
     char axis[WF_AXIS_NAME];
     int ranks;
     wf_comm_counters counters;
+    /* the moves among them of parameters, gradients and states; others move tokens, and sums
+       over these. Zeros of the world, where all are counted together */
+    wf_comm_counters parameters;
 } wf_par_traffic;
 
 /* Units that are alike, as the blocks of a transformer are. */

@@ -48,13 +48,14 @@ def tell(what, good, figures):
     print(f"{what:17} {'ok  ' if good else 'WRONG'} {figures}", flush=True)
 
 
-def begin(folder, **sizes):
+def begin(folder, family="llama", **sizes):
     """The model, in folder/base, and data of BATCH windows, in folder/data.bin; the windows."""
     import numpy
     import torch
     import transformers
     torch.manual_seed(3)
-    transformers.LlamaForCausalLM(transformers.LlamaConfig(**(SIZES | sizes))).save_pretrained(folder / "base")
+    config = transformers.AutoConfig.for_model(family, **(SIZES | sizes))
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "base")
     ids = numpy.random.default_rng(1).integers(0, VOCABULARY, BATCH * LENGTH + 1)
     head = numpy.zeros(256, numpy.int32)
     head[:3] = 20240520, 1, len(ids)

@@ -326,7 +326,7 @@ def check_texts(build, folder, windows):
 
 def check(build, family, place):
     folder = place / family / "model"
-    folder.parent.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     windows = make(family, folder)
     told = [f"logits {check_logits(build, folder):.1e}"]
     check_export(build, folder, windows)

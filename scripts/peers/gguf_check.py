@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gguf_check.py GPT_EXPORT FOLDER [ORIGINAL.gguf] [--llama-cpp SOURCE] - what gpt_export --gguf writes, seen by others, and what it reads.
 
-For the models of tests/reference, and for FOLDER, a model of Hugging Face with its tokenizer:
+For the models of tests/reference, two small mixtures of experts, and for FOLDER, a model of Hugging Face with its tokenizer:
 
   - gguf's reader takes the files, and every tensor is that of the folder, with llama.cpp's order of rotation undone;
   - the blocks of q8_0 are those that gguf quantises to, byte for byte;
@@ -18,6 +18,7 @@ It needs gguf, torch, transformers, accelerate and safetensors, and says what is
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,11 @@ from safetensors.torch import load_file
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXTS = ["The capital of France is", "<|im_start|>user\nHi 123, it's\t me!<|im_end|>\n", "naïve café 東京 \U0001f600  x",
          "for (int i = 0; i < 1024; i++)\n\n    x += 3.14;", "A"]
-NOT_LOADED = ("phi3", "granite", "smollm3")  # transformers has no such configs for GGUF files
+NOT_LOADED = ("phi3", "granite", "smollm3", "mixtral")  # transformers has no such configs for GGUF files
+MIXTURES = {
+    "mixtral": dict(num_local_experts=4, num_experts_per_tok=2),
+    "qwen3_moe": dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True, head_dim=16),
+}
 LONG_FACTORS = {"rope_factors_long.weight": "long_factor", "rope_factors_short.weight": "short_factor"}
 bad = 0
 
@@ -54,6 +59,11 @@ def weights(folder, split):
         found.update(load_file(path))
     found = {k: v.float().numpy() for k, v in found.items()}
     config = json.loads((folder / "config.json").read_text())
+    apart = {}  # experts, which are one tensor of all there
+    for name in [k for k in found if re.search(r"\.experts\.\d+\.", k)]:
+        before, number, after = re.split(r"\.experts\.(\d+)\.", name)
+        apart.setdefault(f"{before}.experts.{after}", {})[int(number)] = found.pop(name)
+    found |= {name: np.stack([x[e] for e in range(len(x))]) for name, x in apart.items()}
     for name in [k for k in found if split and ("qkv_proj" in k or "gate_up_proj" in k)]:  # Phi-3's tensors are several
         x = found.pop(name)
         if "qkv_proj" in name:
@@ -189,21 +199,27 @@ def check_blocks(program, where):
     kinds = [gguf.GGMLQuantizationType[k] for k in ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")]
     scales = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
     random = np.random.default_rng(7)
-    for kind in kinds:
+    for kind, experts in [(kind, 0) for kind in kinds] + [(kind, 3) for kind in kinds]:
         block, size = gguf.GGML_QUANT_SIZES[kind]
         path, raw = where / f"blocks-{kind.name}.gguf", {}
         shapes = {"token_embd": (512, 256), "output": (512, 256)}
-        shapes |= {f"blk.0.{n}": (256, 256) for n in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")}
+        shapes |= {f"blk.0.{n}": (256, 256) for n in ("attn_q", "attn_k", "attn_v", "attn_output")}
+        of = "_exps" if experts else ""
+        shapes |= {f"blk.0.ffn_{n}{of}": (*[experts] * bool(experts), 256, 256) for n in ("gate", "up", "down")}
         writer = gguf.GGUFWriter(path, "llama")
         for key, value in (("block_count", 1), ("context_length", 16), ("embedding_length", 256), ("feed_forward_length", 256)):
             writer.add_uint32(f"llama.{key}", value)
         writer.add_uint32("llama.attention.head_count", 4)
+        if experts:
+            writer.add_uint32("llama.expert_count", experts)
+            writer.add_uint32("llama.expert_used_count", 2)
+            writer.add_tensor("blk.0.ffn_gate_inp.weight", random.normal(size=(experts, 256)).astype(np.float32))
         writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
         for name, shape in shapes.items():
             if kind.name in ("F32", "F16", "BF16"):
                 data = quantize(random.normal(size=shape).astype(np.float32), kind)
             else:
-                data = random.integers(0, 256, (shape[0], shape[1] // block * size), dtype=np.uint8)
+                data = random.integers(0, 256, (*shape[:-1], shape[-1] // block * size), dtype=np.uint8)
                 for at in scales[kind.name]:  # no scale is an infinity or none
                     data.reshape(-1, size)[:, at + 1] &= 0xbf
             raw[name] = dequantize(data, kind)
@@ -219,6 +235,8 @@ def check_blocks(program, where):
             continue
         got = load_file(where / "blocks" / "model.safetensors")
         names = {"token_embd": "model.embed_tokens", "output": "lm_head"}
+        got |= {k: v for k, v in weights(where / "blocks", False).items() if ".experts." in k}
+        names |= {f"blk.0.ffn_{a}_exps": f"model.layers.0.block_sparse_moe.experts.{b}" for a, b in (("gate", "w1"), ("up", "w3"), ("down", "w2"))}
         names |= {f"blk.0.{a}": f"model.layers.0.{b}" for a, b in (
             ("attn_q", "self_attn.q_proj"), ("attn_k", "self_attn.k_proj"), ("attn_v", "self_attn.v_proj"), ("attn_output", "self_attn.o_proj"),
             ("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj"))}
@@ -226,9 +244,9 @@ def check_blocks(program, where):
         for name, x in raw.items():
             if name.endswith(("attn_q", "attn_k")):
                 x = x.reshape(4, 32, 2, 256).swapaxes(1, 2).reshape(256, 256)
-            if np.ascontiguousarray(x).tobytes() != got[names[name] + ".weight"].numpy().tobytes():
+            if np.ascontiguousarray(x).tobytes() != np.asarray(got[names[name] + ".weight"]).tobytes():
                 wrong.append(name)
-        say(not wrong, f"numbers of {kind.name} are gguf's, {sum(x.size for x in raw.values())} of them {wrong}")
+        say(not wrong, f"numbers of {kind.name} are gguf's{', of experts' if experts else ''}, {sum(x.size for x in raw.values())} of them {wrong}")
 
 
 class LlamaCpp:
@@ -291,6 +309,16 @@ def check_original(path, original):
     say(shapes[0] == shapes[1], f"names and shapes of {len(shapes[0])} tensors are the same")
 
 
+def mixtures(where):
+    """Folders of small random mixtures."""
+    for family, sizes in MIXTURES.items():
+        torch.manual_seed(5)
+        config = transformers.AutoConfig.for_model(family, vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                                                   num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2, **sizes)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(where / f"hf_{family}")
+        yield where / f"hf_{family}"
+
+
 def main():
     arguments = sys.argv[1:]
     at = arguments.index("--llama-cpp") if "--llama-cpp" in arguments else len(arguments)
@@ -303,7 +331,7 @@ def main():
         llama_cpp = LlamaCpp(pathlib.Path(llama_cpp[0]), pathlib.Path(where)) if llama_cpp else None
         if llama_cpp:
             llama_cpp.check_lengths(program, pathlib.Path(where))
-        for model in references + [folder]:
+        for model in references + list(mixtures(pathlib.Path(where))) + [folder]:
             has = (model / "tokenizer.json").exists()
             for kind in ("stored", "f32", "f16", "q8_0"):
                 path = pathlib.Path(where) / f"{model.name.replace('mistral', 'm')}-{kind}.gguf"

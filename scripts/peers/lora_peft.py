@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-lora_peft.py BUILD - are Weft's adapters PEFT's? A small random Llama is adapted by both, on the same ids.
+lora_peft.py BUILD [CASE] - are Weft's adapters PEFT's? A small random Llama is adapted by both, on the same ids.
 
   trained   as many parameters are trained as PEFT's print_trainable_parameters says
   losses    50 steps of AdamW from adapters that PEFT has written: every loss within 1e-5, relatively, on two layouts
@@ -8,6 +8,7 @@ lora_peft.py BUILD - are Weft's adapters PEFT's? A small random Llama is adapted
   merge     gpt_export --merge computes what PEFT's merge_and_unload does, within 1e-5 of the largest logit
   rslora, modules_to_save: as above, with a norm, the embedding and the head trained whole
   tied      as above, on a base whose head is its embedding: trained separately, as PEFT has it, or as one (ensure_weight_tying)
+  experts   as above, of mixtures: their experts adapted ("target_parameters"), with attention and with the router trained whole
 
 BUILD is a folder of Weft. It needs torch, transformers and peft. Status 1: something is wrong, 2: something is missing.
 """
@@ -18,8 +19,9 @@ import tempfile
 import adapted_llama as llama
 from adapted_llama import LAYOUTS, STEPS, TARGETS, run, tell, tell_losses
 
-if len(sys.argv) != 2:
+if len(sys.argv) not in (2, 3):
     sys.exit(__doc__)
+ONLY = sys.argv[2] if len(sys.argv) > 2 else ""
 llama.needs()
 import peft  # noqa: E402 - needs() says what is missing
 import torch  # noqa: E402
@@ -41,10 +43,32 @@ TIED = {
                         ensure_weight_tying=True),
 }
 
+BOTH = ["experts.gate_up_proj", "experts.down_proj"]
+MIXTURES = {
+    "mixtral": dict(r=4, lora_alpha=8, target_modules=[], target_parameters=BOTH),
+    "qwen3_moe": dict(r=3, lora_alpha=2, use_rslora=True, target_modules=["q_proj", "v_proj"], target_parameters=BOTH),
+    "qwen2_moe": dict(r=4, lora_alpha=4, target_modules=["o_proj"], target_parameters=BOTH),
+    "olmoe": dict(r=2, lora_alpha=8, target_modules=["k_proj"], target_parameters=BOTH),
+    "granitemoe": dict(r=4, lora_alpha=8, target_modules=["q_proj"], target_parameters=BOTH),
+    "mixtral router": dict(r=4, lora_alpha=8, target_modules=[], target_parameters=BOTH, modules_to_save=["gate"]),
+}
+ALL = CASES | TIED | MIXTURES
+SIZES_OF = {  # of mixtures, beside those of every model; in 50 steps no token has scores so near that rounding chooses its experts
+    "mixtral": dict(num_local_experts=8, num_experts_per_tok=2, intermediate_size=48),
+    "qwen3_moe": dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, head_dim=8, norm_topk_prob=True),
+    "qwen2_moe": dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=32),
+    "olmoe": dict(num_experts=6, num_experts_per_tok=2, intermediate_size=48),
+    "granitemoe": dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48),
+}
+
+
+def loaded(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, experts_implementation="eager")
+
+
 def adapted(folder, case, seed):
     """PEFT's model, whose adapters do not begin as nothing."""
-    model = peft.get_peft_model(transformers.LlamaForCausalLM.from_pretrained(folder),
-                                peft.LoraConfig(task_type="CAUSAL_LM", **(CASES | TIED)[case]))
+    model = peft.get_peft_model(loaded(folder), peft.LoraConfig(task_type="CAUSAL_LM", **ALL[case]))
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -54,10 +78,11 @@ def adapted(folder, case, seed):
 
 
 def trained_count(work, base, case):
-    config = (CASES | TIED)[case]
+    config = ALL[case]
     apart = case in TIED and "modules_to_save" in config and "ensure_weight_tying" not in config
+    targets = config["target_modules"] + ["experts"] * ("target_parameters" in config)
     out = run("gpt_train", "--init-from", base, "--steps", 0, "--lora-rank", config["r"], "--lora-targets",
-              ",".join(config["target_modules"]), *(["--modules-to-save", ",".join(config["modules_to_save"])]
+              ",".join(targets), *(["--modules-to-save", ",".join(config["modules_to_save"])]
                                                     if "modules_to_save" in config else []),
               *(["--tie-embeddings", "off"] if apart else []))
     line = next(line for line in out.splitlines() if line.startswith("adapters:"))
@@ -84,9 +109,9 @@ def compare(work, case):
     run("gpt_export", work / f"{case}.run0", work / f"{case}.merged", "--merge")
     ids = WINDOWS[:2, :-1]
     with torch.no_grad():
-        back = peft.PeftModel.from_pretrained(transformers.LlamaForCausalLM.from_pretrained(base), work / f"{case}.out")
+        back = peft.PeftModel.from_pretrained(loaded(base), work / f"{case}.out")
         there = back(input_ids=ids).logits
-        merged = transformers.LlamaForCausalLM.from_pretrained(work / f"{case}.merged")(input_ids=ids).logits
+        merged = loaded(work / f"{case}.merged")(input_ids=ids).logits
         theirs = model(input_ids=ids).logits
         unloaded = back.merge_and_unload()(input_ids=ids).logits
     most = there.abs().max().item()
@@ -100,10 +125,13 @@ def compare(work, case):
 
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
-    for sizes, cases in (({}, CASES), ({"tie_word_embeddings": True}, TIED)):
-        below = folder / ("tied" if sizes else "own")
-        below.mkdir()
-        WINDOWS = llama.begin(below, **sizes)
-        for each in cases:
-            compare(below, each)
+    MODELS = [("own", "llama", {}, CASES), ("tied", "llama", {"tie_word_embeddings": True}, TIED)]
+    MODELS += [(case, case.split()[0], SIZES_OF[case.split()[0]], [case]) for case in MIXTURES]
+    for below, family, sizes, cases in MODELS:
+        chosen = [each for each in cases if ONLY in each]
+        if chosen:
+            (folder / below).mkdir()
+            WINDOWS = llama.begin(folder / below, family, **sizes)
+        for each in chosen:
+            compare(folder / below, each)
 sys.exit(llama.wrong)

@@ -211,6 +211,53 @@ other "whose files have one A for three" 2 "qkv.q cannot be stored in PEFT's fil
 run "without those" "${tiny[@]}" --lora-rank 2 --lora-targets c_fc,attn.c_proj --save gpt2b
 result "is written" "$("$bin/gpt_export" gpt2b peftb 2>&1)"
 
+# Experts of a mixture, over ranks that split them, above 4 bits, and in PEFT's files.
+experts() {
+    run "a mixture" --arch mixtral --n-layer 2 --n-head 4 --n-kv-head 2 --n-embd 32 --ffn 64 --n-expert 4 --moe-top-k 2 --data text.txt \
+        --seq-len 16 --global-batch-size 8 --steps 2 --eval-interval 0 --save mixed
+    result "as a folder" "$("$bin/gpt_export" mixed mixture 2>&1)"
+    local on=(--init-from mixture --data text.txt --seq-len 16 --global-batch-size 8 --steps 3 --lr 1e-2 --eval-interval 0 --digest)
+    local adapted=("${on[@]}" --lora-rank 3 --lora-alpha 12 --lora-targets "q,experts")
+    run "adapters of experts" "${adapted[@]}" --save expert
+    digests out >experts.txt
+    shows "who they are" "^adapters: rank 3, alpha 12, on q,experts; 6528 of 78624 parameters"
+    run "on ranks that split them" "${adapted[@]}" --tp 2 --dp 2 --ep 4 --micro-batch-size 2
+    result "has their digests" "$(digests out | diff experts.txt -)"
+    plan_is_run "of adapters of experts" "${adapted[@]}" --base-dtype nf4 --dp 4 --ep 2 --strategy zero1
+    result "for PEFT" "$("$bin/gpt_export" expert experts.peft 2>&1)"
+    python "as PEFT has them" '
+import json, struct
+config = json.load(open("experts.peft/adapter_config.json"))
+if config["target_parameters"] != ["experts.down_proj", "experts.gate_up_proj"] or config["target_modules"] != ["q_proj"]: print(config)
+data = open("experts.peft/adapter_model.safetensors", "rb").read()
+head = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+name = "base_model.model.model.layers.1.mlp.experts."
+want = {"base_layer.lora_A": [12, 32], "base_layer.lora_B": [128, 12], "lora_A": [12, 64], "lora_B": [32, 12]}
+for key, shape in want.items():
+    if head[name + key + ".weight"]["shape"] != shape: print(key, head[name + key + ".weight"])'
+    run "from PEFT" "${on[@]}" --lora-init experts.peft
+    digests out >experts.txt
+    run "from PEFT, on ranks that split them" "${on[@]}" --lora-init experts.peft --dp 4 --ep 4 --strategy zero1
+    result "has their digests" "$(digests out | diff experts.txt -)"
+    result "merged" "$("$bin/gpt_export" expert experts.merged --merge --ranks 3 2>&1)"
+    for model in expert experts.merged mixture; do
+        "$bin/gpt_eval" perplexity $model --data text.txt --tokenizer bytes --seq-length 16 --json >$model.json 2>err
+    done
+    python "the merged mixture is the adapted one, and better than the base" '
+import json
+whole, merged, base = (json.load(open(name + ".json"))["nats_per_token"] for name in ("expert", "experts.merged", "mixture"))
+if abs(whole - merged) > 1e-5 or not whole < base - 0.001: print(whole, merged, base)'
+    result "as GGUF" "$("$bin/gpt_export" experts.merged --gguf experts.gguf --tokenizer none 2>&1)"
+    result "and back" "$("$bin/gpt_export" experts.gguf experts.back --tokenizer none 2>&1)"
+    result "to the same bytes" "$(cmp experts.merged/model.safetensors experts.back/model.safetensors 2>&1)"
+    refuse "a dropout of experts" 2 "a dropout of 0\.1 of adapters, and those of experts have none" "${adapted[@]}" --lora-dropout 0.1
+    refuse "experts and their adapters" 2 "experts with adapters are frozen" "${adapted[@]}" --modules-to-save "block.*.moe.up"
+    refuse "experts of no mixture" 2 "the model has no mixture of them" "${base[@]}" --lora-rank 2 --lora-targets experts
+    sed -i 's/"experts.down_proj",//' experts.peft/adapter_config.json
+    refuse "one of an expert's parameters" 2 "has experts.gate_up_proj alone" "${on[@]}" --lora-init experts.peft
+}
+[ -n "$sanitized" ] || experts
+
 # Plans know it: 16 bytes a parameter of a whole model in bf16, 2 of one that is frozen, 1/64 of it trained.
 plan() { "$gpt_train" --plan --json "$1" "${@:2}" >out 2>err; }
 big=(--arch llama --n-layer 2 --n-head 8 --n-embd 1024 --ffn 1024 --vocab-size 256 --seq-len 16 --global-batch-size 4

@@ -305,7 +305,8 @@ static void run_backward(maker *m)
 bool is_drawn(const wf_op *op)
 {
     return !(op->flags & WF_OP_IN_PLACE) && op != &wf_op_attention_cached &&
-           op != &wf_op_experts_dx && op != &wf_op_experts_grad;
+           op != &wf_op_experts_dx && op != &wf_op_experts_grad &&
+           op != &wf_op_experts_adapted_grad;
 }
 
 bool draw_row(maker *m)

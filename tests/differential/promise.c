@@ -40,7 +40,7 @@ static bool sum_promised(const wf_call *call, const wf_tensor *t, int d, int let
 {
     int p = promised_parts(t, d), chunks = t->dim[d].chunks;
     bool of_rows = op_is(call->op, "linear_dw") || op_is(call->op, "embedding_dw") ||
-                   op_is(call->op, "experts_grad");
+                   op_is(call->op, "experts_grad") || op_is(call->op, "experts_adapted_grad");
 
     if (!p)
         return false;

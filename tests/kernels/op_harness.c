@@ -41,6 +41,7 @@ static const char *const rows_of_rows[] = {"topk",     "gather", "scatter", "one
 static const char *const rows_of_moe[] = {
     "linear1_fp32",  "route",   "route_grad", "route_load",   "route_losses",
     "route_balance", "experts", "experts_dx", "experts_grad", NULL};
+static const char *const rows_of_adapters[] = {"experts_adapted", "experts_adapted_grad", NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},
@@ -343,9 +344,10 @@ static bool has_row(const char *const *rows, const char *name)
 static const struct {
     op_suite suite;
     const char *const *rows;
-} lists[] = {{OP_SUITE_B, rows_of_b},       {OP_SUITE_ATTENTION, rows_of_attention},
-             {OP_SUITE_DIMS, rows_of_dims}, {OP_SUITE_ELEMENTWISE, rows_of_elements},
-             {OP_SUITE_ROWS, rows_of_rows}, {OP_SUITE_MOE, rows_of_moe}};
+} lists[] = {{OP_SUITE_B, rows_of_b},         {OP_SUITE_ATTENTION, rows_of_attention},
+             {OP_SUITE_DIMS, rows_of_dims},   {OP_SUITE_ELEMENTWISE, rows_of_elements},
+             {OP_SUITE_ROWS, rows_of_rows},   {OP_SUITE_MOE, rows_of_moe},
+             {OP_SUITE_MOE, rows_of_adapters}};
 
 static bool answers_for(op_suite suite, const wf_op *op)
 {

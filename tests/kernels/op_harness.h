@@ -29,7 +29,7 @@
 #include "kernels/ops.h"
 #include "tests/harness.h"
 
-enum { OP_INPUTS = 8, OP_OUTPUTS = 4 };
+enum { OP_INPUTS = 10, OP_OUTPUTS = 4 };
 
 typedef struct op_shape {
     int64_t batch, tokens, width, heads, groups, head_dim, vocabulary;

@@ -120,9 +120,36 @@ static void frozen(op_case *c, const op_shape *s)
         c->in[i] = op_unwanted(c->in[i]);
 }
 
+static void apply_adapted(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_experts_adapters adapters = {.gate_up_a = in[5],
+                                          .gate_b = in[6],
+                                          .up_b = in[7],
+                                          .down_a = in[8],
+                                          .down_b = in[9],
+                                          .scale = 0.75F};
+    wf_tensor *weights, *index;
+
+    wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &weights, &index);
+    out[0] = wf_experts_adapted(in[0], in[1], in[2], in[3], weights, index, &adapters);
+}
+
+static void adapted(op_case *c, const op_shape *s)
+{
+    const wf_dim rank = wf_dim_width(3);
+
+    frozen(c, s);
+    c->n_in = 10;
+    c->apply = apply_adapted;
+    c->in[5] = matrices(rank, c->in[0].dim[2]);
+    c->in[6] = c->in[7] = matrices(c->in[0].dim[1], rank);
+    c->in[8] = matrices(rank, c->in[0].dim[1]);
+    c->in[9] = matrices(c->in[0].dim[2], rank);
+}
+
 static const op_entry cases[] = {
-    {"logits", logits}, {"softmax", softmax}, {"others", others}, {"experts", experts},
-    {"frozen", frozen}, {"balance", balance}, {NULL, NULL}};
+    {"logits", logits}, {"softmax", softmax}, {"others", others},   {"experts", experts},
+    {"frozen", frozen}, {"balance", balance}, {"adapted", adapted}, {NULL, NULL}};
 
 /* ---- numbers that can be read ---- */
 

@@ -117,6 +117,35 @@ static void gradients(void)
     wf_context_close(ctx);
 }
 
+/* A sequence's loss is of its row alone: two rows have the gradients that each has by itself,
+   and not those of one row of all tokens, whatever documents are packed in them. */
+static void rows_alone(void)
+{
+    static const float x[24] = {1, 3, 2, 0, 1, 2, 2,  1, 3,  1, 0, 5,
+                                0, 1, 2, 3, 1, 0, -1, 1, -2, 2, 0, 1};
+    static const int64_t rows[] = {2, 1, 1, 1}, tokens[] = {4, 4, 4, 8};
+    const wf_balance o = {.sequence = 0.7, .sequences = 2};
+    wf_context *ctx = op_context_open(1);
+    const float *got[4];
+
+    wf_scope_open(ctx);
+    for (int i = 0; i < 4; i++) {
+        const wf_dim dims[] = {wf_dim_batch(rows[i]), wf_dim_chunked(tokens[i]),
+                               wf_dim_width(3)};
+        wf_tensor *t = tensor_of(ctx, 3, dims, i == 2 ? x + 12 : x), *weights, *index;
+
+        wf_route(t, NULL, &(wf_route_options){.k = 2}, &weights, &index);
+        t = wf_apply(&wf_op_route_balance, &o, sizeof o, 2, t, index);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+        got[i] = t->data;
+    }
+    CU_ASSERT_EQUAL(memcmp(got[0], got[1], 12 * sizeof(float)), 0);
+    CU_ASSERT_EQUAL(memcmp(got[0] + 12, got[2], 12 * sizeof(float)), 0);
+    CU_ASSERT_NOT_EQUAL(memcmp(got[0], got[3], 12 * sizeof(float)), 0);
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
 /* A bias takes counts for its gradient: 3 and 6 choices of 4 experts are 3/4 and 6/4 on
    average, so these are times 4 and 2. */
 static void loads(void)
@@ -221,6 +250,7 @@ static void no_expert(void)
 int main(void)
 {
     static const wf_test tests[] = {{"values and gradients of losses", gradients},
+                                    {"rows alone", rows_alone},
                                     {"loads of experts", loads},
                                     {"one rank takes the mean", one_takes_the_mean},
                                     {"more than floats count", too_many},

@@ -9,7 +9,10 @@
 
 enum {
     TOKENS = 26, /* the one letter of "..." where there is a 'b', after 'z' */
-    MANY = 4     /* operands: of more, not every combination is tried */
+    MANY = 4,    /* operands: of more, not every combination is tried */
+    /* operands: of more, none is; experts with adapters, whose letters are those of experts,
+       are compared whole by tests of expert parallelism */
+    MOST = 8
 };
 
 typedef struct trial {

@@ -220,7 +220,7 @@ static wf_status one(trial *t, const int *choice)
    million: later operands' sums and splits of dims that have to be whole. */
 static bool is_left_out(const trial *t, int i, const wf_layout *layout)
 {
-    if (t->n_in < WF_MAX_INPUTS || i == 0)
+    if (t->n_in < MOST || i == 0)
         return t->n_in > MANY && layout->max; /* sums stand for both */
     for (int d = 0; d < t->sig.ndim[i]; d++)
         if (layout->n_axes[d] && t->sig.whole >> t->sig.letter[i][d] & 1)
@@ -359,8 +359,8 @@ static void try_ops_of_heads(mesh_test test, int most_operands)
 
 static void on_2_and_3_ranks(void)
 {
-    try_ops((mesh_test){.n_axes = 1, .size = {2}}, WF_MAX_INPUTS);
-    try_ops((mesh_test){.n_axes = 1, .size = {3}}, UNDER_SANITIZER ? MANY : WF_MAX_INPUTS);
+    try_ops((mesh_test){.n_axes = 1, .size = {2}}, MOST);
+    try_ops((mesh_test){.n_axes = 1, .size = {3}}, UNDER_SANITIZER ? MANY : MOST);
 }
 
 static void on_4_and_8_ranks(void)

@@ -107,15 +107,15 @@ static void balance(void)
 }
 
 /* Muon takes an expert's matrix for one; moments of experts in 8 bits; experts in 4 bits below
-   adapters of attention. */
+   adapters of attention and of their own. */
 static void storage(void)
 {
     for (int kind = 0; kind < 3; kind++) {
         training plain = mixture(kind == 1 ? WF_BF16 : WF_F32), one;
 
         if (kind == 2)
-            plain.lora =
-                (wf_nn_lora_options){.rank = 4, .alpha = 8, .targets = "q,v", .site = 1000};
+            plain.lora = (wf_nn_lora_options){
+                .rank = 4, .alpha = 8, .targets = "q,experts", .site = 1000};
         one = plain;
         if (kind < 2)
             one.options.optimizer.method = kind ? WF_NN_ADAMW8BIT : WF_NN_MUON;
@@ -126,6 +126,25 @@ static void storage(void)
         CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
         CU_ASSERT(UNDER_SANITIZER || one.loss[STEPS - 1] < one.loss[0]); /* two steps are few */
         check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 5 : 2);
+    }
+}
+
+/* Adapters of experts, whose gradients are chains of sequences as those of experts are; with
+   the router trained beside them. */
+static void adapters(void)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        training one = mixture(kind ? WF_BF16 : WF_F32);
+
+        one.options.clip = 0.05f;
+        one.lora = (wf_nn_lora_options){.rank = 3,
+                                        .alpha = 8,
+                                        .targets = "experts",
+                                        .train = kind ? "block.*.moe.router" : NULL};
+        if (!train(&one))
+            return;
+        CU_ASSERT(UNDER_SANITIZER || one.loss[STEPS - 1] < one.loss[0]);
+        check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 7 : 2);
     }
 }
 
@@ -319,6 +338,7 @@ int main(void)
         {"biases and losses of balance", balance},
         {"a step of biases", steps_of_biases},
         {"Muon, 8 bits, 4 bits", storage},
+        {"adapters", adapters},
         {"loads of experts", counts},
         {"what a layout cannot have", refusals},
         {NULL, NULL},

@@ -86,17 +86,21 @@ static wf_sim_layout layout_of(const wf_plan_request *r, const row *k)
                                             : WF_SIM_KEEP_ALL};
 }
 
-/* Bytes that a rank receives over an axis by collectives that gather and scatter: without
-   shards these are tokens alone. */
+/* Bytes of tokens that a rank receives over an axis by collectives that gather and scatter. */
 static double planned_bytes(const wf_plan *plan, const char *axis)
 {
     double bytes = 0;
 
-    for (int i = 0; i < plan->report.n_traffic; i++)
-        if (strcmp(plan->report.traffic[i].axis, axis) == 0)
-            bytes += (double)plan->report.traffic[i].counters.of[WF_ALL_GATHER].bytes +
-                     (double)plan->report.traffic[i].counters.of[WF_ALL_TO_ALL].bytes +
-                     (double)plan->report.traffic[i].counters.of[WF_REDUCE_SCATTER].bytes;
+    for (int i = 0; i < plan->report.n_traffic; i++) {
+        const wf_par_traffic *t = &plan->report.traffic[i];
+
+        if (strcmp(t->axis, axis) == 0)
+            bytes += (double)(t->counters.of[WF_ALL_GATHER].bytes +
+                              t->counters.of[WF_ALL_TO_ALL].bytes +
+                              t->counters.of[WF_REDUCE_SCATTER].bytes -
+                              t->parameters.of[WF_ALL_GATHER].bytes -
+                              t->parameters.of[WF_REDUCE_SCATTER].bytes);
+    }
     return bytes;
 }
 
@@ -114,14 +118,15 @@ static double seconds_of(const wf_sim_stage *s, wf_sim_term term)
     return s->forward.of[term] + s->inputs.of[term] + s->weights.of[term];
 }
 
-static void bytes(void)
+/* Those of tokens, whatever parameters a strategy moves beside them. */
+static void bytes_of(const char *strategy)
 {
     static const int64_t whole[] = {0, STEPS};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         wf_error error = {WF_OK, ""};
         gpt_request made;
-        wf_plan_request *r = ask(&rows[i], "no_shard", &made);
+        wf_plan_request *r = ask(&rows[i], strategy, &made);
         wf_sim_layout l = layout_of(r, &rows[i]);
         wf_sim_stage stage;
         wf_sim_costs costs;
@@ -141,6 +146,12 @@ static void bytes(void)
         if (fabs(said - counted) > off * counted)
             printf("\n    row %zu: %.0f bytes simulated, %.0f planned", i, said, counted);
     }
+}
+
+static void bytes(void)
+{
+    bytes_of("no_shard");
+    bytes_of("full_shard");
 }
 
 /* Model FLOPs of all ranks; those of attention are of scores that are made once. */

@@ -90,6 +90,12 @@ static void read_sizes(source *s, wf_nn_gpt_config *m)
     m->positions = size_or(s, "context_length", 0);
     m->width = size_or(s, "embedding_length", 0);
     m->ffn = size_or(s, "feed_forward_length", 0);
+    if (m->experts) {
+        m->experts = size_or(s, "expert_count", 0);
+        m->top_k = size_or(s, "expert_used_count", 0);
+        m->expert_ffn = size_or(s, "expert_feed_forward_length", m->ffn);
+        m->router_normalised = true; /* llama.cpp's are */
+    }
     m->heads = size_or(s, "attention.head_count", 0);
     m->kv_heads = size_or(s, "attention.head_count_kv", m->heads);
     if (s->error->code != WF_OK)
@@ -256,6 +262,16 @@ static void read_properties(source *s, wf_nn_gpt_config *m)
     m->logit_divisor = number_or(s, "logit_scale", 0);
 }
 
+/* Returns true where a file has a mixture of experts. */
+static bool has_experts(source *s)
+{
+    char text[KEY];
+    const wf_par_gguf_key *k =
+        wf_par_gguf_find(s->g, full(s, "expert_count", text), WF_PAR_GGUF_I64, false, s->error);
+
+    return k && *(const int64_t *)k->values > 0;
+}
+
 static wf_status find_architecture(source *s, char arch[32], wf_nn_gpt_config *m)
 {
     const wf_par_gguf_key *k =
@@ -270,8 +286,15 @@ static wf_status find_architecture(source *s, char arch[32], wf_nn_gpt_config *m
         return wf_error_set(s->error, WF_EDATA,
                             "%.900s: key \"general.architecture\" is missing", s->path);
     snprintf(arch, 32, "%.*s", (int)(text->bytes < 31 ? text->bytes : 31), text->text);
-    family = wf_nn_gpt_family(s->arch);
-    if (!family || !wf_gguf_is_architecture(s->arch)) {
+    family = wf_gguf_family(s->arch, has_experts(s));
+    if (s->error->code != WF_OK)
+        return s->error->code;
+    if (!family && wf_gguf_is_architecture(s->arch))
+        return wf_error_set(s->error, WF_EUNSUPPORTED,
+                            "%.900s: it is a %s %s experts (\"%s.expert_count\"), which is not "
+                            "read",
+                            s->path, s->arch, has_experts(s) ? "with" : "without", s->arch);
+    if (!family) {
         wf_gguf_architectures(known, sizeof known);
         return wf_error_set(
             s->error, WF_EUNSUPPORTED,
@@ -300,9 +323,10 @@ wf_status wf_gguf_config(wf_gguf_weights *w, wf_error *error)
     if (error->code == WF_OK)
         read_rotation(&s, &w->file, m);
     if (error->code == WF_OK && !wf_gguf_fits(s.arch, m))
-        wf_error_set(error, WF_EUNSUPPORTED,
-                     "%.900s: it has biases, norms or scales that a %s of llama.cpp has in no "
-                     "file that is read here",
-                     s.path, s.arch);
+        wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "%.900s: it has biases, norms, scales or experts that a %s of llama.cpp has in no "
+            "file that is read here",
+            s.path, s.arch);
     return error->code;
 }

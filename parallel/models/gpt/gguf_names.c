@@ -35,16 +35,35 @@ static const family families[] = {
 
 enum { FAMILIES = sizeof families / sizeof *families };
 
-static const family *find(const char *architecture)
+/* Returns llama.cpp's name of a family, which differs for these two. */
+static const char *architecture_of(const family *f)
+{
+    static const char *const others[][2] = {{"mixtral", "llama"}, {"qwen3_moe", "qwen3moe"}};
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i][0], f->name) == 0)
+            return others[i][1];
+    return f->name;
+}
+
+/* Returns the first family of an architecture, with experts or without. */
+static const family *find(const char *architecture, bool experts)
 {
     for (int i = 0; architecture && i < FAMILIES; i++)
-        if (families[i].words && strcmp(families[i].name, architecture) == 0)
+        if (families[i].words && experts == (families[i].config.experts > 0) &&
+            strcmp(architecture_of(&families[i]), architecture) == 0)
             return &families[i];
     return NULL;
 }
 
-/* Returns true where embeddings, scores, residuals or logits have a factor. */
-static bool scaled(const wf_nn_gpt_config *m)
+const wf_nn_gpt_config *wf_gguf_family(const char *architecture, bool experts)
+{
+    const family *f = find(architecture, experts);
+
+    return f ? &f->config : NULL;
+}
+
+bool wf_gguf_is_scaled(const wf_nn_gpt_config *m)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(m);
 
@@ -68,8 +87,9 @@ static bool may_be_phi3(const wf_nn_gpt_config *m)
 
     return (kind == WF_ROPE_UNSCALED || kind == WF_ROPE_LINEAR || kind == WF_ROPE_LONG) &&
            c.norm == WF_NN_RMSNORM && c.mlp == WF_NN_SWIGLU && c.order == WF_NN_PRE_NORM &&
-           !c.gain_offset && !c.qk_norm && !c.qk_norm_wide && !c.rope_skip && !scaled(m) &&
-           !c.qkv_bias && !c.out_bias && !c.mlp_bias && c.heads * c.head_dim == c.width;
+           !c.gain_offset && !c.qk_norm && !c.qk_norm_wide && !c.rope_skip &&
+           !wf_gguf_is_scaled(m) && !c.qkv_bias && !c.out_bias && !c.mlp_bias &&
+           c.heads * c.head_dim == c.width;
 }
 
 const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
@@ -99,7 +119,7 @@ static unsigned traits_of(const wf_nn_gpt_config *m)
         traits |= QK_NORM;
     if (m->position == WF_NN_ROPE && m->rope_skip)
         traits |= ROPE_SKIP;
-    if (scaled(m))
+    if (wf_gguf_is_scaled(m))
         traits |= HAS_SCALES;
     if (turns_as_phi3(m))
         traits |= HAS_LONG_ROPE;
@@ -110,6 +130,17 @@ static unsigned traits_of(const wf_nn_gpt_config *m)
 static unsigned traits_needed(const family *f)
 {
     return traits_of(&f->config) | (f->words & (HAS_SCALES | HAS_LONG_ROPE));
+}
+
+/* Returns true for a model without experts, or with such as llama.cpp makes of them: weights
+   are a softmax that is normalised over the chosen ones, in all blocks and with nothing
+   beside. */
+static bool mixes_as_llama_cpp(const wf_nn_gpt_config *m)
+{
+    return !m->experts ||
+           (m->router == WF_NN_SOFTMAX && m->router_normalised && !m->shared_ffn &&
+            !(m->bias_step > 0) && !wf_nn_blocks_count(&m->dense_blocks) &&
+            (m->router_factor == 0 || m->router_factor == 1));
 }
 
 /* Compares what architectures say by nothing but their names. */
@@ -124,7 +155,7 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
            m->head_bias == c->head_bias && m->gelu_erf == c->gelu_erf &&
            m->window_rope_base == c->window_rope_base && m->score_cap == c->score_cap &&
            m->logit_cap == c->logit_cap && !m->experts == !c->experts &&
-           (!c->rope_skip || m->rope_skip == c->rope_skip) &&
+           mixes_as_llama_cpp(m) && (!c->rope_skip || m->rope_skip == c->rope_skip) &&
            (m->tied || !(f->words & IS_TIED));
 }
 
@@ -152,12 +183,12 @@ static const family *family_of(const wf_nn_gpt_config *m)
 
 bool wf_gguf_is_architecture(const char *name)
 {
-    return find(name) != NULL;
+    return find(name, false) || find(name, true);
 }
 
 bool wf_gguf_has_long_rope(const char *architecture)
 {
-    const family *f = find(architecture);
+    const family *f = find(architecture, false);
 
     return f && f->words & HAS_LONG_ROPE;
 }
@@ -165,10 +196,20 @@ bool wf_gguf_has_long_rope(const char *architecture)
 void wf_gguf_architectures(char *text, size_t size)
 {
     text[0] = 0;
-    for (int i = 0, used = 0; i < FAMILIES; i++)
-        if (families[i].words && (size_t)used < size)
-            used += snprintf(text + used, size - (size_t)used, "%s%s", used ? ", " : "",
-                             families[i].name);
+    for (int i = 0, used = 0; i < FAMILIES; i++) {
+        const char *name = architecture_of(&families[i]);
+        const bool twice = families[i].config.experts && find(name, false);
+
+        if (families[i].words && !twice && (size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, "%s%s", used ? ", " : "", name);
+    }
+}
+
+const char *wf_gguf_architecture(const wf_nn_gpt_config *model)
+{
+    const family *f = family_of(model);
+
+    return f ? architecture_of(f) : NULL;
 }
 
 bool wf_gguf_has(const wf_nn_gpt_config *model)
@@ -203,6 +244,10 @@ static const struct {
              {"block.N.mlp.up.bias", "blk.N.ffn_up.bias"},
              {"block.N.mlp.down.weight", "blk.N.ffn_down.weight"},
              {"block.N.mlp.down.bias", "blk.N.ffn_down.bias"},
+             {"block.N.moe.router", "blk.N.ffn_gate_inp.weight"},
+             {"block.N.moe.gate", "blk.N.ffn_gate_exps.weight"},
+             {"block.N.moe.up", "blk.N.ffn_up_exps.weight"},
+             {"block.N.moe.down", "blk.N.ffn_down_exps.weight"},
              {"norm.gain", "output_norm.weight"},
              {"norm.bias", "output_norm.bias"},
              {"head.weight", "output.weight"}};
@@ -218,7 +263,7 @@ static char of_qkv(const char *theirs)
 /* Parameters of a model without traits may lie as those of a Phi-3 do. */
 static const family *layout_of(const char *architecture, const wf_nn_gpt_config *model)
 {
-    const family *f = family_of(model), *other = find(architecture);
+    const family *f = family_of(model), *other = find(architecture, false);
     const bool plain = f && !traits_needed(f) && f->config.position == WF_NN_ROPE;
 
     return plain && other && other->words & HAS_LONG_ROPE ? other : f;
@@ -228,7 +273,7 @@ bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model)
 {
     const family *f = layout_of(architecture, model);
 
-    return f && strcmp(f->name, architecture) == 0;
+    return f && strcmp(architecture_of(f), architecture) == 0;
 }
 
 bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
@@ -292,84 +337,4 @@ int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row)
     head = rows / place->heads;
     i = row % head;
     return row - i + (i < head / 2 ? 2 * i : 2 * (i - head / 2) + 1);
-}
-
-static void put(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key,
-                wf_par_gguf_kind kind, const void *value)
-{
-    char text[128];
-
-    snprintf(text, sizeof text, "%s.%s", family_of(m)->name, key);
-    wf_gguf_put(h, &(wf_par_gguf_key){.key = text, .kind = kind, .values = value});
-}
-
-static void put_size(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key, int64_t n)
-{
-    put(h, m, key, WF_PAR_GGUF_U32, &(uint32_t){(uint32_t)n});
-}
-
-static void put_number(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key, double x)
-{
-    put(h, m, key, WF_PAR_GGUF_F32, &(float){(float)x});
-}
-
-static void put_text(wf_gguf_header *h, const char *key, const char *text)
-{
-    const wf_par_gguf_text value = {text, (int64_t)strlen(text)};
-
-    wf_gguf_put(h, &(wf_par_gguf_key){.key = key, .kind = WF_PAR_GGUF_TEXT, .values = &value});
-}
-
-static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
-{
-    const wf_par_gguf_text linear = {"linear", 6};
-
-    put_number(h, m, "rope.freq_base", m->rope_base);
-    put_size(h, m, "rope.dimension_count", wf_nn_gpt_rotary(m));
-    if (m->rope_scaling.kind == WF_ROPE_LINEAR) {
-        put(h, m, "rope.scaling.type", WF_PAR_GGUF_TEXT, &linear);
-        put_number(h, m, "rope.scaling.factor", m->rope_scaling.factor);
-    }
-    if (m->rope_scaling.kind == WF_ROPE_LONG) {
-        put_size(h, m, "rope.scaling.original_context_length",
-                 (int64_t)m->rope_scaling.original_positions);
-        put_number(h, m, "rope.scaling.attn_factor", wf_gguf_attention_factor(m));
-    }
-    if (family_of(m)->words & HAS_LONG_ROPE) /* without the key llama.cpp warns */
-        put_size(h, m, "attention.sliding_window", 0);
-}
-
-/* Writes the scale of scores; without one llama.cpp multiplies them with 1 / sqrt(head
-   size). */
-static void put_scales(wf_gguf_header *h, const wf_nn_gpt_config *m)
-{
-    if (m->attention_scale > 0)
-        put_number(h, m, "attention.scale", m->attention_scale);
-    put_number(h, m, "embedding_scale", m->embedding_scale);
-    put_number(h, m, "residual_scale", m->residual_scale);
-    put_number(h, m, "logit_scale", m->logit_divisor);
-}
-
-void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model)
-{
-    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
-    const bool rms = m.norm == WF_NN_RMSNORM;
-
-    put_text(h, "general.architecture", family_of(&m)->name);
-    put_size(h, &m, "block_count", m.layers);
-    /* llama.cpp has no windows for these: in texts that one holds whole it has no effect */
-    put_size(h, &m, "context_length", m.window ? m.window : m.positions);
-    put_size(h, &m, "embedding_length", m.width);
-    put_size(h, &m, "feed_forward_length", m.ffn);
-    put_size(h, &m, "attention.head_count", m.heads);
-    put_size(h, &m, "attention.head_count_kv", m.kv_heads);
-    put_size(h, &m, "attention.key_length", m.head_dim);
-    put_size(h, &m, "attention.value_length", m.head_dim);
-    put_number(h, &m, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-               m.eps);
-    put_size(h, &m, "vocab_size", m.vocabulary);
-    if (m.position == WF_NN_ROPE)
-        put_rope(h, &m);
-    if (scaled(&m))
-        put_scales(h, &m);
 }

@@ -13,6 +13,12 @@
    alone. */
 bool wf_gguf_has(const wf_nn_gpt_config *model);
 
+/* Returns the architecture of a model's file; NULL: there is none. */
+const char *wf_gguf_architecture(const wf_nn_gpt_config *model);
+
+/* Returns true where embeddings, scores, residuals or logits have a factor. */
+bool wf_gguf_is_scaled(const wf_nn_gpt_config *model);
+
 /* Returns the property of a model's RoPE that is not written here, in words; NULL: none. */
 const char *wf_gguf_rope_missing(const wf_nn_gpt_config *model);
 
@@ -34,6 +40,10 @@ int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 
 /* Back: the row of a parameter in the file that is a row of ours. */
 int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row);
+
+/* Returns the properties of an architecture's models, those with experts or without; NULL:
+   there are none here. */
+const wf_nn_gpt_config *wf_gguf_family(const char *architecture, bool experts);
 
 /* Return true where models of this architecture may be here; where a part of their heads may be
    rotated, or factors of rotation be two lists. The third writes all names, with commas in

@@ -54,10 +54,16 @@ static wf_gguf_type type_of(save *s)
                                   : WF_GGUF_F32;
 }
 
-/* llama.cpp reads vectors and learned positions as f32 alone. */
+/* Returns true for the tensor of a router. */
+static bool is_router(const wf_gguf_tensor *t)
+{
+    return strstr(t->name, ".ffn_gate_inp.") != NULL;
+}
+
+/* llama.cpp reads vectors and learned positions as f32 alone, and writes routers so. */
 static wf_gguf_type type_of_tensor(const wf_gguf_tensor *t, wf_gguf_type type)
 {
-    if (t->ndim < 2 || strcmp(t->name, "position_embd.weight") == 0)
+    if (t->ndim < 2 || strcmp(t->name, "position_embd.weight") == 0 || is_router(t))
         return WF_GGUF_F32;
     if (type == WF_GGUF_Q8_0 && t->shape[t->ndim - 1] % WF_GGUF_BLOCK)
         return WF_GGUF_F16;
@@ -167,7 +173,8 @@ static wf_status prepare(save *s)
         return wf_error_set(
             s->error, WF_EUNSUPPORTED,
             "GGUF is written of models that have what gpt2, llama, mistral, qwen2, qwen3, "
-            "phi3, smollm3 and granite have, and this one has something else: write it "
+            "phi3, smollm3, granite, mixtral and qwen3_moe have, and this one has something "
+            "else: write it "
             "for transformers (gpt_export FROM TO)");
     s->parameter = wf_nn_parameters(&s->model->base, &s->count);
     s->place = calloc((size_t)s->count + 1, sizeof *s->place);
@@ -219,7 +226,7 @@ static wf_status write_rows(save *s, int64_t i, const float *from, int64_t row, 
     const wf_gguf_tensor *t = &s->tensor[s->tensor_of[i]];
     const wf_gguf_place *place = &s->place[i];
     int64_t all = s->parameter[i]->tensor->dim[0].size, bytes = t->bytes / t->shape[0];
-    int64_t columns = t->ndim > 1 ? t->shape[t->ndim - 1] : 1, n = rows * columns;
+    int64_t columns = wf_tensor_count(s->parameter[i]->tensor) / all, n = rows * columns;
 
     for (int64_t r = 0; r < rows; r++)
         memcpy(ordered + r * columns, from + wf_gguf_row(place, all, row + r) * columns,

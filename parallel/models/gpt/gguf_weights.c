@@ -82,38 +82,64 @@ typedef struct slab {
     int64_t rows;
 } slab;
 
-/* Rows [row, row + n) of the parameter, whole ones, as numbers. */
-static wf_status read_rows(const wf_gguf_weights *w, const wf_gguf_tensor *t,
-                           const wf_gguf_place *place, int64_t all, int64_t row, int64_t n,
+/* A matrix of the file, and this rank's part of it: a parameter, or an expert's of one. */
+typedef struct matrix {
+    const wf_gguf_tensor *t;
+    const wf_gguf_place *place;
+    int64_t first, rows;     /* its first row among all of the tensor, and how many it has */
+    int64_t columns;         /* a row's elements */
+    int64_t row, local_rows; /* the part's rows */
+    int64_t start, local;    /* its columns */
+} matrix;
+
+/* Rows [row, row + n) of the matrix, whole ones, as numbers. */
+static wf_status read_rows(const wf_gguf_weights *w, const matrix *m, int64_t row, int64_t n,
                            const slab *s, wf_error *error)
 {
-    int64_t columns = t->ndim > 1 ? t->shape[1] : 1, bytes = wf_gguf_bytes(t->type, columns);
-    int64_t at = place->row + wf_gguf_file_row(place, all, row);
+    int64_t bytes = wf_gguf_bytes(m->t->type, m->columns);
+    int64_t at = m->first + wf_gguf_file_row(m->place, m->rows, row);
 
     if (wf_file_read(&w->file, s->raw, (size_t)(n * bytes),
-                     w->header.data + t->begin + at * bytes, error) == WF_OK)
-        wf_gguf_numbers(t->type, s->raw, s->numbers, n * columns);
+                     w->header.data + m->t->begin + at * bytes, error) == WF_OK)
+        wf_gguf_numbers(m->t->type, s->raw, s->numbers, n * m->columns);
     return error->code;
 }
 
-/* A tensor has one dim or two. */
+static wf_status read_matrix(const wf_gguf_weights *w, const matrix *m, const slab *s,
+                             float *to, wf_error *error)
+{
+    for (int64_t row = 0; row < m->local_rows && error->code == WF_OK; row += s->rows) {
+        int64_t n = m->local_rows - row < s->rows ? m->local_rows - row : s->rows;
+
+        if (read_rows(w, m, m->row + row, n, s, error) != WF_OK)
+            break;
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + (row + i) * m->local, s->numbers + i * m->columns + m->start,
+                   (size_t)m->local * sizeof *to);
+    }
+    return error->code;
+}
+
+/* A tensor has one dim, or two, or a matrix for each expert. */
 static wf_status read_part(const wf_gguf_weights *w, const wf_gguf_tensor *t,
                            const wf_gguf_place *place, const wf_tensor *ours, const slab *s,
                            float *to, wf_error *error)
 {
-    const int64_t columns = t->ndim > 1 ? t->shape[1] : 1;
-    const int64_t start = t->ndim > 1 ? ours->start[1] : 0;
-    const int64_t local = t->ndim > 1 ? ours->local[1] : 1;
+    const int d = t->ndim > 2 ? 1 : 0; /* the dim of rows */
+    const bool wide = t->ndim > 1;
+    const int64_t experts = d ? ours->local[0] : 1;
+    matrix m = {.t = t,
+                .place = place,
+                .rows = ours->dim[d].size,
+                .columns = wide ? t->shape[d + 1] : 1,
+                .row = ours->start[d],
+                .local_rows = ours->local[d],
+                .start = wide ? ours->start[d + 1] : 0,
+                .local = wide ? ours->local[d + 1] : 1};
 
-    for (int64_t row = 0; row < ours->local[0] && error->code == WF_OK; row += s->rows) {
-        int64_t n = ours->local[0] - row < s->rows ? ours->local[0] - row : s->rows;
-
-        if (read_rows(w, t, place, ours->dim[0].size, ours->start[0] + row, n, s, error) !=
-            WF_OK)
-            break;
-        for (int64_t i = 0; i < n; i++)
-            memcpy(to + (row + i) * local, s->numbers + i * columns + start,
-                   (size_t)local * sizeof *to);
+    for (int64_t e = 0; e < experts && error->code == WF_OK; e++) {
+        m.first = place->row + (d ? (ours->start[0] + e) * m.rows : 0);
+        read_matrix(w, &m, s, to + e * m.local_rows * m.local, error);
     }
     return error->code;
 }
@@ -129,7 +155,7 @@ wf_status wf_gguf_weights_read(wf_gguf_weights *w, const wf_nn_gpt_config *model
     if (check(w, p, &place, t, error) != WF_OK)
         return error->code;
     w->used[t - w->header.tensor] = true;
-    columns = t->ndim > 1 ? t->shape[1] : 1;
+    columns = t->ndim > 1 ? t->shape[t->ndim - 1] : 1;
     if (!place.heads && columns < slab_elements)
         s.rows = slab_elements / columns;
     s.raw = malloc((size_t)(s.rows * columns) * sizeof(float));

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The dims of a tensor of theirs: ours, transposed, ours with experts in front, or ours head by
-   head. */
-typedef enum how { PLAIN, TRANSPOSED, STACKED, BY_HEAD } how;
+/* The dims of a tensor of theirs: ours, transposed, ours with experts in front, ours head by
+   head, or those of a factor of experts. */
+typedef enum how { PLAIN, TRANSPOSED, STACKED, BY_HEAD, FACTOR_A, FACTOR_B } how;
 
 /* Parts of one tensor that lie one after the other. */
 typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
@@ -80,6 +80,21 @@ static int64_t rows_of(member p, const wf_nn_gpt_config *model, int64_t mine)
     return p == Q ? m.heads * m.head_dim : p == K || p == V ? m.kv_heads * m.head_dim : mine;
 }
 
+/* Sets the shape of a factor [experts, a, b]; two of them are one B, where gate and up are one
+   matrix. */
+static void place_factor(const name_row *row, const wf_tensor *t, wf_hf_place *place)
+{
+    const int64_t experts = t->dim[0].size, rows = t->dim[1].size, columns = t->dim[2].size;
+    const bool a = row->how == FACTOR_A;
+
+    place->factor_a = a;
+    place->factor_b = !a;
+    place->ndim = 2;
+    place->shape[0] = a ? experts * rows : row->part == WHOLE ? rows : 2 * rows;
+    place->shape[1] = a ? columns : columns * experts;
+    place->offset = row->part == UP ? rows : 0;
+}
+
 bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
                     const wf_nn_parameter *parameter, wf_hf_place *place)
 {
@@ -93,6 +108,10 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
     memset(place, 0, sizeof *place);
     wf_hf_write_name(place->name, row->theirs, block);
     place->base = family->base;
+    if (row->how >= FACTOR_A) {
+        place_factor(row, t, place);
+        return true;
+    }
     place->transposed = row->how == TRANSPOSED;
     place->ndim = t->ndim;
     for (int d = 0; d < t->ndim; d++)

@@ -29,6 +29,9 @@ typedef struct wf_hf_place {
     /* 0, or one tensor for each index of dim 0, whose number is E in the name: they lie one
        after the other where Weft writes them */
     int64_t pieces;
+    /* factors of adapters of experts, whose tensor is [experts * rank, in], or [out, rank *
+       experts] */
+    bool factor_a, factor_b;
     int ndim;
     int64_t shape[WF_MAX_DIMS]; /* the shape of theirs */
 } wf_hf_place;

@@ -45,6 +45,25 @@ static const char *last_name(const char *path)
     return dot ? dot + 1 : path;
 }
 
+/* Renames what transformers 5 calls otherwise than files do: PEFT's names are those of
+   modules. */
+static void name_module(char name[WF_HF_NAME])
+{
+    static const char *const renamed[][2] = {
+        {".block_sparse_moe.gate.", ".mlp.gate."},
+        {".block_sparse_moe.router.layer.", ".block_sparse_moe.router."}};
+    char rest[WF_HF_NAME];
+
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        char *at = strstr(name, renamed[i][0]);
+
+        if (!at)
+            continue;
+        snprintf(rest, sizeof rest, "%s%s", renamed[i][1], at + strlen(renamed[i][0]));
+        snprintf(at, WF_HF_NAME - (size_t)(at - name), "%s", rest);
+    }
+}
+
 /* The names of a list in Weft's words. */
 typedef struct words {
     const wf_nn_gpt_config *config;
@@ -65,6 +84,7 @@ static bool module_of(const words *w, const wf_nn_parameter *p, char name[WF_HF_
     if (!w->family || !wf_hf_place_of(w->family, w->config, p, &place))
         return false;
     memcpy(name, place.name, WF_HF_NAME);
+    name_module(name);
     end = strrchr(name, '.');
     if (end)
         *end = 0;
@@ -90,13 +110,12 @@ static void look_target(void *arg, wf_nn_module *m)
     w->fits = w->fits && wf_peft_add(w->text, sizeof w->text, ours);
 }
 
-/* "block.*.norm1" of "block.3.norm1.gain" */
-static void module_pattern(const char *path, char pattern[WF_NN_PATH])
+/* "block.*.norm1.gain" of "block.3.norm1.gain" */
+static void path_pattern(const char *path, char pattern[WF_NN_PATH])
 {
-    const char *end = strrchr(path, '.');
     size_t n = 0;
 
-    for (const char *at = path; at < end; at++)
+    for (const char *at = path; *at; at++)
         if (*at < '0' || *at > '9' || (at > path && at[-1] != '.'))
             pattern[n++] = *at;
         else {
@@ -107,7 +126,7 @@ static void module_pattern(const char *path, char pattern[WF_NN_PATH])
     pattern[n] = 0;
 }
 
-/* A module to be saved is any end of a name. */
+/* A module to be saved is any end of a name; of a mixture the router alone may be one. */
 static void look_module(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     words *w = arg;
@@ -116,7 +135,7 @@ static void look_module(void *arg, wf_nn_module *m, const char *name, wf_nn_para
     (void)m, (void)name;
     if (!module_of(w, p, theirs) || !ends_with(theirs, w->name))
         return;
-    module_pattern(p->path, pattern);
+    path_pattern(p->path, pattern);
     w->found = true;
     w->fits = w->fits && wf_peft_add(w->text, sizeof w->text, pattern);
 }
@@ -187,6 +206,9 @@ static void add(list *l, wf_nn_parameter *p, const char *name, const char *end,
     wf_peft_tensor *t = &l->tensor[l->count++];
 
     t->parameter = p;
+    t->ndim = p->tensor->ndim;
+    for (int d = 0; d < t->ndim; d++)
+        t->shape[d] = p->tensor->dim[d].size;
     snprintf(t->name, sizeof t->name, "base_model.model.%s%s", name, end);
     snprintf(t->module, sizeof t->module, "%s", module);
 }
@@ -226,13 +248,49 @@ static void add_adapter(void *arg, wf_nn_module *m)
     add(l, linear->lora.b, name, ".lora_B.weight", "");
 }
 
+/* The factors of a mixture's experts. */
+static void add_experts(void *arg, wf_nn_module *module)
+{
+    list *l = arg;
+    const wf_nn_moe *m = wf_nn_as_moe(module);
+    wf_nn_parameter *factor[] = {m ? m->lora_gate_up_a : NULL, m ? m->lora_gate_b : NULL,
+                                 m ? m->lora_up_b : NULL, m ? m->lora_down_a : NULL,
+                                 m ? m->lora_down_b : NULL};
+    wf_hf_place place;
+
+    for (size_t i = 0; i < sizeof factor / sizeof *factor && factor[0]; i++) {
+        wf_peft_tensor *t = &l->tensor[l->count];
+
+        if (!wf_hf_place_of(l->family, l->config, factor[i], &place)) {
+            refuse(l, factor[i]->path, "transformers have no such experts");
+            return;
+        }
+        add(l, factor[i], place.name, "", "");
+        t->of_experts = true;
+        t->factor_b = place.factor_b;
+        t->row = place.offset;
+        t->ndim = place.ndim;
+        memcpy(t->shape, place.shape, sizeof t->shape);
+    }
+}
+
+/* The adapters of a module. */
+static void add_adapters(void *arg, wf_nn_module *m)
+{
+    add_adapter(arg, m);
+    add_experts(arg, m);
+}
+
 static wf_status add_whole(list *l, wf_nn_parameter *p)
 {
     wf_hf_place place;
 
     if (!wf_hf_place_of(l->family, l->config, p, &place))
         refuse(l, p->path, "transformers have no such parameter");
-    else if (place.transposed || place.shape[0] != p->tensor->dim[0].size)
+    name_module(place.name);
+    if (l->error->code != WF_OK)
+        return l->error->code;
+    if (place.transposed || place.pieces || place.shape[0] != p->tensor->dim[0].size)
         refuse(l, p->path, "transformers keep it in another shape");
     else
         add(l, p, place.name, "", "");
@@ -255,7 +313,7 @@ wf_status wf_peft_tensors(wf_nn_gpt *model, const char *like, wf_peft_tensor **t
     if (!p || !l.tensor)
         wf_error_set(error, WF_ENOMEM, "no memory for the names of adapters");
     else if (wf_hf_config_family(&config, like, &l.family, error) == WF_OK)
-        wf_nn_visit(&model->base, add_adapter, NULL, &l);
+        wf_nn_visit(&model->base, add_adapters, NULL, &l);
     for (int64_t i = 0; i < all && error->code == WF_OK; i++)
         if (!p[i]->frozen && !p[i]->adapter)
             add_whole(&l, p[i]);

@@ -7,7 +7,9 @@
  * embedding that is trained whole is the head too; PEFT calls that "ensure_weight_tying".
  * Without it PEFT trains a copy of the one and leaves the other, as an untied model does.
  * Families whose files have several linears in one tensor (GPT-2's c_attn, Phi-3's qkv_proj)
- * share one factor A among them there, which adapters of each linear are not.
+ * share one factor A among them there, which adapters of each linear are not. Experts are
+ * adapted together, as PEFT does by "target_parameters": experts.gate_up_proj, whose gate and
+ * up share an A, and experts.down_proj.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_LORA_H
 #define WF_PARALLEL_MODELS_GPT_LORA_H
@@ -30,8 +32,9 @@ typedef struct wf_par_lora {
        is. */
     bool untied;
     /* With commas in between. Targets: the end of a linear's path ("q"), that of its name in
-       transformers ("q_proj"), or WF_NN_ALL_LINEAR. Modules: ends of names in transformers
-       ("norm": all that end so), else paths as of wf_nn_freeze; "" or "none": no module. */
+       transformers ("q_proj"), WF_NN_ALL_LINEAR or WF_NN_EXPERTS. Modules: ends of names in
+       transformers ("norm": all that end so), else paths as of wf_nn_freeze; "" or "none": no
+       module. */
     char targets[WF_PAR_LORA_NAMES], modules_to_save[WF_PAR_LORA_NAMES];
 } wf_par_lora;
 

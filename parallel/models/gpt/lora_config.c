@@ -25,6 +25,7 @@ static const harmless known[] = {
     {"lora_dropout", NULL},
     {"use_rslora", NULL},
     {"target_modules", NULL},
+    {"target_parameters", NULL},
     {"modules_to_save", NULL},
     {"ensure_weight_tying", NULL},
     {"init_lora_weights", NULL},
@@ -149,6 +150,39 @@ static wf_status take_names(const wf_json_source *from, const char *key, char *n
                                from->name, key);
 }
 
+/* Adds experts to the targets, where both of their parameters are some; others are refused. */
+static wf_status take_parameters(const wf_json_source *from, wf_par_lora *lora)
+{
+    static const char *const parts[] = {"experts.gate_up_proj", "experts.down_proj"};
+    char names[WF_PAR_LORA_NAMES], name[WF_HF_NAME];
+    const char *list = names;
+    bool has[2] = {false, false};
+
+    if (take_names(from, "target_parameters", names) != WF_OK || !*names)
+        return from->error->code;
+    while (wf_peft_next(&list, name, sizeof name)) {
+        size_t n = strlen(name);
+        int i = 0;
+
+        while (i < 2 && (n < strlen(parts[i]) || strcmp(name + n - strlen(parts[i]), parts[i])))
+            i++;
+        if (i == 2)
+            return wf_error_set(from->error, WF_EUNSUPPORTED,
+                                "%s: \"target_parameters\" has %s, and adapters are read of %s "
+                                "and %s",
+                                from->name, name, parts[0], parts[1]);
+        has[i] = true;
+    }
+    if (!has[0] || !has[1])
+        return wf_error_set(from->error, WF_EUNSUPPORTED,
+                            "%s: \"target_parameters\" has %s alone, and experts are adapted "
+                            "with both of %s and %s",
+                            from->name, parts[has[1]], parts[0], parts[1]);
+    if (!wf_peft_add(lora->targets, sizeof lora->targets, WF_NN_EXPERTS))
+        return wf_error_set(from->error, WF_EDATA, "%s: too many names of targets", from->name);
+    return WF_OK;
+}
+
 /* Returns true where a list of modules has the embedding or the head of some family. */
 static bool has_ends(const char *names)
 {
@@ -183,7 +217,8 @@ static wf_status take(const wf_json_source *from, wf_par_lora *lora)
     wf_json_bool(from, "use_rslora", &no, &lora->rank_stabilized);
     wf_json_bool(from, "ensure_weight_tying", &no, &tying);
     if (from->error->code == WF_OK &&
-        take_names(from, "target_modules", lora->targets) == WF_OK)
+        take_names(from, "target_modules", lora->targets) == WF_OK &&
+        take_parameters(from, lora) == WF_OK)
         take_names(from, "modules_to_save", lora->modules_to_save);
     if (from->error->code == WF_OK && !*lora->targets)
         wf_error_set(from->error, WF_EDATA, "%s: \"target_modules\" names no module",

@@ -34,15 +34,14 @@ static wf_status read_run(void *arg, int64_t at_part, int64_t at_file, int64_t n
 
 static wf_status check(const source *s, const wf_peft_tensor *t)
 {
-    const wf_tensor *ours = t->parameter->tensor;
-    bool same = s->entry && s->entry->ndim == ours->ndim;
+    bool same = s->entry && s->entry->ndim == t->ndim;
 
     if (!s->entry)
         return wf_error_set(s->error, WF_EDATA,
                             "%s has no tensor \"%s\", which %s would be read from",
                             s->file.path, t->name, t->parameter->path);
-    for (int d = 0; same && d < ours->ndim; d++)
-        same = s->entry->shape[d] == ours->dim[d].size;
+    for (int d = 0; same && d < t->ndim; d++)
+        same = s->entry->shape[d] == t->shape[d];
     if (!same)
         return wf_error_set(s->error, WF_EDATA,
                             "%s: tensor \"%s\" has another shape than %s of the model",
@@ -53,6 +52,32 @@ static wf_status check(const source *s, const wf_peft_tensor *t)
             "%s: tensor \"%s\" is %s, and weights are read from F32, BF16 and F16",
             s->file.path, t->name, wf_safetensors_dtype_name(s->entry->dtype));
     return WF_OK;
+}
+
+/* Reads a part of a factor B of experts, row by row of theirs: [out, rank * experts]. */
+static wf_status read_factor_b(source *s, const wf_peft_tensor *t, const wf_part *part)
+{
+    const int64_t columns = t->shape[1], experts = t->parameter->tensor->dim[0].size;
+    const int64_t size = wf_safetensors_dtype_size(s->entry->dtype);
+    float *row = malloc((size_t)columns * (sizeof *row + (size_t)size));
+    char *raw = (char *)(row + columns);
+
+    if (!row)
+        return wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", t->name);
+    for (int64_t o = 0; o < part->local[1] && s->error->code == WF_OK; o++) {
+        const int64_t at = (t->row + part->start[1] + o) * columns;
+
+        if (wf_file_read(&s->file, raw, (size_t)(columns * size),
+                         s->header.data + s->entry->begin + at * size, s->error) != WF_OK)
+            break;
+        wf_convert_from(s->entry->dtype, raw, row, columns);
+        for (int64_t e = 0; e < part->local[0]; e++)
+            for (int64_t r = 0; r < part->local[2]; r++)
+                s->to[(e * part->local[1] + o) * part->local[2] + r] =
+                    row[(part->start[2] + r) * experts + part->start[0] + e];
+    }
+    free(row);
+    return s->error->code;
 }
 
 static wf_status load_one(source *s, const wf_peft_tensor *t)
@@ -71,7 +96,9 @@ static wf_status load_one(source *s, const wf_peft_tensor *t)
         return WF_OK;
     s->to = wf_data_write_f32(ours, &view);
     s->raw = malloc((size_t)wf_part_count(&part) * sizeof(float));
-    if (s->to && s->raw)
+    if (s->to && s->raw && t->factor_b)
+        read_factor_b(s, t, &part);
+    else if (s->to && s->raw)
         wf_part_runs(&part, &whole, read_run, s);
     else
         wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", t->name);

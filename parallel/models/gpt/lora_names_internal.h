@@ -16,6 +16,12 @@ typedef struct wf_peft_tensor {
         [WF_PEFT_NAME]; /* "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" */
     char module[WF_HF_NAME]; /* "q_proj" of a factor A, else "" */
     bool copy;               /* a tied head, whose numbers are those of the tensor before it */
+    int ndim;
+    int64_t shape[WF_MAX_DIMS]; /* the shape of PEFT's tensor */
+    /* A factor of adapters of experts. B: element (e, o, r) is theirs[row + o, r * experts +
+       e]; one that begins at a row is in the tensor of the one before it */
+    bool of_experts, factor_b;
+    int64_t row;
 } wf_peft_tensor;
 
 /* All that is trained, in the order of the model; an embedding that is the head too, under both

@@ -19,6 +19,8 @@ typedef struct writer {
     wf_peft_tensor *list;
     int64_t count;
     wf_safetensors_entry *entry;
+    int64_t *entry_of; /* [count]: factors that lie in one tensor have one */
+    int64_t entries;
     char *header;
     size_t header_bytes;
     wf_folder folder;
@@ -31,24 +33,26 @@ static wf_status describe(writer *w)
     static const char *const metadata[] = {"format", "pt"};
 
     w->entry = calloc((size_t)w->count + 1, sizeof *w->entry);
-    if (!w->entry)
+    w->entry_of = calloc((size_t)w->count + 1, sizeof *w->entry_of);
+    if (!w->entry || !w->entry_of)
         return wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");
     for (int64_t i = 0; i < w->count; i++) {
-        const wf_tensor *t = w->list[i].parameter->tensor;
+        wf_peft_tensor *t = &w->list[i];
 
-        w->entry[i] = (wf_safetensors_entry){
-            .name = w->list[i].name, .dtype = WF_ST_F32, .ndim = t->ndim};
-        for (int d = 0; d < t->ndim; d++)
-            w->entry[i].shape[d] = t->dim[d].size;
-        if (wf_tensor_is_fake(t))
+        w->entries += t->row == 0;
+        w->entry_of[i] = w->entries - 1;
+        w->entry[w->entries - 1] =
+            (wf_safetensors_entry){.name = t->name, .dtype = WF_ST_F32, .ndim = t->ndim};
+        memcpy(w->entry[w->entries - 1].shape, t->shape, sizeof t->shape);
+        if (wf_tensor_is_fake(t->parameter->tensor))
             return wf_error_set(
                 &w->error, WF_EUNSUPPORTED,
                 "adapters are written by ranks that hold all stages of a model, "
                 "and %s is another one's",
-                w->list[i].parameter->path);
+                t->parameter->path);
     }
-    return wf_safetensors_format(w->count, w->entry, 1, metadata, &w->header, &w->header_bytes,
-                                 &w->error);
+    return wf_safetensors_format(w->entries, w->entry, 1, metadata, &w->header,
+                                 &w->header_bytes, &w->error);
 }
 
 static void create(writer *w, const char *folder)
@@ -60,6 +64,29 @@ static void create(writer *w, const char *folder)
     w->weights = wf_output_begin(&w->folder, WEIGHTS, wf_output_mark(), &w->error);
     if (w->weights)
         wf_file_write(wf_output_file(w->weights), w->header, w->header_bytes, 0, &w->error);
+}
+
+/* Writes a tensor's numbers: a factor B of experts [e, o, r] as [o, r, e]. */
+static void write_numbers(writer *w, int64_t i, const wf_tensor *whole, const float *data)
+{
+    const wf_peft_tensor *t = &w->list[i];
+    const int64_t experts = whole->dim[0].size, out = whole->dim[1].size;
+    const int64_t rank = whole->dim[2].size, count = wf_tensor_count(whole);
+    const int64_t at = (int64_t)w->header_bytes + w->entry[w->entry_of[i]].begin;
+    float *turned = t->factor_b ? malloc((size_t)count * sizeof *turned) : NULL;
+
+    if (t->factor_b && !turned) {
+        wf_error_set(&w->error, WF_ENOMEM, "no memory to write %s", t->name);
+        return;
+    }
+    for (int64_t e = 0; turned && e < experts; e++)
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t r = 0; r < rank; r++)
+                turned[(o * rank + r) * experts + e] = data[(e * out + o) * rank + r];
+    wf_file_write(wf_output_file(w->weights), turned ? turned : data,
+                  (size_t)count * sizeof *data,
+                  at + t->row * t->shape[1] * (int64_t)sizeof *data, &w->error);
+    free(turned);
 }
 
 /* Made whole on every rank, and written by the first. */
@@ -75,9 +102,7 @@ static wf_status write_tensor(writer *w, int64_t i, bool first)
     if (whole && first && w->error.code == WF_OK) {
         data = wf_data_read_f32(whole, &view);
         if (data)
-            wf_file_write(wf_output_file(w->weights), data,
-                          (size_t)wf_tensor_count(whole) * sizeof *data,
-                          (int64_t)w->header_bytes + w->entry[i].begin, &w->error);
+            write_numbers(w, i, whole, data);
         wf_data_close(&view);
     }
     wf_scope_close(ctx);
@@ -103,6 +128,15 @@ static json_t *targets_json(const writer *w)
         if (*w->list[i].module)
             wf_peft_add(names, sizeof names, w->list[i].module);
     return names_json(names);
+}
+
+/* The parameters of experts that have adapters, as PEFT sorts them. */
+static json_t *parameters_json(const writer *w)
+{
+    for (int64_t i = 0; i < w->count; i++)
+        if (w->list[i].of_experts)
+            return names_json("experts.down_proj,experts.gate_up_proj");
+    return json_null();
 }
 
 /* The modules that are trained whole: "norm" of base_model.model.model.norm.weight. */
@@ -151,13 +185,14 @@ static json_t *number(double x)
 
 static wf_output *write_config(writer *w, const char *base)
 {
-    json_t *json = json_pack(
-        "{s:s, s:s, s:s?, s:I, s:o?, s:f, s:b, s:s, s:b, s:b, s:b, s:o?, s:o?}", "peft_type",
-        "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base, "r",
-        (json_int_t)w->lora->rank, "lora_alpha", number(w->lora->alpha), "lora_dropout",
-        w->lora->dropout, "use_rslora", w->lora->rank_stabilized, "bias", "none",
-        "fan_in_fan_out", is_transposed(w), "inference_mode", true, "ensure_weight_tying",
-        is_tying(w), "target_modules", targets_json(w), "modules_to_save", modules_json(w));
+    json_t *json =
+        json_pack("{s:s, s:s, s:s?, s:I, s:o?, s:f, s:b, s:s, s:b, s:b, s:b, s:o?, s:o?, s:o?}",
+                  "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
+                  base, "r", (json_int_t)w->lora->rank, "lora_alpha", number(w->lora->alpha),
+                  "lora_dropout", w->lora->dropout, "use_rslora", w->lora->rank_stabilized,
+                  "bias", "none", "fan_in_fan_out", is_transposed(w), "inference_mode", true,
+                  "ensure_weight_tying", is_tying(w), "target_modules", targets_json(w),
+                  "target_parameters", parameters_json(w), "modules_to_save", modules_json(w));
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     wf_output *o = NULL;
 
@@ -236,6 +271,7 @@ wf_status wf_par_lora_save(wf_par *par, wf_nn_gpt *model, const wf_par_lora *lor
     if (agree(w) == WF_OK)
         write_all(w, folder, base);
     free(w->header);
+    free(w->entry_of);
     free(w->entry);
     free(w->list);
     free(w);
