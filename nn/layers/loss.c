@@ -53,22 +53,41 @@ static wf_tensor *log_sum(wf_tensor *sum, wf_tensor *max)
     return zero && wf_init_fill(zero, 0) == WF_OK ? wf_cross_entropy(sum, zero, max) : NULL;
 }
 
+/* Stops the rounding of results, as none of a loss is rounded; returns the last type. */
+static wf_dtype unrounded(wf_context *ctx)
+{
+    return wf_context_storage(ctx, wf_context_device(ctx)->dtype);
+}
+
 /* z log(sum)^2, which is added to a loss. */
 wf_tensor *wf_nn_z_loss(wf_tensor *sum, wf_tensor *max, float z)
 {
-    wf_tensor *log = log_sum(sum, max);
+    wf_tensor *log = log_sum(sum, max), *loss;
+    wf_dtype stored;
 
-    return wf_scale(wf_mul(log, log), z);
+    if (!log)
+        return NULL;
+    stored = unrounded(log->ctx);
+    loss = wf_scale(wf_mul(log, log), z);
+    wf_context_storage(log->ctx, stored);
+    return loss;
 }
 
 /* dsum with that of z_loss, by the ops of its gradient. */
 wf_tensor *wf_nn_z_loss_grad(wf_tensor *dsum, wf_tensor *sum, wf_tensor *max, wf_tensor *dloss,
                              float z)
 {
-    wf_tensor *half = wf_mul(wf_scale(dloss, z), log_sum(sum, max)), *more, *none;
+    wf_tensor *log = log_sum(sum, max), *half, *more, *none;
+    wf_dtype stored;
 
+    if (!log)
+        return NULL;
+    stored = unrounded(log->ctx);
+    half = wf_mul(wf_scale(dloss, z), log);
     wf_cross_entropy_grad(sum, wf_add(half, half), &more, &none);
-    return wf_add(more, dsum);
+    dsum = wf_add(more, dsum);
+    wf_context_storage(log->ctx, stored);
+    return dsum;
 }
 
 wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targets)
@@ -83,8 +102,12 @@ wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targ
     outside = wf_nn_enter(m);
     wf_nn_loss_reduce(m, logits, targets, wf_nn_loss_in_training(m, m->smoothing), &max, part);
     loss = wf_cross_entropy(part[WF_NN_SUM], part[WF_NN_PICKED], max);
-    if (wf_nn_loss_in_training(m, m->z) > 0)
+    if (wf_nn_loss_in_training(m, m->z) > 0) {
+        wf_dtype stored = unrounded(logits->ctx);
+
         loss = wf_add(loss, wf_nn_z_loss(part[WF_NN_SUM], max, m->z));
+        wf_context_storage(logits->ctx, stored);
+    }
     wf_nn_leave(m, outside, 1, &loss);
     return loss;
 }
