@@ -34,6 +34,43 @@ static void terms_of_training(void)
                                      .arg = &(int64_t){SEQUENCES}});
 }
 
+/* Where results are stored as bf16, losses are not: those of the fused head are those of plain
+   ops. */
+static wf_status in_full(model_rank *r, void *arg)
+{
+    wf_par_gradients *g = wf_par_gradients_open(r->par, 0, r->count, r->parameter);
+    wf_dtype stored = wf_context_storage(r->ctx, WF_BF16);
+    wf_tensor *grad[64], *loss[2];
+    wf_rank *rank = r->rank;
+
+    (void)arg;
+    NEED(g && r->count < 64);
+    r->model->loss->z = 0.01f;
+    wf_scope_open(r->ctx);
+    for (int fused = 0; fused < 2; fused++) {
+        int64_t n;
+
+        loss[fused] = there_and_back(r, SEQUENCES, fused, false);
+        GOOD(wf_context_status(r->ctx));
+        NEED(loss[fused] && loss[fused]->dtype == WF_F32);
+        n = take_gradients(r, g, grad);
+        for (int64_t i = 0; i < n; i++)
+            wf_tensor_release(grad[i]);
+    }
+    NEED(same_data(loss[1], loss[0]));
+    wf_scope_close(r->ctx);
+    wf_par_gradients_close(g);
+    wf_context_storage(r->ctx, stored);
+    return WF_OK;
+}
+
+static void terms_in_bf16(void)
+{
+    for (int tp = 1; tp <= 2; tp++)
+        on_model_ranks(&(model_test){
+            .options = {.tp = tp, .dp = 1}, .config = config_of("llama"), .body = in_full});
+}
+
 /* The formula of torch's cross_entropy with label_smoothing, and of z-loss, over the logits; in
    evaluation there is neither. */
 static wf_status has_the_formula(model_rank *r, void *arg)
@@ -87,8 +124,10 @@ static void formulas(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"the bits of plain ops", terms_of_training}, {"the formulas", formulas}, {NULL, NULL}};
+    static const wf_test tests[] = {{"the bits of plain ops", terms_of_training},
+                                    {"of bf16", terms_in_bf16},
+                                    {"the formulas", formulas},
+                                    {NULL, NULL}};
 
     return wf_test_main("loss_terms", tests);
 }
