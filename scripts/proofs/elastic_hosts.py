@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
-elastic_hosts.py [--trials N] [--seed S] [--hosts N] [--save] [--silent] [--slower N] [BUILD] - proves that a lost host costs no step and no bit:
-each trial trains on four simulated hosts (--hosts 2: on two, the smallest cluster) of eight ranks each, started by mpirun_hosts.sh --elastic, kills all that runs on a random
+elastic_hosts.py [--trials N] [--seed S] [--hosts N] [--save] [--silent] [--each N] [--steps N] [--slower N] [BUILD] - proves that a lost host costs no step and no bit:
+each trial trains on four simulated hosts (--hosts 2: on two, the smallest cluster) of eight ranks each (--each), started by mpirun_hosts.sh --elastic, kills all that runs on a random
 one at a random moment and wipes its memory, and has to end with the digests of a run that lost none, each step logged once.
 The host stays away, or comes back after some seconds and rejoins. With --silent it loses its network first, as by
 a loss of power: no connection is closed. Nothing is saved
@@ -27,7 +27,6 @@ import time
 from elastic import MODEL, STRATEGIES, numbers_of
 from training_runs import Failure, ROOT, write_text
 
-STEPS, EACH = 60, 8
 MAKE = ROOT / "tests/hosts/hosts.sh"
 AGENT = """#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
@@ -37,11 +36,11 @@ exec {make} --on "$@"
 BACK = re.compile(r"continuing after step (\d+) with what hosts have kept in \S+ --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
 
 
-def layout_of(random_, hosts):
-    """Flags of `hosts` hosts with eight ranks each."""
-    layouts = [(1, 8, hosts), (1, 4, 2 * hosts), (1, 2, 4 * hosts)]
+def layout_of(random_, hosts, each):
+    """Flags of `hosts` hosts with `each` ranks each."""
+    layouts = [(1, each // n, n * hosts) for n in (1, 2, 4) if n <= each]
     if hosts > 2:  # of two hosts each would be a stage, with its buddies
-        layouts.append((2, 4, hosts))
+        layouts.append((2, each // 2, hosts))
     pp, tp, dp = random_.choice(layouts)
     strategy = random_.choice(STRATEGIES)
     flags = ["--pp", pp] if pp > 1 else []
@@ -51,10 +50,10 @@ def layout_of(random_, hosts):
     return [str(flag) for flag in flags], dp
 
 
-def model_of(arch):
+def model_of(arch, steps):
     """That of elastic.py, with enough steps for a host to be lost and to come back in."""
     flags = ["--arch", arch, *MODEL, "--global-batch-size", "16"]
-    flags[flags.index("--steps") + 1] = str(STEPS)
+    flags[flags.index("--steps") + 1] = str(steps)
     return flags
 
 
@@ -93,7 +92,7 @@ def start(options, folder, flags):
                        WEFT_PLUGINS=str(options.build), OMPI_MCA_plm_rsh_agent=f"{folder}/agent",
                        OMPI_MCA_btl_tcp_if_include="10.77.0.0/24", OMPI_MCA_oob_tcp_if_include="10.77.0.0/24")
     hosts = [f"node{host}" for host in range(options.hosts)]
-    command = [ROOT / "scripts/mpirun_hosts.sh", "--elastic", ",".join(hosts), EACH, options.build / "apps/gpt_train",
+    command = [ROOT / "scripts/mpirun_hosts.sh", "--elastic", ",".join(hosts), options.each, options.build / "apps/gpt_train",
                "--data", folder / "text", *flags, "--log-jsonl", folder / "log"]
     words = " ".join(str(word) for word in command)
     with open(folder / "out", "w") as out:
@@ -103,7 +102,7 @@ def start(options, folder, flags):
 
 def trial(options, random_, number, expected):
     arch = random_.choice(("gpt2", "llama"))
-    flags, dp = layout_of(random_, options.hosts)
+    flags, dp = layout_of(random_, options.hosts, options.each)
     host, after, returns = f"node{random_.randrange(options.hosts)}", random_.randint(3, 9), random_.random() < 0.5
     told = f"trial {number}: {arch} {' '.join(flags)}, {host} lost after step {after}, {'back' if returns else 'away'}"
     with tempfile.TemporaryDirectory() as name:
@@ -112,12 +111,12 @@ def trial(options, random_, number, expected):
         (folder / "agent").write_text(AGENT.format(folder=folder, make=MAKE))
         (folder / "agent").chmod(0o755)
         if arch not in expected:
-            subprocess.run([options.build / "apps/gpt_train", "--data", folder / "text", *model_of(arch), "--log-jsonl",
+            subprocess.run([options.build / "apps/gpt_train", "--data", folder / "text", *model_of(arch, options.steps), "--log-jsonl",
                             folder / "log"], check=True, capture_output=True)
             expected[arch] = numbers_of(rows_of(folder / "log"))
             (folder / "log").unlink()
         saving = ["--save", str(folder / "run"), "--save-interval", "5"] if options.save else []
-        job = start(options, folder, model_of(arch) + flags + saving)
+        job = start(options, folder, model_of(arch, options.steps) + flags + saving)
         try:
             limit = time.time() + 60 * options.slower
             while len(rows_of(folder / "log")) < after and time.time() < limit:
@@ -140,7 +139,7 @@ def trial(options, random_, number, expected):
     back = BACK.findall(out)
     if status != 0 or not back:
         raise Failure(f"{told}: status {status}: {out}")
-    if [row["step"] for row in rows] != list(range(1, STEPS + 1)):
+    if [row["step"] for row in rows] != list(range(1, options.steps + 1)):
         raise Failure(f"{told}: steps {[row['step'] for row in rows]} were logged: {out}")
     if numbers_of(rows) != expected[arch]:
         raise Failure(f"{told}: other digests: {out}")
@@ -160,7 +159,7 @@ def campaign(options):
     except Failure as failure:
         print(f"\nelastic_hosts.py: {failure}", file=sys.stderr)
         return 1
-    print(f"\n{len(times)} hosts lost of {options.hosts} with eight ranks each, no step lost, all digests those of runs without a loss\n"
+    print(f"\n{len(times)} hosts lost of {options.hosts} with {options.each} ranks each, no step lost, all digests those of runs without a loss\n"
           f"back at work after {statistics.median(times):.2f} s in the median, {max(times):.2f} s at most, {smaller} times on a "
           f"smaller mesh; grown again {len(grown)} times" + (f", in {statistics.median(grown):.2f} s" if grown else ""))
     return 0
@@ -173,6 +172,8 @@ def main():
     parser.add_argument("--hosts", type=int, default=4, choices=(2, 4))
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--silent", action="store_true")
+    parser.add_argument("--each", type=int, default=8, choices=(2, 4, 8), help="ranks a host")
+    parser.add_argument("--steps", type=int, default=60, help="enough for a host to be lost and to come back in")
     parser.add_argument("--slower", type=int, default=1, help="the machine is so many times slower than an idle one, and a trial may take so many "
                         "times as long")
     parser.add_argument("build", nargs="?", default=ROOT / "build", type=pathlib.Path)
@@ -181,7 +182,8 @@ def main():
     if os.environ.get("WEFT_INSIDE") == "yes":
         return campaign(options)
     return subprocess.run([MAKE, str(options.hosts + 1), "-", sys.executable, __file__, "--trials", str(options.trials), "--seed",
-                           str(options.seed), "--hosts", str(options.hosts), "--slower", str(options.slower), *["--save"] * options.save,
+                           str(options.seed), "--hosts", str(options.hosts), "--each", str(options.each), "--steps", str(options.steps),
+                           "--slower", str(options.slower), *["--save"] * options.save,
                            *["--silent"] * options.silent, options.build],
                           env=dict(os.environ, WEFT_INSIDE="yes"), check=False).returncode
 

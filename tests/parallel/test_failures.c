@@ -103,8 +103,9 @@ static void rank_fails_in_a_micro_step(void)
     trial t = {.tp = 2, .dp = 2, .steps = 1, .victim = 2, .loss = fail_in_micro_step};
 
     CU_ASSERT_EQUAL(run_trial(&t), WF_EINVAL);
-    CU_ASSERT(says(&t.launch, WF_EINVAL, "rank 2: the cat sat on sequence 3", ""));
-    CU_ASSERT(others_lost(&t, "rank 2 failed: the cat sat", " was in "));
+    CU_ASSERT(says(&t.launch, WF_EINVAL,
+                   "rank 2, in the loss function: the cat sat on sequence 3", ""));
+    CU_ASSERT(others_lost(&t, "rank 2 failed, in the loss function: the cat sat", " was in "));
     CU_ASSERT(t.seconds < 5);
 }
 
