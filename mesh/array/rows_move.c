@@ -54,28 +54,37 @@ static void spread(const wf_rows *r, wf_tensor *y)
             memcpy(rows + (size_t)i * row, rows + (size_t)came * row, row);
 }
 
+/* Returns the rows of x that this rank takes of all members', where they belong. */
+static wf_tensor *receive(wf_rows *r, const wf_tensor *x)
+{
+    const wf_layout *layout = wf_layout_whole(wf_mesh_of(x->ctx), x->layout, r->of->axis);
+    wf_tensor *sent = pack_for_owners(r, x);
+    wf_tensor *y = wf_tensor_new(x->ctx, x->dtype, x->ndim, x->dim, layout,
+                                 wf_context_memory_kind_now(x->ctx));
+
+    if (!sent || !y ||
+        wf_rows_run(r, r->of->axis, WF_ALL_TO_ALL, x->dtype,
+                    &(wf_comm_buffer){.in = sent->data,
+                                      .out = y->data,
+                                      .cuts = r->cuts,
+                                      .out_cuts = r->out}) != WF_OK)
+        return NULL;
+    if (has_values(r))
+        spread(r, y);
+    return y;
+}
+
 static wf_tensor *to_owners(const wf_row_owners *owners, wf_tensor *x)
 {
-    wf_mesh *mesh = wf_mesh_of(x->ctx);
-    wf_tensor *y = NULL, *sent;
+    wf_tensor *y = NULL;
     wf_rows r;
 
     if (wf_layout_split_dim(x->layout, owners->inner) == 1)
-        x = wf_move_one(x, wf_layout_whole(mesh, x->layout, owners->inner));
-    if (!x || wf_rows_open(&r, owners, x, false) != WF_OK)
+        x = wf_move_one(x, wf_layout_whole(wf_mesh_of(x->ctx), x->layout, owners->inner));
+    if (!x)
         return NULL;
-    sent = pack_for_owners(&r, x);
-    if (sent)
-        y = wf_tensor_new(x->ctx, x->dtype, x->ndim, x->dim,
-                          wf_layout_whole(mesh, x->layout, owners->axis),
-                          wf_context_memory_kind_now(x->ctx));
-    if (y &&
-        wf_rows_run(&r, owners->axis, WF_ALL_TO_ALL, x->dtype,
-                    &(wf_comm_buffer){
-                        .in = sent->data, .out = y->data, .cuts = r.cuts, .out_cuts = r.out}) ==
-            WF_OK &&
-        has_values(&r))
-        spread(&r, y);
+    if (wf_rows_open(&r, owners, x, false) == WF_OK)
+        y = receive(&r, x);
     wf_rows_close(&r);
     return y;
 }

@@ -17,6 +17,39 @@ static double state_of(const wf_par_report *r)
            wf_par_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER);
 }
 
+/* Rows of a micro-batch that the experts of a rank take of a block: a row for each choice. */
+typedef struct expert_rows {
+    int64_t balanced, most; /* if choices are spread evenly; if all are theirs that may be */
+    bool exchanged;
+} expert_rows;
+
+/* Returns whether the plan is of a mixture, whose rows are then filled in. */
+static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
+{
+    const wf_sim_model *m = o->job.sizes;
+    int64_t ep = o->ep > o->tp ? o->ep : o->tp, tokens, mine;
+
+    if (!m || !m->experts)
+        return false;
+    tokens = o->micro_batch_size * wf_par_job_tokens(&o->job) * (ep / o->tp);
+    mine = (m->experts + ep - 1) / ep;
+    rows->balanced = (tokens * m->top_k + ep - 1) / ep;
+    rows->most = tokens * (mine < m->top_k ? mine : m->top_k);
+    rows->exchanged = wf_par_exchanges(o->job.mesh.dispatch, ep / o->tp, m->experts, m->top_k);
+    return true;
+}
+
+static void print_experts(FILE *out, const wf_plan_request *o)
+{
+    expert_rows rows;
+
+    if (expert_rows_of(o, &rows))
+        fprintf(out,
+                "  its experts take %" PRId64 " rows of a block if loads are equal, %" PRId64
+                " at most, for which there is room; tokens are %s\n",
+                rows.balanced, rows.most, rows.exchanged ? "exchanged" : "gathered");
+}
+
 static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_report *r)
 {
     int64_t tokens = wf_par_job_tokens(&o->job);
@@ -39,6 +72,7 @@ static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_repo
         fprintf(out,
                 "  %" PRId64 " of %" PRId64 " data-parallel ranks have none the last time\n",
                 wf_plan_idle(o), wf_plan_data_ranks(o));
+    print_experts(out, o);
     fputc('\n', out);
 }
 
@@ -299,6 +333,7 @@ static json_t *plan_json(const wf_plan_report *p)
                                                      .tokens = wf_par_job_tokens(&o->job)},
                                    &p->run.report),
            *json;
+    expert_rows rows;
 
     json =
         json_pack("{s:{s:I, s:b, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
@@ -306,6 +341,11 @@ static json_t *plan_json(const wf_plan_report *p)
                   wf_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
                   wf_stage_plans_json(&p->stages), "strategies", strategies_json(p), "advice",
                   wf_plan_advice_json(&p->advice));
+    if (json && expert_rows_of(o, &rows))
+        json_object_set_new(json_object_get(json, "plan"), "experts",
+                            json_pack("{s:I, s:I, s:b}", "rows", (json_int_t)rows.balanced,
+                                      "most_rows", (json_int_t)rows.most, "exchanged",
+                                      rows.exchanged));
     if (json && p->time.seconds > 0)
         json_object_set_new(json_object_get(json, "plan"), "time", time_json(p));
     if (!report || !json || json_object_update(json, report)) {

@@ -110,6 +110,11 @@ refuse "blocks that are none" 2 "--window-blocks 2-9 is neither all nor a list o
 refuse "blocks without experts that are none" 2 "--moe-dense 2-9 is neither none nor a list of blocks below 6" --arch llama \
     --n-expert 4 --moe-dense 2-9 --plan
 refuse "no block with experts" 2 "--moe-dense 0-5 leaves no block its experts" --arch llama --n-expert 4 --moe-dense 0-5 --plan
+mixture=("${tiny[@]}" --arch llama --n-expert 8 --moe-top-k 2 --moe-ffn 8 --dp 4 --ep 4 --seq-len 8 --global-batch-size 8)
+run "a plan of a mixture" "${mixture[@]}" --plan
+shows "rows of its experts" "experts take 32 rows of a block if loads are equal, 128 at most, .* tokens are exchanged$"
+run "with a gather" "${mixture[@]}" --moe-dispatch gather --plan
+shows "the same rows, gathered" "128 at most, .* tokens are gathered$"
 refuse "an exchange with nobody" 2 "--moe-dispatch exchange moves tokens between .* with --ep 2 and --tp 2 none do" --arch llama \
     --n-expert 4 --moe-dispatch exchange --tp 2 --dp 2 --plan
 refuse "blocks by two rules" 2 "and so do --window-first and --window-skip" --arch llama --sliding-window 4 \
