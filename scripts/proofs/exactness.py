@@ -188,13 +188,13 @@ def compare_layouts(trainer, jobs, quick):
 
 def possible(run):
     """Whether the values of a run, some of which may be open, go together."""
-    group, dp = run.get("group", "open"), run.get("dp", 8)
+    group, dp, ep = run.get("group", "open"), run.get("dp", 8), run.get("ep", 2 if run.get("dispatch") == "exchange" else 1)
     if run.get("accumulate") == "group:2" and BATCH // run.get("dp", 1) // run.get("micro", 1) < 2:
         return False
     if not goes_together(run):
         return False
-    if run.get("ep", 1) > min(dp, group if isinstance(group, int) else dp) or (
-            run.get("ep", 1) > 1 and run.get("accumulate") == "group:2") or (run.get("ep"), run.get("dispatch")) == (1, "exchange"):
+    if ep > min(dp, group if isinstance(group, int) else dp) or (ep > 1 and run.get("accumulate") == "group:2") or (
+            ep == 1 and run.get("dispatch") == "exchange"):
         return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
