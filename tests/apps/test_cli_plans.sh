@@ -110,6 +110,9 @@ refuse "blocks that are none" 2 "--window-blocks 2-9 is neither all nor a list o
 refuse "blocks without experts that are none" 2 "--moe-dense 2-9 is neither none nor a list of blocks below 6" --arch llama \
     --n-expert 4 --moe-dense 2-9 --plan
 refuse "no block with experts" 2 "--moe-dense 0-5 leaves no block its experts" --arch llama --n-expert 4 --moe-dense 0-5 --plan
+refuse "branches beside each other and norms after them" 2 "--parallel-blocks on: .* --arch gemma2 .* leave it out" --arch gemma2 \
+    --parallel-blocks on --plan
+refuse "gelu by erf of a gated MLP" 2 "--gelu-erf on: .* --arch llama .* leave it out" --arch llama --gelu-erf on --plan
 refuse "blocks by two rules" 2 "and so do --window-first and --window-skip" --arch llama --sliding-window 4 \
     --window-blocks 2-3 --window-first 1 --plan
 turns=("${tiny[@]}" --arch llama --n-embd 64 --n-head 8 --n-layer 4 --seq-len 32 --rotary-percent 0.5 --rope-scaling $long
