@@ -91,11 +91,11 @@ static void help_row(FILE *out, const app_option_row *row)
 void app_options_help(FILE *out)
 {
     fputs("gpt_train - train a GPT on text or token ids, its tensors spread over pp x tp x dp "
-          "ranks\n\n"
+          "x cp\nranks\n\n"
           "Usage: gpt_train --data FILE... [flags]\n\n"
           "Ranks are threads of this process. The layout decides where numbers are computed,\n"
-          "never what they are: any --pp, --tp, --dp and --micro-batch-size give the same "
-          "bits.\n",
+          "never what they are: any --pp, --tp, --dp, --cp and --micro-batch-size give the\n"
+          "same bits.\n",
           out);
     for (int i = 0; i < APP_OPTION_COUNT; i++) {
         const app_option_row *row = &app_option_rows[i];

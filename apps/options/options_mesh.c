@@ -100,9 +100,9 @@ static wf_status check_context(const app_options *o, wf_error *error)
             error, WF_EUNSUPPORTED,
             "--cp %lld x --tp %lld is %lld, and the model has %lld query heads, of "
             "which each of these ranks takes at least one in attention (keys and "
-            "values are not gathered in their place yet): use --cp %lld or less, "
-            "or a smaller --tp",
-            cp, tp, cp * tp, heads, heads / tp > 0 ? heads / tp : 1);
+            "values are not gathered in their place yet): use at most --cp %lld%s",
+            cp, tp, cp * tp, heads, heads / tp > 0 ? heads / tp : 1,
+            tp > 1 ? ", or a smaller --tp" : "");
     if (o->sequence_parallel)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "--cp %lld splits tokens everywhere, and --sequence-parallel would "

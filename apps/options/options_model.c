@@ -367,11 +367,30 @@ static wf_status derive_properties(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Refuses what blocks of an arch cannot have, by its flags. */
+static wf_status check_blocks(app_options *o, wf_error *error)
+{
+    const wf_nn_gpt_config c = app_options_model(o);
+
+    if (c.parallel && c.order != WF_NN_PRE_NORM)
+        return wf_error_set(error, WF_EINVAL,
+                            "--parallel-blocks on: blocks of --arch %s have norms after "
+                            "attention and MLP; use --arch llama, or leave it out",
+                            o->arch);
+    if (c.gelu_erf && c.mlp != WF_NN_GELU)
+        return wf_error_set(error, WF_EINVAL,
+                            "--gelu-erf on: MLPs of --arch %s have a gate; use --arch gpt2, or "
+                            "leave it out",
+                            o->arch);
+    return WF_OK;
+}
+
 wf_status app_options_check_model(app_options *o, wf_error *error)
 {
     static wf_status (*const rules[])(app_options *, wf_error *) = {
-        check_heads, check_kv_heads,  check_scaling,     check_window,
-        derive_ffn,  check_positions, derive_properties, app_options_check_experts};
+        check_heads,       check_kv_heads, check_scaling,
+        check_window,      derive_ffn,     check_positions,
+        derive_properties, check_blocks,   app_options_check_experts};
     wf_status status = WF_OK;
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules && status == WF_OK; i++)

@@ -144,7 +144,7 @@ static wf_status check_heads(const wf_par_place *p, const wf_tensor *q, const wf
                              int dim)
 {
     const wf_mesh *mesh = p->par->mesh;
-    long long heads = (long long)(q->dim[dim].size / q->dim[dim].grain), parts = 1;
+    long long heads = (long long)(q->dim[dim].size / q->dim[dim].grain), parts = 1, others;
     int cp = wf_mesh_size(mesh, p->par->cp_axis);
 
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
@@ -152,11 +152,13 @@ static wf_status check_heads(const wf_par_place *p, const wf_tensor *q, const wf
             parts *= wf_mesh_size(mesh, axis);
     if (parts <= heads)
         return WF_OK;
+    others = parts / cp;
     return wf_fail(q->ctx, WF_EUNSUPPORTED,
                    "cp %d x %lld other ranks split %lld query heads, of which each rank takes "
                    "at least one (gathering keys and values in place of heads is not there "
-                   "yet): use cp %lld or less, or a smaller tp",
-                   cp, parts / cp, heads, heads / (parts / cp));
+                   "yet): use at most cp %lld%s",
+                   cp, others, heads, heads > others ? heads / others : 1,
+                   others > 1 ? ", or a smaller tp" : "");
 }
 
 /* Gathers tokens and splits heads instead, but where all tokens are here, as those of a cache

@@ -117,6 +117,9 @@ run "with a gather" "${mixture[@]}" --moe-dispatch gather --plan
 shows "the same rows, gathered" "128 at most, .* tokens are gathered$"
 refuse "an exchange with nobody" 2 "--moe-dispatch exchange moves tokens between .* with --ep 2 and --tp 2 none do" --arch llama \
     --n-expert 4 --moe-dispatch exchange --tp 2 --dp 2 --plan
+refuse "branches beside each other and norms after them" 2 "--parallel-blocks on: .* --arch gemma2 .* leave it out" --arch gemma2 \
+    --parallel-blocks on --plan
+refuse "gelu by erf of a gated MLP" 2 "--gelu-erf on: .* --arch llama .* leave it out" --arch llama --gelu-erf on --plan
 refuse "blocks by two rules" 2 "and so do --window-first and --window-skip" --arch llama --sliding-window 4 \
     --window-blocks 2-3 --window-first 1 --plan
 turns=("${tiny[@]}" --arch llama --n-embd 64 --n-head 8 --n-layer 4 --seq-len 32 --rotary-percent 0.5 --rope-scaling $long

@@ -66,7 +66,7 @@ for plan in "" --plan; do # the first stage sums nothing
 done
 
 refused "leave it out" --cp 2 --tp 2 --sequence-parallel
-refused "use --cp 6 or less" --cp 8 --tp 2
+refused "use at most --cp 6, or" --cp 8 --tp 2
 refused "use --micro-batch-size 1" --cp 2 --micro-batch-size 2
 refused "use --cp 1" --cp 2 --n-expert 4
 refused "leave it out" --cp 2 --tp 2 --pp 2 --pp-send split

@@ -34,8 +34,8 @@ static void terms_of_training(void)
                                      .arg = &(int64_t){SEQUENCES}});
 }
 
-/* Where results are stored as bf16, losses are not: those of the fused head are those of plain
-   ops. */
+/* Losses are not rounded where other results are stored as bf16: those of the fused head are
+   those of plain ops. */
 static wf_status in_full(model_rank *r, void *arg)
 {
     wf_par_gradients *g = wf_par_gradients_open(r->par, 0, r->count, r->parameter);
