@@ -4,15 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns true where a dim of the batch, that ranks have split, is summed. */
+/* Returns true where a dim of the batch, that ranks have split, is summed; the same on all
+   ranks, whatever part of it each has. */
 static bool sums_batch(const wf_call *call, const wf_signature *sig)
 {
-    for (int i = 0; i < call->n_in; i++)
-        for (int d = 0; d < sig->ndim[i]; d++)
+    for (int i = 0; i < call->n_in; i++) {
+        const wf_tensor *t = call->in[i];
+
+        for (int d = 0; d < sig->ndim[i] && t->layout; d++)
             if (sig->contracted >> sig->letter[i][d] & 1 &&
-                call->in[i]->dim[d].chunks == WF_CHUNKS_EACH &&
-                call->in[i]->local[d] < call->in[i]->dim[d].size)
+                t->dim[d].chunks == WF_CHUNKS_EACH &&
+                t->ctx->distribution->parts(t->layout, d) > 1)
                 return true;
+    }
     return false;
 }
 
