@@ -1,9 +1,12 @@
 /*
  * tests/kernels/test_ops_rows.c - the ops of kernels/row_ops.h: cases for op_harness.h, what
- * they give for numbers that can be read, and what they refuse.
+ * they give for numbers that can be read, and what they refuse; and pools and more pixels
+ * (kernels/pool.h), made of them.
  */
 #include "core/host_data.h"
 #include "kernels/elementwise_ops.h"
+#include "kernels/pool.h"
+#include "kernels/reshape.h"
 #include "kernels/row_ops.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
@@ -147,6 +150,26 @@ static void readable(void)
     wf_context_close(ctx);
 }
 
+static void pictures(void)
+{
+    const wf_conv_options each = {.stride = {1}};
+    const int two[] = {2};
+    wf_context *ctx = op_context_open(1);
+    wf_tensor *x;
+
+    wf_scope_open(ctx);
+    x = wf_unsqueeze(rows_of(ctx, 1, 3, (const float[]){2, 4, 8}), 2);
+    IS(wf_avg_pool(x, two, &each), 3, 6);
+    IS(wf_max_pool(x, two, &each), 4, 8);
+    IS(wf_upsample(x, two), 2, 2, 4, 4, 8, 8);
+    IS(wf_upsample_linear(x, two), 2, 2.5F, 3.5F, 5, 7, 8);
+    CU_ASSERT_PTR_NULL(wf_upsample_linear(x, (const int[]){0}));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(wf_context_error(ctx)->text, "upsample_linear: dim 1 0 times"));
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
 /* The gate of a mixture: the two greatest of a softmax, made to add up to 1, each in its
    expert's column. */
 static wf_tensor *top_2_gate(wf_tensor *logits)
@@ -221,6 +244,7 @@ static void refusals(void)
 int main(void)
 {
     static const wf_test more[] = {{"numbers that can be read", readable},
+                                   {"pictures that can be read", pictures},
                                    {"the gate of a mixture", gate},
                                    {"refusals", refusals},
                                    {NULL, NULL}};
