@@ -55,6 +55,7 @@ if [ $tests = yes ]; then
     need ninja-build command -v ninja
     need python3-numpy sh -c 'python3 -c "import numpy" || /usr/bin/python3 -c "import numpy"'
     need patchelf command -v patchelf
+    need file command -v file # CPack asks it what is a program
     need python3-pip sh -c 'python3 -m pip --version || /usr/bin/python3 -m pip --version'
     need python3-pytest sh -c 'python3 -c "import pytest" || /usr/bin/python3 -c "import pytest"'
 fi
