@@ -80,7 +80,7 @@ void wf_context_close(wf_context *ctx)
     while (ctx->device->memory && ctx->n_owned > 0) /* the pool does not know what is in use */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_handles_close(ctx);
-    wf_pool_close(ctx->host_pool);
+    wf_offload_close(ctx);
     wf_pool_close(ctx->pool); /* frees the data of tensors that are still held, too */
     wf_blocks_close(&ctx->blocks);
     ctx->device->close(ctx->device);

@@ -18,8 +18,13 @@ struct wf_storage {
         *shared; /* NULL, or where data is: memory that other ranks see (core/sharing.h) */
     int member;  /* this rank's index among them */
     const void *comes_with; /* NULL: it is always there; else wf_tensor_comes_with's */
-    void *host; /* NULL, or its data in host memory: it is absent from the device then */
-    bool rests_on_host; /* wf_tensor_offload */
+    void *host;   /* memory of the host where it rests, from its first offload on; or NULL */
+    bool on_host; /* its data are there, and it is absent from the device */
+    bool rests_on_host;       /* wf_tensor_offload */
+    int64_t copy;             /* the last copy from or to the host that was begun */
+    void *leaving, *arriving; /* memory on the device while a copy reads it, or fills it */
+    bool listed;
+    struct wf_storage *older; /* the one that was offloaded before, in a list of them */
 };
 
 enum { WF_WARNINGS = 32, WF_EXTENSIONS = 4 };
@@ -28,7 +33,9 @@ struct wf_context {
     wf_failure failure; /* the first member, which wf_fail takes a context to be */
     wf_device *device;
     wf_pool *pool;
-    wf_pool *host_pool; /* memory of tensors that are offloaded; NULL: none was yet */
+    wf_pool *host_pool;           /* memory of tensors that are offloaded; NULL: none was yet */
+    struct wf_storage *leaving;   /* the one whose copy to the host was begun last, or NULL */
+    struct wf_storage *offloaded; /* those of wf_tensor_offload_stacked, the last one first */
     wf_context_options options;
     const wf_distribution *distribution;
     void *mesh;
@@ -94,8 +101,12 @@ wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind
 /* Shows all tensors that share t's storage where its data are now. */
 void wf_tensor_show(wf_tensor *t);
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-/* Gives back the host memory of a storage that was offloaded (core/offload.c). */
+/* Gives back the host memory of a storage that ends (core/offload.c). */
 void wf_storage_leave_host(wf_context *ctx, wf_storage *s);
+/* Waits for all copies, and closes the pool of host memory. */
+void wf_offload_close(wf_context *ctx);
+/* Waits for the data of such a storage, and returns them. */
+void *wf_storage_on_host(wf_context *ctx, const wf_storage *s);
 /* Notes that the elements of a tensor are changed in place by `what`, a text that stays: tapes
    that saved it detect that. */
 void wf_tensor_changed(wf_tensor *t, const char *what);

@@ -51,6 +51,13 @@ typedef struct wf_device_memory {
                         wf_error *error);
     void (*fill)(struct wf_device *device, void *to, uint32_t word, int64_t n);
     wf_status (*wait)(struct wf_device *device, wf_error *error);
+    /* Copies between the device's memory and memory of host_allocator, beside what the device
+       computes: begin after all that is queued, and after copies that began before; join has
+       what is queued from then on come after a copy, wait has the host wait for it. The result
+       of begin is the copy's number. */
+    int64_t (*copy_begin)(struct wf_device *device, void *to, const void *from, size_t bytes);
+    void (*copy_join)(struct wf_device *device, int64_t copy);
+    void (*copy_wait)(struct wf_device *device, int64_t copy);
     /* wf_digest_part of a tensor of floats; blocks. Errors are the context's */
     wf_status (*digest)(const wf_tensor *t, uint64_t path_hash, uint32_t kind,
                         uint64_t *digest);

@@ -30,7 +30,9 @@ static wf_status fetch(const wf_tensor *t, size_t at, size_t bytes, void *to)
 /* Returns the data of a tensor that lies in host memory. */
 static void *in_place(const wf_tensor *t)
 {
-    return wf_tensor_is_offloaded(t) ? (char *)t->storage->host + t->offset : t->data;
+    return wf_tensor_is_offloaded(t)
+               ? (char *)wf_storage_on_host(t->ctx, t->storage) + t->offset
+               : t->data;
 }
 
 static void *open_view(wf_tensor *t, bool fill, wf_host_data *view)

@@ -1,4 +1,14 @@
-/* core/offload.c - see the header. */
+/*
+ * core/offload.c - see the header.
+ *
+ *     begin     the copy to the host begins; the memory on the device stays until the next one
+ *               begins, or the tensor is fetched or released: one at a time leaves
+ *     ahead     memory on the device, and the copy to it begins
+ *     fetch     the device's work that follows comes after that copy
+ *
+ * All of it happens at points of the program, whatever copies take, so that a plan counts what
+ * a run does.
+ */
 #include "core/offload.h"
 #include "core/context_internal.h"
 
@@ -9,7 +19,7 @@ wf_pool *wf_context_host_pool(const wf_context *ctx)
 
 bool wf_tensor_is_offloaded(const wf_tensor *t)
 {
-    return t && t->storage && t->storage->host;
+    return t && t->storage && t->storage->on_host;
 }
 
 static wf_pool *host_pool_of(wf_context *ctx)
@@ -37,45 +47,126 @@ static void *take(wf_context *ctx, wf_pool *pool, const wf_storage *s, const cha
     return block;
 }
 
+/* Begins a copy beside what the device computes. */
+static void copy_begin(wf_context *ctx, wf_storage *s, void *to, const void *from)
+{
+    if (s->bytes && !ctx->options.plan)
+        s->copy = ctx->device->memory->copy_begin(ctx->device, to, from, s->bytes);
+}
+
+/* Has the device's work that follows come after the copy of a storage. */
+static void copy_join(wf_context *ctx, const wf_storage *s)
+{
+    if (s->bytes && !ctx->options.plan)
+        ctx->device->memory->copy_join(ctx->device, s->copy);
+}
+
+/* Gives back the memory on the device that was copied last. */
+static void settle(wf_context *ctx)
+{
+    wf_storage *s = ctx->leaving;
+
+    if (!s)
+        return;
+    copy_join(ctx, s);
+    wf_pool_give(ctx->pool, s->leaving, s->bytes, s->kind);
+    s->leaving = NULL;
+    ctx->leaving = NULL;
+}
+
+/* Adds a storage to those in host memory, the last one first; removes it. */
+static void list(wf_context *ctx, wf_storage *s)
+{
+    s->older = ctx->offloaded;
+    s->listed = true;
+    ctx->offloaded = s;
+}
+
+static void unlist(wf_context *ctx, wf_storage *s)
+{
+    wf_storage **at = &ctx->offloaded;
+
+    while (*at && *at != s)
+        at = &(*at)->older;
+    if (*at)
+        *at = s->older;
+    s->older = NULL;
+    s->listed = false;
+}
+
+static wf_status refuse_host(const wf_tensor *t)
+{
+    return wf_fail(t->ctx, WF_EUNSUPPORTED,
+                   "tensors of device %s are in host memory already: nothing is offloaded from "
+                   "it; leave it out",
+                   t->ctx->device->name);
+}
+
 /* Moves the data of a tensor that is on the device. */
 static wf_status move_to_host(wf_tensor *t)
 {
     wf_context *ctx = t->ctx;
     wf_storage *s = t->storage;
-    wf_device *device = ctx->device;
-    wf_error error = {WF_OK, ""};
-    void *host = take(ctx, host_pool_of(ctx), s, "host memory for what is offloaded");
 
-    if (!host)
+    if (!s->host)
+        s->host = take(ctx, host_pool_of(ctx), s, "host memory for what is offloaded");
+    if (!s->host)
         return ctx->failure.error.code;
-    if (s->bytes && !ctx->options.plan &&
-        device->memory->read(device, host, s->data, s->bytes, &error) != WF_OK) {
-        wf_pool_give(ctx->host_pool, host, s->bytes, s->kind);
-        return wf_fail(ctx, error.code, "%s", error.text);
-    }
-    wf_tensor_drop(t);
-    s->host = host;
+    settle(ctx);
+    copy_begin(ctx, s, s->host, s->data);
+    s->leaving = s->data;
+    ctx->leaving = s;
+    s->data = NULL;
+    s->on_host = true;
+    wf_tensor_show(t);
     return WF_OK;
 }
 
 wf_status wf_tensor_offload(wf_tensor *t)
 {
+    wf_status status;
+
     if (!t || !t->storage || !t->storage->data)
         return WF_OK;
     if (!t->ctx->device->memory)
-        return wf_fail(t->ctx, WF_EUNSUPPORTED,
-                       "tensors of device %s are in host memory already: nothing is offloaded "
-                       "from it; leave it out",
-                       t->ctx->device->name);
+        return refuse_host(t);
     t->storage->rests_on_host = true;
-    return move_to_host(t);
+    status = move_to_host(t);
+    settle(t->ctx);
+    return status;
+}
+
+wf_status wf_tensor_offload_stacked(wf_tensor *t)
+{
+    wf_status status;
+
+    if (!t || !t->storage || !t->storage->data)
+        return WF_OK;
+    if (!t->ctx->device->memory)
+        return refuse_host(t);
+    status = move_to_host(t);
+    if (status == WF_OK && wf_tensor_is_offloaded(t) && !t->storage->listed)
+        list(t->ctx, t->storage);
+    return status;
 }
 
 wf_status wf_tensor_put_back(wf_tensor *t)
 {
-    if (!t || !t->storage || !t->storage->data || !t->storage->rests_on_host)
+    return t && t->storage && t->storage->rests_on_host ? wf_tensor_offload(t) : WF_OK;
+}
+
+/* Begins to bring a storage to the device. */
+static wf_status arrive(wf_context *ctx, wf_storage *s)
+{
+    if (s == ctx->leaving)
+        settle(ctx);
+    if (s->arriving)
         return WF_OK;
-    return move_to_host(t);
+    s->arriving = take(ctx, ctx->pool, s, "a tensor that comes from host memory");
+    if (!s->arriving)
+        return ctx->failure.error.code;
+    copy_begin(ctx, s, s->arriving, s->host);
+    return WF_OK;
 }
 
 wf_status wf_tensor_fetch(wf_tensor *t)
@@ -85,19 +176,53 @@ wf_status wf_tensor_fetch(wf_tensor *t)
 
     if (!wf_tensor_is_offloaded(t))
         return WF_OK;
-    s->data = take(ctx, ctx->pool, s, "a tensor that comes from host memory");
-    if (!s->data)
+    if (arrive(ctx, s) != WF_OK)
         return ctx->failure.error.code;
-    if (s->bytes && !ctx->options.plan)
-        ctx->device->memory->write(ctx->device, s->data, s->host, s->bytes);
-    wf_storage_leave_host(ctx, s);
+    copy_join(ctx, s);
+    s->data = s->arriving;
+    s->arriving = NULL;
+    s->on_host = false;
+    unlist(ctx, s);
     wf_tensor_show(t);
     return WF_OK;
 }
 
+wf_status wf_offload_fetch_next(wf_context *ctx)
+{
+    return ctx->offloaded ? arrive(ctx, ctx->offloaded) : WF_OK;
+}
+
 void wf_storage_leave_host(wf_context *ctx, wf_storage *s)
 {
-    if (s->host)
-        wf_pool_give(ctx->host_pool, s->host, s->bytes, s->kind);
+    if (!s->host)
+        return;
+    if (s == ctx->leaving)
+        settle(ctx);
+    if (s->arriving) { /* it was not fetched */
+        copy_join(ctx, s);
+        wf_pool_give(ctx->pool, s->arriving, s->bytes, s->kind);
+        s->arriving = NULL;
+    }
+    unlist(ctx, s);
+    wf_storage_on_host(ctx, s); /* the pool writes to memory that it is given */
+    wf_pool_give(ctx->host_pool, s->host, s->bytes, s->kind);
     s->host = NULL;
+    s->on_host = false;
+}
+
+void *wf_storage_on_host(wf_context *ctx, const wf_storage *s)
+{
+    if (s->bytes && !ctx->options.plan)
+        ctx->device->memory->copy_wait(ctx->device, s->copy);
+    return s->host;
+}
+
+void wf_offload_close(wf_context *ctx)
+{
+    wf_error error = {WF_OK, ""};
+
+    settle(ctx);
+    if (ctx->host_pool && !ctx->options.plan)
+        ctx->device->memory->wait(ctx->device, &error);
+    wf_pool_close(ctx->host_pool);
 }

@@ -23,6 +23,21 @@ WF_BEGIN_DECLS
 WF_API wf_status wf_tensor_offload(wf_tensor *t);
 
 /**
+ * wf_tensor_offload_stacked - does the same for a tensor that is fetched before those that were
+ * offloaded so earlier, as activations are in backward;
+ * wf_offload_fetch_next - begins to bring the last of them to the device, ahead of
+ * wf_tensor_fetch
+ *
+ * Copies run beside what the device computes. Memory of one that has left stays on the device
+ * until the next one leaves, and memory for one that comes is there from wf_offload_fetch_next
+ * on.
+ *
+ * Errors:  as of wf_tensor_offload
+ */
+WF_API wf_status wf_tensor_offload_stacked(wf_tensor *t);
+WF_API wf_status wf_offload_fetch_next(wf_context *ctx);
+
+/**
  * wf_tensor_fetch - brings a tensor that rests in host memory to the device, to be used;
  * wf_tensor_put_back - moves it to where it rests
  *

@@ -71,6 +71,8 @@ static void backward(wf_gradient *g)
     wf_memory_kind kind = wf_context_memory_kind(g->ctx, WF_MEMORY_ACTIVATION);
 
     wf_tensor_fetch(g->in[INPUT]);
+    if (((const run *)g->attr)->module->offload)
+        wf_offload_fetch_next(g->ctx);
     walk_again(g, r);
     wf_context_memory_kind(g->ctx, kind);
 }
@@ -140,7 +142,7 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     call.out[0] = y;
     if (!call.in[INPUT] || wf_tape_record(&call) != WF_OK)
         return NULL;
-    return !m->offload || wf_tensor_offload(x) == WF_OK ? y : NULL;
+    return !m->offload || wf_tensor_offload_stacked(x) == WF_OK ? y : NULL;
 }
 
 typedef struct choice {

@@ -30,8 +30,9 @@ typedef struct wf_cuda {
     cudaStream_t moves;    /* stream of exchanges between ranks, used by any thread */
     cublasLtHandle_t blas; /* made when first asked for (linear.c), closed with the device */
     void *math;            /* linear.c's and attention.c's own: algorithms, plans */
-    struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
-    bool capturing;                  /* graph.c: the stream is captured */
+    struct wf_cuda_staging *staging;     /* memory.c: pinned memory on the way to the GPU */
+    struct wf_cuda_transfers *transfers; /* transfers.c; NULL: none has begun */
+    bool capturing;                      /* graph.c: the stream is captured */
     wf_now *now; /* graph.c: what captured kernels read; there from the first capture on */
     wf_error *failure; /* the first failure that could not be returned at once; under `lock` */
     void *lock;

@@ -153,6 +153,7 @@ static void close_device(wf_device *device)
         wf_cuda_graph_close(cuda);
         wf_cuda_math_close(cuda);
         wf_cuda_memory_close(cuda);
+        wf_cuda_transfers_close(cuda);
         if (cuda->moves)
             cudaStreamDestroy(cuda->moves);
         if (cuda->stream)

@@ -23,6 +23,12 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error);
 void wf_cuda_memory_close(wf_cuda *cuda);
 extern const wf_device_memory wf_cuda_memory;
 
+/* transfers.c: wf_device_memory.copy_begin, copy_join and copy_wait */
+int64_t wf_cuda_copy_begin(wf_device *device, void *to, const void *from, size_t bytes);
+void wf_cuda_copy_join(wf_device *device, int64_t copy);
+void wf_cuda_copy_wait(wf_device *device, int64_t copy);
+void wf_cuda_transfers_close(wf_cuda *cuda);
+
 /* graph.c */
 extern const wf_graphs wf_cuda_graphs;
 void wf_cuda_graph_close(wf_cuda *cuda);

@@ -334,4 +334,7 @@ const wf_device_memory wf_cuda_memory = {.read = read_back,
                                          .reduce = reduce,
                                          .fill = fill,
                                          .wait = wait,
+                                         .copy_begin = wf_cuda_copy_begin,
+                                         .copy_join = wf_cuda_copy_join,
+                                         .copy_wait = wf_cuda_copy_wait,
                                          .digest = digest};

@@ -128,6 +128,69 @@ static void plan_is_run(void)
                     (size_t)2 * BATCH * TOKENS * 16 * 2);
 }
 
+enum { MOST_COPIES = 64 };
+
+/* The work that a rank has queued when each copy begins, and when what follows waits for it. */
+static struct {
+    const wf_device_memory *real;
+    wf_device_memory watching;
+    wf_context *ctx;
+    int64_t copies;
+    double begun[MOST_COPIES], joined[MOST_COPIES];
+} watched;
+
+static int64_t watch_begin(wf_device *device, void *to, const void *from, size_t bytes)
+{
+    int64_t copy = watched.real->copy_begin(device, to, from, bytes);
+
+    watched.begun[copy % MOST_COPIES] = wf_context_flops(watched.ctx);
+    watched.copies = copy + 1;
+    return copy;
+}
+
+static void watch_join(wf_device *device, int64_t copy)
+{
+    watched.joined[copy % MOST_COPIES] = wf_context_flops(watched.ctx);
+    watched.real->copy_join(device, copy);
+}
+
+static wf_status watch_copies(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                              int step)
+{
+    wf_device *device = wf_context_device(wf_par_context(par));
+
+    (void)t, (void)rank, (void)model;
+    if (step > 0)
+        return WF_OK;
+    watched.ctx = wf_par_context(par);
+    watched.real = device->memory;
+    watched.watching = *device->memory;
+    watched.watching.copy_begin = watch_begin;
+    watched.watching.copy_join = watch_join;
+    device->memory = &watched.watching;
+    return WF_OK;
+}
+
+/* Inputs of three blocks leave and come back, and the rank computes meanwhile, but for the one
+   that comes first. */
+static void copies_run_beside_work(void)
+{
+    training t = make_training(LLAMA);
+    int beside = 0;
+
+    t.model.layers = 3;
+    t.steps = 1;
+    t.recompute = "block";
+    t.change = offload_inputs;
+    t.watch = watch_copies;
+    if (!train(&t))
+        return;
+    CU_ASSERT_EQUAL_FATAL(watched.copies, 6);
+    for (int i = 0; i < 6; i++)
+        beside += watched.joined[i] > watched.begun[i];
+    CU_ASSERT_EQUAL(beside, 5);
+}
+
 /* Saved by a run that offloads and gone on with by one that does not, and the other way. */
 static void checkpoints(void)
 {
@@ -180,6 +243,7 @@ int main(void)
     static const wf_test tests[] = {{"one digest over strategies", strategies},
                                     {"one digest of optimizers", optimizers},
                                     {"a plan is the run, in both memories", plan_is_run},
+                                    {"copies run beside work", copies_run_beside_work},
                                     {"checkpoints", checkpoints},
                                     {"what is refused", refused},
                                     {NULL, NULL}};
