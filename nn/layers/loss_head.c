@@ -8,6 +8,7 @@
 #include "core/graph.h"
 #include "core/host_data.h"
 #include "kernels/elementwise_ops.h"
+#include "kernels/linear_rows.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/layers/loss_internal.h"
@@ -21,6 +22,7 @@ typedef struct pass {
     wf_tensor *losses;   /* [batch, tokens] */
     wf_tensor *seed;     /* their gradient; NULL where none is wanted */
     wf_tensor *dx;       /* NULL where it is not wanted */
+    wf_tensor *dw_rows;  /* the weight's, where it comes with a row per sequence; else NULL */
     bool want_x, want_w; /* the gradients that are wanted */
     int64_t chunk;       /* sequences, at most */
     float smoothing, z;
@@ -86,6 +88,16 @@ static wf_tensor *room_for_dx(const pass *p)
     return computes_nothing(p) ? dx : wf_tensor_like(dx, WF_MEMORY_ACTIVATION);
 }
 
+/* Makes the weight's gradient with a row per sequence, whose layout follows likewise. */
+static wf_tensor *room_for_dw_rows(const pass *p)
+{
+    const wf_tensor *x = p->x;
+    wf_tensor *fake = wf_tensor_fake(p->ctx, x->dtype, x->ndim, x->dim, x->layout);
+    wf_tensor *dw = wf_linear_dw_rows(wf_linear(fake, p->weight), fake, NULL);
+
+    return computes_nothing(p) ? dw : wf_tensor_like(dw, WF_MEMORY_GRADIENT);
+}
+
 /* Nothing may happen at the head's point "sum", since no tape would go back over it. */
 static wf_tensor *logits_of(const pass *p, wf_tensor *x)
 {
@@ -104,7 +116,7 @@ static wf_tensor *logits_of(const pass *p, wf_tensor *x)
     return y;
 }
 
-/* Fills rows of dx, and returns older + the weight's gradient. */
+/* Fills rows of dx, and returns older + the weight's gradient, or fills rows of that. */
 static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
 {
     wf_tensor *seed = wf_tensor_rows(p->seed, c->first, c->count);
@@ -120,7 +132,9 @@ static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
             wf_scale(wf_tanh_grad(c->inner, wf_scale(dlogits, p->head->cap)), 1 / p->head->cap);
     if (p->want_x)
         wf_linear_dx_into(1, &dlogits, &p->weight, wf_tensor_rows(p->dx, c->first, c->count));
-    return p->want_w ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
+    if (p->dw_rows)
+        wf_linear_dw_rows(dlogits, c->x, wf_tensor_rows(p->dw_rows, c->first, c->count));
+    return p->want_w && !p->dw_rows ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
 }
 
 static wf_tensor *run_chunk(const pass *p, int64_t first, int64_t count, wf_tensor *older)
@@ -265,6 +279,8 @@ static wf_tensor *run_pass(pass *p, float weight)
     p->losses = room_for_losses(p);
     if (p->want_x)
         p->dx = room_for_dx(p);
+    if (p->want_w && wf_comes_in_rows(p->x))
+        p->dw_rows = room_for_dw_rows(p);
     if (p->want_x || p->want_w) {
         p->seed = room_for_losses(p);
         if (p->seed)
@@ -273,7 +289,7 @@ static wf_tensor *run_pass(pass *p, float weight)
     if (wf_context_status(p->ctx) == WF_OK)
         dw = run_node(p, 0, p->x->local[0], NULL);
     wf_tape_switch(p->ctx, tape);
-    return dw;
+    return p->dw_rows ? p->dw_rows : dw;
 }
 
 wf_tensor *wf_nn_linear_cross_entropy(wf_nn_linear *head, wf_nn_loss *loss, wf_tensor *x,

@@ -36,7 +36,7 @@ refused()
 }
 
 one=$(steps --save whole --save-interval 1 --keep 0)
-got=$(steps --save parts --save-interval 1 --keep 0 --cp 2 --tp 2)
+got=$(steps --save parts --save-interval 1 --keep 0 --cp 2 --tp 2 --micro-batch-size 2)
 result "the bits of one rank" "$([ "$one" = "$got" ] || echo "$got in place of $one")"
 second=$(tail -n 1 <<<"$one")
 got=$(steps --resume parts/step-00000001)
@@ -59,7 +59,6 @@ result "which moves tokens for heads" "$(grep -aq '^  cp .*all_to_all' run || ec
 
 refused "leave it out" --cp 2 --tp 2 --sequence-parallel
 refused "use --cp 6 or less" --cp 8 --tp 2
-refused "use --micro-batch-size 1" --cp 2 --micro-batch-size 2
 refused "use --cp 1" --cp 2 --n-expert 4
 refused "leave it out" --cp 2 --tp 2 --pp 2 --pp-send split
 refused "has another one" --cp 2 --plan --search --machine "$here/../../docs/machines/h100.json"

@@ -43,7 +43,7 @@ static const row rows[] = {
     {"the same, sequence parallel", .tp = 8, .dp = 1, .llama = true, .kv_heads = 3,
      .sequence_parallel = true},
     {"tp 3", .tp = 3, .dp = 1},
-    {"cp 2", .tp = 1, .dp = 1, .cp = 2, .micro = 1},
+    {"cp 2, micro-batches of 2", .tp = 1, .dp = 1, .cp = 2, .micro = 2},
     {"cp 4, tp 2, 3 key-value heads that miss", .tp = 2, .dp = 1, .cp = 4, .micro = 1,
      .llama = true, .kv_heads = 3},
     {"cp 2, 2 x 2, recompute, bf16", .tp = 2, .dp = 2, .cp = 2, .micro = 1, .llama = true,
