@@ -31,6 +31,7 @@ static wf_par_options mesh_of(const app_options *o)
                             .dp = (int)o->dp,
                             .ep = (int)o->ep,
                             .cp = (int)o->cp,
+                            .cp_form = o->cp_form,
                             .strategy = o->strategy,
                             .dp_replicate = (int)o->dp_replicate,
                             .shard_group_size = (int)o->shard_group_size,

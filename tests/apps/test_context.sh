@@ -57,9 +57,10 @@ rows()
 result "traffic as planned" "$([ "$(rows run)" = "$(rows plan)" ] || diff <(rows run) <(rows plan))"
 result "which moves tokens for heads" "$(grep -aq '^  cp .*all_to_all' run || echo "no all_to_all over cp")"
 
-refused "leave it out" --cp 2 --tp 2 --sequence-parallel
-refused "use --cp 6 or less" --cp 8 --tp 2
-refused "use --cp 1" --cp 2 --n-expert 4
+refused "use --cp-form gather" --cp 2 --tp 2 --sequence-parallel --cp-form heads
+refused "use --cp 6 or less" --cp 8 --tp 2 --cp-form heads
+refused "and --cp is 1" --cp-form gather
+refused "use --moe-balance bias" --cp 2 --n-expert 4 --moe-balance sequence
 refused "leave it out" --cp 2 --tp 2 --pp 2 --pp-send split
 refused "has another one" --cp 2 --plan --search --machine "$here/../../docs/machines/h100.json"
 finish
