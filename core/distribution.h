@@ -56,6 +56,10 @@ WF_API void wf_distribution_set(wf_context *ctx, const wf_distribution *distribu
  * none. */
 WF_API void *wf_distribution_mesh(const wf_context *ctx);
 
+/** wf_parts_of - returns the number of parts of a tensor's dim: 1 where ranks do not split
+ * it. */
+WF_API int64_t wf_parts_of(const wf_tensor *t, int dim);
+
 /** wf_scope_adopt - makes the innermost open scope the owner of a tensor that the caller
  * retains, and returns it; NULL where there is no memory to note it: t is then released. */
 WF_API wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);

@@ -288,6 +288,11 @@ wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
     return wf_scope_adopt(source->ctx, t);
 }
 
+int64_t wf_parts_of(const wf_tensor *t, int dim)
+{
+    return t->layout ? t->ctx->distribution->parts(t->layout, dim) : 1;
+}
+
 wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
 {
     wf_dim dims[WF_MAX_DIMS];
@@ -319,7 +324,7 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
                 source->ndim < 1 ? 0 : source->local[0]);
         return NULL;
     }
-    parts = source->layout ? source->ctx->distribution->parts(source->layout, 0) : 1;
+    parts = wf_parts_of(source, 0);
     memcpy(dims, source->dim, sizeof dims);
     dims[0].size = count * parts;
     t = view_of(source, source->ndim, dims, source->layout);

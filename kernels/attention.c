@@ -28,9 +28,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Returns true where options, and shapes that no signature compares, make an attention; else
-   WF_EINVAL. */
-static bool complete(const wf_tensor *q, const wf_tensor *k, const wf_attention_options *o)
+bool wf_attention_complete(const wf_tensor *q, const wf_tensor *k,
+                           const wf_attention_options *o)
 {
     bool other = k->ndim == 4 && q->ndim == 4 && q->dim[1].size != k->dim[1].size;
 
@@ -97,7 +96,7 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                     .attr = &a,
                     .attr_size = sizeof a};
 
-    if (!q || (k && !complete(q, k, &o)))
+    if (!q || (k && !wf_attention_complete(q, k, &o)))
         return NULL;
     if (o.first) {
         call.op = &wf_op_attention_from;

@@ -119,6 +119,7 @@ typedef struct wf_attention_attr {
     int32_t window; /* 0: none */
     float cap;      /* caps scores; 0: none */
     bool bidirectional;
+    bool part;        /* queries or gradients are a part's (attention_part) */
     bool masked;      /* attention_general has a mask of keys */
     int8_t bias_dims; /* its bias is [h, s, t] or [b, h, s, t]; 0: none */
 } wf_attention_attr;
@@ -132,10 +133,10 @@ typedef struct wf_cached_attr {
 /* Return operands that an attention or its gradient may have after q, k and v, or after the six
    of a gradient; NULL where there is none. For devices' libraries too: nothing is called.
 
-   first: the token that each one sees first, of attention_from */
+   first: the token that each one sees first, where attention_from or attention_part has it */
 static inline const wf_tensor *wf_attention_first(const wf_call *call)
 {
-    return call->op->integers ? call->in[call->n_in - 1] : NULL;
+    return call->op->integers >> (call->n_in - 1) & 1 ? call->in[call->n_in - 1] : NULL;
 }
 
 /* mask: [batch, keys], 0 where no query sees the key */
@@ -166,6 +167,20 @@ static inline int64_t wf_attention_bias_matrix(const wf_tensor *bias, int64_t b,
 {
     return bias->ndim == 4 ? b * bias->local[1] + head : head;
 }
+
+/* Returns the tokens of which a call gives rows: those of attention_part's queries and of its
+   gradient's operand 6; NULL where it gives those of all. */
+static inline const wf_tensor *wf_attention_own(const wf_call *call)
+{
+    const wf_attention_attr *a = (const wf_attention_attr *)call->attr;
+
+    return a->part ? call->in[call->n_out > 2 ? 6 : 0] : NULL;
+}
+
+/* Returns true where options, and shapes that no signature compares, make an attention; else
+   WF_EINVAL. */
+bool wf_attention_complete(const wf_tensor *q, const wf_tensor *k,
+                           const wf_attention_options *o);
 
 /* Run the reference loops, of all rows. */
 wf_status wf_attention_reference(const wf_call *call, void *workspace);

@@ -11,6 +11,8 @@ typedef struct head_view {
     int64_t tokens, keys, dim, q_row, k_row;
     bool bidirectional;
     int64_t q_at, k_at, lse_at, heads; /* offsets of token 0; lse's rows are `heads` apart */
+    int64_t own, own_end;              /* the tokens of which there are rows of results */
+    int64_t own_q_at, own_k_at;        /* offsets of the first of them in results */
     double scale, dropout, cap;
     const int32_t *first; /* [tokens], or NULL */
     const double *mask;   /* [keys], or NULL */
@@ -40,9 +42,11 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
                    .cap = (double)a->cap};
     const wf_tensor *first = wf_attention_first(call), *mask = wf_attention_mask(call);
     const wf_tensor *bias = wf_attention_bias(call), *dbias = wf_attention_dbias(call);
+    const wf_tensor *own = wf_attention_own(call);
     int64_t scores = h.tokens * h.keys;
 
-    h.first = first ? (const int32_t *)first->data + b * h.tokens : NULL;
+    h.first = first ? (const int32_t *)first->data + b * first->local[1] : NULL;
+    h.own_end = h.tokens > h.keys ? h.tokens : h.keys;
     h.mask = mask ? (const double *)mask->data + b * h.keys : NULL;
     if (bias)
         h.bias = (const double *)bias->data + wf_attention_bias_matrix(bias, b, head) * scores;
@@ -51,6 +55,14 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
     h.q_at = b * h.tokens * h.q_row + head * h.dim;
     h.k_at = b * h.keys * h.k_row + group * h.dim;
     h.lse_at = b * h.tokens * h.heads + head;
+    h.own_q_at = h.q_at;
+    h.own_k_at = h.k_at;
+    if (own) {
+        h.own = own->start[1];
+        h.own_end = own->start[1] + own->local[1];
+        h.own_q_at = b * own->local[1] * h.q_row + head * h.dim;
+        h.own_k_at = b * own->local[1] * h.k_row + group * h.dim;
+    }
     h.scale = 1 / sqrt((double)h.dim);
     wf_attention_counter(a, global, q->start[0] + b, h.counter);
     return h;
@@ -100,15 +112,16 @@ static double score_of(const head_view *h, const double *q, const double *k, int
            bias;
 }
 
+/* Rows of queries begin with the first own one here. */
 static void reference_head(const wf_call *call, const head_view *h, double *score)
 {
-    const double *q = (const double *)call->in[0]->data + h->q_at;
+    const double *q = (const double *)call->in[0]->data + h->q_at - h->own * h->q_row;
     const double *k = (const double *)call->in[1]->data + h->k_at;
     const double *v = (const double *)call->in[2]->data + h->k_at;
-    double *y = (double *)call->out[0]->data + h->q_at;
-    double *lse = (double *)call->out[1]->data + h->lse_at;
+    double *y = (double *)call->out[0]->data + h->q_at - h->own * h->q_row;
+    double *lse = (double *)call->out[1]->data + h->lse_at - h->own * h->heads;
 
-    for (int64_t i = 0; i < h->tokens; i++) {
+    for (int64_t i = h->own; i < h->own + h->tokens; i++) {
         double max = -INFINITY, sum = 0;
 
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
@@ -156,12 +169,13 @@ static void reference_head_grad(const wf_call *call, const head_view *h)
     const double *y = (const double *)call->in[3]->data + h->q_at;
     const double *lse = (const double *)call->in[4]->data + h->lse_at;
     const double *dy = (const double *)call->in[5]->data + h->q_at;
-    double *dq = (double *)call->out[0]->data + h->q_at;
-    double *dk = (double *)call->out[1]->data + h->k_at;
-    double *dv = (double *)call->out[2]->data + h->k_at;
+    double *dq = (double *)call->out[0]->data + h->own_q_at - h->own * h->q_row;
+    double *dk = (double *)call->out[1]->data + h->own_k_at - h->own * h->k_row;
+    double *dv = (double *)call->out[2]->data + h->own_k_at - h->own * h->k_row;
 
     for (int64_t i = 0; i < h->tokens; i++)
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
+            bool own_i = i >= h->own && i < h->own_end, own_j = j >= h->own && j < h->own_end;
             int64_t qi = i * h->q_row, kj = j * h->k_row;
             double score = score_of(h, q, k, i, j), p = wf_expd(score - lse[i * h->heads]);
             double kept = keep(h, i, j), g = kept * dot(v + kj, dy + qi, h->dim);
@@ -172,8 +186,9 @@ static void reference_head_grad(const wf_call *call, const head_view *h)
             if (h->dbias)
                 h->dbias[i * h->keys + j] = ds;
             ds *= h->scale;
-            for (int64_t d = 0; d < h->dim; d++) {
+            for (int64_t d = 0; own_i && d < h->dim; d++)
                 dq[qi + d] += ds * k[kj + d];
+            for (int64_t d = 0; own_j && d < h->dim; d++) {
                 dk[kj + d] += ds * q[qi + d];
                 dv[kj + d] += kept * p * dy[qi + d];
             }

@@ -3,14 +3,18 @@
  *
  *     linear     y_m[r, n] = sum_k x[r, k] W_m[n, k]
  *     linear_dx  dx[r, k]  = sum over n, through the members in order, of dy_m[r, n] W_m[n, k]
- *     linear_dw  dW[n, k]  = sum over rows r of dy[r, n] x[r, k], a chunk per sequence
+ *     linear_dw  dW[n, k]  = sum over rows r of dy[r, n] x[r, k], a chunk per sequence; or
+ *                a row of the result per sequence, dW[b, n, k]
  *
  * The chunks of a sum over n are those of n's dim: chunk l of dx is one chain through chunk l
  * of every member. Where members differ in their chunks, neighbours that do not are a chain and
  * a tree of their own, and these are added in order. The CPU's kernels are in
  * kernels/cpu/linear.c.
  */
+#include "kernels/linear_rows.h"
+#include "core/distribution.h"
 #include "core/tape.h"
+#include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +122,34 @@ wf_tensor *wf_linear_dw_add(wf_tensor *dy, wf_tensor *x, wf_tensor *older)
     return call.out[0];
 }
 
+wf_tensor *wf_linear_dw_rows(wf_tensor *dy, wf_tensor *x, wf_tensor *into)
+{
+    wf_linear_attr attr = {.rows = true};
+    wf_call call = {.op = &wf_op_linear_dw,
+                    .n_in = 2,
+                    .in = {dy, x},
+                    .n_out = 1,
+                    .into = {into},
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+
+    wf_dispatch(&call);
+    return call.out[0];
+}
+
+bool wf_comes_in_rows(const wf_tensor *dy)
+{
+    return dy && dy->ndim > 2 && wf_context_exact(dy->ctx) &&
+           dy->dim[0].chunks == WF_CHUNKS_EACH && wf_parts_of(dy, 1) > 1 &&
+           dy->dim[0].size > wf_parts_of(dy, 0);
+}
+
+wf_tensor *wf_matrix_gradient(const wf_gradient *g, int i, wf_tensor *dy, wf_tensor *x)
+{
+    return !g->summed[i] && wf_comes_in_rows(dy) ? wf_linear_dw_rows(dy, x, NULL)
+                                                 : wf_linear_dw(dy, x);
+}
+
 static void backward(wf_gradient *g)
 {
     int count = g->n_out;
@@ -132,7 +164,7 @@ static void backward(wf_gradient *g)
         g->din[0] = wf_linear_dx(count, g->dout, &g->in[1]);
     for (int m = 0; m < count; m++)
         if (g->want[m + 1])
-            g->din[m + 1] = wf_linear_dw(g->dout[m], g->in[0]);
+            g->din[m + 1] = wf_matrix_gradient(g, m + 1, g->dout[m], g->in[0]);
 }
 
 static void backward_joined(int passes, wf_gradient *const *g)
@@ -150,14 +182,14 @@ static void backward_joined(int passes, wf_gradient *const *g)
     }
 }
 
-/* Writes the signature: a pair of operands for each pass. */
+/* Writes the signature: a pair of operands for each pass; or a result for each sequence. */
 static const char *dw_signature(const wf_call *call, char *text)
 {
     char *at = text;
 
     for (int i = 0; i < call->n_in / 2; i++)
         at += sprintf(at, "%sb...n,b...k", i ? "," : "");
-    strcpy(at, "->nk");
+    strcpy(at, wf_linear_in_rows(call) ? "->bnk" : "->nk");
     return text;
 }
 
@@ -206,6 +238,20 @@ static wf_status reference_dx(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+static wf_status reference_dw(const wf_call *call, void *workspace);
+
+/* Computes a row per sequence. */
+static wf_status reference_dw_rows(const wf_call *call, void *workspace)
+{
+    for (int64_t b = 0; b < call->in[0]->local[0]; b++) {
+        wf_sequence_call s;
+
+        wf_sequence_call_of(call, 0, b, &s);
+        reference_dw(&s.call, workspace);
+    }
+    return WF_OK;
+}
+
 static wf_status reference_dw(const wf_call *call, void *workspace)
 {
     double *dw = call->out[0]->data;
@@ -213,7 +259,8 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     int64_t rows = wf_extent(call->in[0], 0, last);
     int64_t n = call->out[0]->local[0], k = call->out[0]->local[1];
 
-    (void)workspace;
+    if (wf_linear_in_rows(call))
+        return reference_dw_rows(call, workspace);
     for (int64_t i = 0; i < n * k && !wf_linear_adds(call); i++)
         dw[i] = 0;
     for (int pass = 0; pass < call->n_in / 2; pass++) {
@@ -254,7 +301,9 @@ static double dx_flops(const wf_call *call)
 
 static double dw_flops(const wf_call *call)
 {
-    return call->n_in / 2 * work(call->in[1], call->out[0]->local[0]);
+    const wf_tensor *dw = call->out[0];
+
+    return call->n_in / 2 * work(call->in[1], dw->local[dw->ndim - 2]);
 }
 
 /* x's gradient reads the weights, theirs reads x. */

@@ -24,7 +24,7 @@ static void backward(wf_gradient *g)
         if (g->want[i])
             g->din[i] = wf_linear_dx(1, &g->dout[0], &g->in[i + 1]);
         if (g->want[i + 1])
-            g->din[i + 1] = wf_linear_dw(g->dout[0], g->in[i]);
+            g->din[i + 1] = wf_matrix_gradient(g, i + 1, g->dout[0], g->in[i]);
     }
 }
 

@@ -26,7 +26,7 @@ static void linear_backward(wf_gradient *g)
     if (g->want[0])
         g->din[0] = wf_linear_dx(1, g->dout, &g->in[1]);
     if (g->want[1])
-        g->din[1] = wf_linear_dw(g->dout[0], g->in[0]);
+        g->din[1] = wf_matrix_gradient(g, 1, g->dout[0], g->in[0]);
 }
 
 static wf_status linear_reference(const wf_call *call, void *workspace)

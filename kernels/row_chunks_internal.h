@@ -79,6 +79,47 @@ WF_HOST_DEVICE static inline int64_t wf_token_chunk_with(const wf_token_cuts *c,
     return sequence * c->chunks + l;
 }
 
+/* The part of a call that is one sequence's, of an op whose result has a row per sequence. */
+typedef struct wf_sequence_call {
+    wf_call call;
+    wf_tensor in[WF_MAX_INPUTS], out;
+} wf_sequence_call;
+
+/* Makes *t its local row b: with a batch of one, or without. */
+static inline void wf_take_row(wf_tensor *t, int64_t b, bool batch)
+{
+    const int64_t row = wf_extent(t, 1, t->ndim);
+    const size_t size = t->dtype == WF_BF16 ? 2 : t->dtype == WF_F64 ? 8 : 4;
+
+    if (t->data)
+        t->data = (char *)t->data + (size_t)(b * row) * size;
+    t->start[0] += b;
+    t->local[0] = 1;
+    t->ndim -= !batch;
+    for (int d = 0; d < t->ndim && !batch; d++) {
+        t->dim[d] = t->dim[d + 1];
+        t->local[d] = t->local[d + 1];
+        t->start[d] = t->start[d + 1];
+    }
+}
+
+/* Fills *s with the part of a call that is local sequence b's, as a call without rows; operands
+   from `first` on have a batch. */
+static inline void wf_sequence_call_of(const wf_call *call, int first, int64_t b,
+                                       wf_sequence_call *s)
+{
+    s->call = *call;
+    s->call.attr = NULL;
+    for (int i = first; i < call->n_in; i++) {
+        s->in[i] = *call->in[i];
+        wf_take_row(&s->in[i], b, true);
+        s->call.in[i] = &s->in[i];
+    }
+    s->out = *call->out[0];
+    wf_take_row(&s->out, b, false);
+    s->call.out[0] = &s->out;
+}
+
 /* at[]: the chunks of a sum over dim d of t and others of each sequence, a gradient's of a
    vector, where there are n by wf_chunk_cuts, which at[] has; returns how many there are. */
 static inline int wf_cut_tokens(const wf_tensor *t, int d, int n, bool exact,

@@ -18,7 +18,8 @@ typedef struct wf_add_constant_attr {
 } wf_add_constant_attr;
 
 typedef struct wf_linear_attr {
-    bool add; /* the product is added to what the output holds */
+    bool add;  /* the product is added to what the output holds */
+    bool rows; /* a gradient of weights has a row per sequence (kernels/linear_rows.h) */
 } wf_linear_attr;
 
 static inline bool wf_linear_adds(const wf_call *call)
@@ -27,6 +28,17 @@ static inline bool wf_linear_adds(const wf_call *call)
 
     return attr && attr->add;
 }
+
+static inline bool wf_linear_in_rows(const wf_call *call)
+{
+    const wf_linear_attr *attr = (const wf_linear_attr *)call->attr;
+
+    return attr && attr->rows;
+}
+
+/* wf_matrix_gradient - returns the gradient of operand i, a weight: a row per sequence where
+   they come so (wf_comes_in_rows) and the operand takes them. */
+wf_tensor *wf_matrix_gradient(const wf_gradient *g, int i, wf_tensor *dy, wf_tensor *x);
 
 /*
  * wf_vector_gradient - returns the gradient of operand i from rows [b, n], a row per sequence:

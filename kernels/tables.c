@@ -3,12 +3,16 @@
  *
  *     embedding     y[b, .., d] = table[tokens[b, ..], d]
  *     embedding_dw  dtable[v, d] = sum of dy[b, .., d] where tokens[b, ..] = v, a chunk per
- * sequence rows          y[s, d] = table[s, d] for s < n rows_grad     dtable[p, d] = dy[p, d]
- * for p < n, else 0 position_add  y[b, s, d] = x[b, s, d] + rows[s, d]
+ *                   sequence; or a row of the result per sequence, dtable[b, v, d]
+ *     rows          y[s, d] = table[s, d] for s < n
+ *     rows_grad     dtable[p, d] = dy[p, d] for p < n, else 0
+ *     position_add  y[b, s, d] = x[b, s, d] + rows[s, d]
  *
  * The CPU's kernels are in kernels/cpu/tables.c.
  */
 #include "core/numerics/bf16.h"
+#include "kernels/linear_rows.h"
+#include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
 #include <inttypes.h>
 
@@ -45,8 +49,17 @@ wf_tensor *wf_position_add(wf_tensor *x, wf_tensor *rows)
 
 static void embedding_backward(wf_gradient *g)
 {
+    const wf_linear_attr attr = {.rows = !g->summed[0] && wf_comes_in_rows(g->dout[0])};
+
     if (g->want[0])
-        g->din[0] = wf_embedding_dw(g->in[0], g->in[1], g->dout[0]);
+        g->din[0] = wf_apply(&wf_op_embedding_dw, &attr, sizeof attr, 3, g->in[0], g->in[1],
+                             g->dout[0]);
+}
+
+static const char *embedding_dw_signature(const wf_call *call, char *text)
+{
+    (void)text;
+    return wf_linear_in_rows(call) ? "vd,b...,b...d->bvd" : "vd,b...,b...d->vd";
 }
 
 static void rows_backward(wf_gradient *g)
@@ -146,6 +159,20 @@ static wf_status embedding_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+static wf_status embedding_dw_reference(const wf_call *call, void *workspace);
+
+/* Computes a row per sequence. */
+static wf_status embedding_dw_rows(const wf_call *call, void *workspace)
+{
+    for (int64_t b = 0; b < call->in[1]->local[0]; b++) {
+        wf_sequence_call s;
+
+        wf_sequence_call_of(call, 1, b, &s);
+        embedding_dw_reference(&s.call, workspace);
+    }
+    return wf_context_status(call->ctx);
+}
+
 static wf_status embedding_dw_reference(const wf_call *call, void *workspace)
 {
     const wf_tensor *table = call->out[0], *tokens = call->in[1];
@@ -154,7 +181,8 @@ static wf_status embedding_dw_reference(const wf_call *call, void *workspace)
     double *dtable = table->data;
     int64_t n = wf_tensor_local_count(tokens), d = table->local[1];
 
-    (void)workspace;
+    if (wf_linear_in_rows(call))
+        return embedding_dw_rows(call, workspace);
     if (wf_check_tokens(call, tokens, 0, table->dim[0].size) != WF_OK)
         return wf_context_status(call->ctx);
     for (int64_t i = 0; i < table->local[0] * d; i++)
@@ -210,8 +238,11 @@ const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
                                .integers = 1 << 1,
                                .reference = {.run = embedding_reference, .mixed_ok = WF_IN(0)},
                                .backward = embedding_backward};
-const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw), .keep_fp32 = 1, .integers = 1 << 1,
+const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw),
+                                  .keep_fp32 = 1,
+                                  .integers = 1 << 1,
                                   .shapes = 1 << 0,
+                                  .write_signature = embedding_dw_signature,
                                   .reference = {.run = embedding_dw_reference}};
 const wf_op wf_op_rows = {WF_OP_ROW(rows),
                           .keep_fp32 = 1,

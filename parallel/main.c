@@ -219,6 +219,7 @@ static void add_mesh(const job *j, wf_job *made)
     wf_job_add(made, "pp", "%d", o->pp);
     wf_job_add(made, "ep", "%d", o->ep);
     wf_job_add(made, "--cp", "%d", o->cp ? o->cp : 1);
+    wf_job_add(made, "cp_form", "%s", o->cp_form ? o->cp_form : "auto");
     wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);
     wf_job_add(made, "groups", "%d of %d", o->dp_replicate, o->shard_group_size);
 }

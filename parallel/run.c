@@ -87,6 +87,10 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "pp %d, tp %d, dp %d, cp %d and threads %d must be at least 1",
                             o->pp, o->tp, o->dp, o->cp, o->threads);
+    if (o->cp_form && strcmp(o->cp_form, "auto") != 0 && strcmp(o->cp_form, "heads") != 0 &&
+        strcmp(o->cp_form, "gather") != 0)
+        return wf_error_set(error, WF_EINVAL, "cp_form %s is none of auto, heads and gather",
+                            o->cp_form);
     if (!o->axes && wf_par_ranks(o) != ranks)
         return wf_error_set(error, WF_EINVAL,
                             "pp %d x tp %d x dp %d%s%.0d is %lld ranks, but %d were started",

@@ -76,6 +76,10 @@ typedef struct wf_par_options {
     int ep;
     wf_par_dispatch dispatch; /* EXCHANGE: with an axis ep that splits the batch alone */
     int cp; /* without axes: ranks that split the tokens of each sequence; 0 means 1 */
+    /* their form of attention: "heads", heads are split instead of tokens; "gather", keys and
+       values are gathered; NULL, "auto": heads where cp times the other ranks that split them
+       is no more than the query heads, and sequence_parallel is off */
+    const char *cp_form;
     const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
     int shard_group_size;  /* .. or ranks of a group; one of the two */

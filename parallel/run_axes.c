@@ -46,8 +46,10 @@ static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_err
     axes[n++] = (wf_axis){"shard", shard};
     if (part > 1)
         axes[n++] = (wf_axis){"ep", part};
+    if (o->cp > 1 && o->sequence_parallel)
+        axes[n++] = (wf_axis){"cp", o->cp};
     axes[n++] = (wf_axis){"tp", tp};
-    if (o->cp > 1)
+    if (o->cp > 1 && !o->sequence_parallel)
         axes[n++] = (wf_axis){"cp", o->cp};
     return n;
 }
@@ -106,28 +108,36 @@ static wf_status find_ep_axis(wf_par *par, wf_error *error)
 }
 
 /* The axis cp, where it splits no batch, is the innermost one: ranks add the tokens of a
-   sequence before its sequences, and cut heads further than tp has. */
+   sequence before its sequences, and cut heads further than tp has. With sequence parallelism
+   tp is inside of it, which cuts tokens further than cp has; heads stay with tp then. */
 static wf_status find_cp_axis(wf_par *par, wf_error *error)
 {
     int axis = wf_mesh_axis(par->mesh, "cp");
+    bool sequence = par->options.sequence_parallel;
+    int last = wf_mesh_axes(par->mesh) - 1;
 
     par->cp_axis = -1;
     if (axis < 0 || wf_par_is_dp(par, axis) || wf_mesh_size(par->mesh, axis) == 1)
         return WF_OK;
-    if (axis + 1 != wf_mesh_axes(par->mesh))
+    if (axis != (sequence ? last - 1 : last) ||
+        (sequence && wf_mesh_axis(par->mesh, "tp") != last))
         return wf_error_set(
             error, WF_EINVAL,
-            "axis cp splits the tokens of a sequence, and axis %s lies inside of "
-            "it: list cp last",
-            wf_mesh_axis_name(par->mesh, axis + 1));
-    if (par->options.sequence_parallel)
+            "axis cp splits the tokens of a sequence, and the last axis is %s: list cp %s",
+            wf_mesh_axis_name(par->mesh, last),
+            sequence ? "before tp, and both last, with sequence_parallel" : "last");
+    if (sequence && par->options.cp_form && strcmp(par->options.cp_form, "heads") == 0)
         return wf_error_set(
             error, WF_EUNSUPPORTED,
-            "cp %d splits tokens everywhere, and sequence_parallel would split them over tp "
-            "once more, which is not there yet: leave sequence_parallel off, or use a larger "
-            "cp and a smaller tp",
-            wf_mesh_size(par->mesh, axis));
+            "cp_form \"heads\" cuts heads by tp first, and sequence_parallel cuts tokens by cp "
+            "first: use \"gather\", or leave sequence_parallel off");
     par->cp_axis = axis;
+    if (par->options.dispatch == WF_PAR_DISPATCH_EXCHANGE)
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "dispatch EXCHANGE moves tokens of whole sequences, and cp %d splits "
+            "these: use GATHER, or cp 1",
+            wf_mesh_size(par->mesh, par->cp_axis));
     return WF_OK;
 }
 

@@ -45,6 +45,7 @@ static wf_par_options mesh_of(const app_options *o)
                             .ep = (int)o->ep,
                             .dispatch = dispatch_of(o),
                             .cp = (int)o->cp,
+                            .cp_form = o->cp_form,
                             .strategy = o->strategy,
                             .dp_replicate = (int)o->dp_replicate,
                             .shard_group_size = (int)o->shard_group_size,

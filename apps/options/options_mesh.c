@@ -94,38 +94,37 @@ static wf_status check_context(const app_options *o, wf_error *error)
     long long cp = o->cp, tp = o->tp, heads = o->n_head;
 
     if (cp == 1)
-        return WF_OK;
-    if (cp * tp > heads)
+        return strcmp(o->cp_form, "auto") == 0
+                   ? WF_OK
+                   : wf_error_set(error, WF_EINVAL,
+                                  "--cp-form %s is what ranks of --cp do, and --cp is 1: use "
+                                  "--cp 2 or more, or leave it out",
+                                  o->cp_form);
+    if (strcmp(o->cp_form, "heads") == 0 && cp * tp > heads)
         return wf_error_set(
             error, WF_EUNSUPPORTED,
             "--cp %lld x --tp %lld is %lld, and the model has %lld query heads, of "
-            "which each of these ranks takes at least one in attention (keys and "
-            "values are not gathered in their place yet): use at most --cp %lld%s",
+            "which each of these ranks takes at least one in attention: use at most --cp "
+            "%lld%s, "
+            "or --cp-form gather",
             cp, tp, cp * tp, heads, heads / tp > 0 ? heads / tp : 1,
-            tp > 1 ? ", or a smaller --tp" : "");
-    if (o->sequence_parallel)
+            tp > 1 ? ", a smaller --tp" : "");
+    if (strcmp(o->cp_form, "heads") == 0 && o->sequence_parallel)
         return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--cp %lld splits tokens everywhere, and --sequence-parallel would "
-                            "split them over --tp once more, which is not there yet: leave it "
-                            "out, or use a larger --cp and a smaller --tp",
-                            cp);
-    if (o->n_expert)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--cp %lld splits tokens that the %lld experts of a mixture need, "
-                            "which is not there yet: use --cp 1",
-                            cp, (long long)o->n_expert);
+                            "--cp-form heads cuts heads by --tp first, and --sequence-parallel "
+                            "cuts tokens by --cp first: use --cp-form gather, or leave "
+                            "--sequence-parallel out");
+    if (o->n_expert && (strcmp(o->moe_balance, "sequence") == 0 || o->moe_z_weight > 0))
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "--cp %lld splits tokens of sequences, and %s is a loss over all of "
+            "a sequence's: use --moe-balance bias, or --cp 1",
+            cp, o->moe_z_weight > 0 ? "--moe-z-weight" : "--moe-balance sequence");
     if (strcmp(o->pp_send, "split") == 0)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "--pp-send split sends parts by tokens, and --cp %lld has split "
                             "these: leave it out",
                             cp);
-    if (o->exact && o->micro_batch_size > 1)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--cp %lld with --micro-batch-size %lld: a rank would add several "
-            "sequences before ranks add their tokens, which is another sum than "
-            "that of one rank: use --micro-batch-size 1",
-            cp, (long long)o->micro_batch_size);
     return WF_OK;
 }
 

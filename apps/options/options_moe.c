@@ -69,6 +69,11 @@ static wf_status check_dense(const app_options *o, wf_error *error)
 /* Checks that there are ranks to exchange tokens with; a search lays these out. */
 static wf_status check_dispatch(const app_options *o, wf_error *error)
 {
+    if (strcmp(o->moe_dispatch, "exchange") == 0 && o->cp > 1)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "--moe-dispatch exchange moves tokens of whole sequences, and --cp "
+                            "%lld splits these: use --moe-dispatch gather, or --cp 1",
+                            (long long)o->cp);
     if (strcmp(o->moe_dispatch, "exchange") != 0 || o->ep > o->tp ||
         (!o->given[APP_OPTION_ep] && strcmp(o->search, "off") != 0))
         return WF_OK;

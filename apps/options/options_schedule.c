@@ -86,7 +86,7 @@ wf_status app_options_check_batch(app_options *o, wf_error *error)
         o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
         return WF_OK;
     }
-    if (!micro && o->cp > 1 && o->exact) { /* exact with no other one */
+    if (!micro && o->cp > 1) { /* a long sequence fills a rank */
         o->micro_batch_size = 1;
         return WF_OK;
     }

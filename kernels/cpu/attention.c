@@ -16,144 +16,27 @@
  * floats either way.
  */
 #include "kernels/attention_internal.h"
+#include "kernels/cpu/attention_job_internal.h"
 #include "kernels/cpu/attention_parts_internal.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include <math.h>
 #include <string.h>
 
-enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores no thread is woken */
-
-typedef struct job {
-    const wf_call *call;
-    const wf_simd *simd;
-    bool bf16; /* operands are, but first and lse, and so is out or dq */
-    int64_t tokens, keys, dim, heads, groups; /* this rank's */
-    int64_t per_group;                        /* query heads of a group, globally */
-    size_t block, bytes;                      /* one head's scratch; a worker's whole space */
-    int64_t packed;                           /* floats of one head's packed dk, or dv */
-    int buffers;                              /* they hold dk and dv, packed, dv after dk */
-    int chunks;
-    int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
-    size_t parts;                     /* offset of a worker's list of a sequence's parts */
-    char *workspace;
-} job;
-
-static size_t lines(size_t bytes)
-{
-    return (bytes + LINE - 1) / LINE * LINE;
-}
-
-/* Plans a worker's memory: the head's scratch, its lse, and (backward) buffers of dk and dv. */
-static job plan(const wf_call *call, bool backward, void *workspace)
-{
-    const wf_tensor *q = call->in[0], *k = call->in[1];
-    const wf_simd *simd = wf_cpu_of(call)->simd;
-    job j = {.call = call,
-             .simd = simd,
-             .bf16 = q->dtype == WF_BF16,
-             .tokens = q->local[1],
-             .keys = k->local[1],
-             .dim = q->local[3],
-             .heads = q->local[2],
-             .groups = k->local[2],
-             .per_group = q->dim[2].size / k->dim[2].size,
-             .packed = wf_attention_padded(k->local[1]) * wf_attention_padded(q->local[3]),
-             .workspace = workspace};
-
-    if (wf_attention_first(call)) /* the last part's padding lies after the last key */
-        j.packed += WF_ATTENTION_GRAIN * wf_attention_padded(j.dim);
-    j.block = lines(backward ? simd->attention_grad_workspace(j.keys, j.dim)
-                             : simd->attention_workspace(j.keys, j.dim));
-    j.bytes = j.block + lines((size_t)j.tokens * sizeof(float));
-    if (backward) {
-        j.buffers = j.per_group < MOST_BUFFERS ? (int)j.per_group : MOST_BUFFERS;
-        j.bytes += (size_t)j.buffers * lines((size_t)(2 * j.packed) * sizeof(float));
-        j.chunks = wf_chunk_cuts(q, 2, j.chunk);
-    }
-    j.parts = j.bytes;
-    if (wf_attention_first(call))
-        j.bytes += lines((size_t)(j.tokens + 1) * sizeof(int32_t));
-    return j;
-}
-
-static float *lse_of(const job *j, int worker)
-{
-    return (float *)(j->workspace + (size_t)worker * j->bytes + j->block);
-}
+typedef wf_attention_job job;
 
 static float *buffer_of(const job *j, int worker, int i)
 {
-    size_t skip = lines((size_t)j->tokens * sizeof(float));
-    size_t buffer = lines((size_t)(2 * j->packed) * sizeof(float));
+    size_t skip = wf_attention_lines((size_t)j->tokens * sizeof(float));
+    size_t buffer = wf_attention_lines((size_t)(2 * j->packed) * sizeof(float));
 
-    return (float *)((char *)lse_of(j, worker) + skip + (size_t)i * buffer);
+    return (float *)((char *)wf_attention_lse_of(j, worker) + skip + (size_t)i * buffer);
 }
 
-/* Offsets of token 0 of a head in [b, s, h, d], and of its element in [b, s, h]. */
-static int64_t head_at(const job *j, int64_t b, int64_t head)
-{
-    return (b * j->tokens * j->heads + head) * j->dim;
-}
-
+/* Returns the offset of token 0 of a head in [b, s, h]. */
 static int64_t lse_at(const job *j, int64_t b, int64_t head)
 {
     return b * j->tokens * j->heads + head;
-}
-
-/* Returns the number at an index of a tensor's data */
-static void *number_at(const wf_tensor *t, int64_t index)
-{
-    return (char *)t->data + (size_t)index * wf_dtype_size(t->dtype);
-}
-
-/* Adds the mask and the bias of a head, where there are some. */
-static void add_general(const job *j, int64_t b, int64_t head, wf_attention_head *h)
-{
-    const wf_tensor *mask = wf_attention_mask(j->call), *bias = wf_attention_bias(j->call);
-    const wf_tensor *dbias = wf_attention_dbias(j->call);
-    int64_t scores = j->tokens * j->keys;
-
-    if (mask)
-        h->mask = (const float *)mask->data + b * j->keys;
-    if (bias)
-        h->bias = (const float *)bias->data + wf_attention_bias_matrix(bias, b, head) * scores;
-    if (dbias)
-        h->dbias = (float *)dbias->data + (b * j->heads + head) * scores;
-}
-
-static wf_attention_head describe(const job *j, int64_t b, int64_t head)
-{
-    const wf_attention_attr *a = j->call->attr;
-    const wf_tensor *q = j->call->in[0], *k = j->call->in[1], *v = j->call->in[2];
-    int64_t global = q->start[2] + head, group = global / j->per_group - k->start[2];
-    int64_t k_at = (b * j->keys * j->groups + group) * j->dim;
-    wf_attention_head h = {
-        .seq = j->tokens,
-        .keys = j->keys,
-        .dim = j->dim,
-        .bf16 = j->bf16,
-        .q = number_at(q, head_at(j, b, head)),
-        .k = number_at(k, k_at),
-        .v = number_at(v, k_at),
-        .q_stride = j->heads * j->dim,
-        .k_stride = j->groups * j->dim,
-        .v_stride = j->groups * j->dim,
-        .scale = 1.0f / sqrtf((float)j->dim),
-        .sequence_keys = j->keys,
-        .cap = a->cap,
-        .dropout_key = a->key,
-        .dropout = a->dropout,
-        .bidirectional = a->bidirectional,
-    };
-    const wf_tensor *first = wf_attention_first(j->call);
-
-    add_general(j, b, head, &h);
-    if (first)
-        h.from = (const int32_t *)first->data + b * j->tokens;
-    h.window = a->window;
-    wf_attention_counter(a, global, q->start[0] + b, h.dropout_counter);
-    return h;
 }
 
 /* Returns a head's first row in q, k, v and whatever has their shape. */
@@ -163,7 +46,7 @@ static const void *first_row(const job *j, const wf_tensor *t, int64_t b, int64_
     int64_t group = (q->start[2] + head) / j->per_group - k->start[2];
     int64_t here = t->dim[2].size == q->dim[2].size ? head : group;
 
-    return number_at(t, (b * t->local[1] * t->local[2] + here) * j->dim);
+    return wf_attention_number_at(t, (b * t->local[1] * t->local[2] + here) * j->dim);
 }
 
 /* Returns the rows of a head, where each token has one of each; `more`: the one after it is
@@ -174,7 +57,7 @@ static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool mor
     int64_t last = head + 1 == j->heads;
     wf_attention_rows r = {.n = 0};
 
-    for (int i = 0; i < call->n_in + call->n_out && j->keys == j->tokens; i++) {
+    for (int i = 0; i < call->n_in + call->n_out && j->keys == j->tokens && !j->own_end; i++) {
         const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
 
         if (t->ndim != 4 || t == wf_attention_bias(call) || t == wf_attention_dbias(call))
@@ -188,21 +71,12 @@ static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool mor
     return r;
 }
 
-/* Returns where the parts of a sequence begin, and its end. */
-static const int32_t *parts_of(const job *j, int64_t b, int worker)
-{
-    const wf_tensor *first = wf_attention_first(j->call);
-    int32_t *room = (int32_t *)(j->workspace + (size_t)worker * j->bytes + j->parts);
-
-    return wf_attention_parts((const int32_t *)first->data + b * j->tokens, j->tokens, room);
-}
-
 /* Attends part by part. */
 static void head_forward(const job *j, const wf_attention_head *whole, void *out, float *lse,
                          int64_t b, int worker)
 {
     const int32_t one[] = {0, (int32_t)j->tokens};
-    const int32_t *part = whole->from ? parts_of(j, b, worker) : one;
+    const int32_t *part = whole->from ? wf_attention_parts_of(j, b, worker) : one;
 
     for (; *part < j->tokens; part++) {
         wf_attention_head h = wf_attention_part_of(whole, part[0], part[1]);
@@ -215,40 +89,32 @@ static void head_forward(const job *j, const wf_attention_head *whole, void *out
 static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
-    float *scratch = lse_of(j, worker);
+    float *scratch = wf_attention_lse_of(j, worker);
 
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / j->heads, head = i % j->heads;
-        wf_attention_head h = describe(j, b, head);
+        wf_attention_head h = wf_attention_describe(j, b, head);
         float *lse = (float *)j->call->out[1]->data + lse_at(j, b, head);
 
         h.rows = rows_of(j, b, head, i + 1 < end);
-        head_forward(j, &h, number_at(j->call->out[0], head_at(j, b, head)), scratch, b,
-                     worker);
+        head_forward(j, &h,
+                     wf_attention_number_at(j->call->out[0], wf_attention_head_at(j, b, head)),
+                     scratch, b, worker);
         for (int64_t t = 0; t < j->tokens; t++)
             lse[t * j->heads] = scratch[t];
     }
 }
 
-static wf_status run(job *j, int64_t tasks, void (*fn)(void *, int64_t, int64_t, int))
-{
-    wf_thread_pool *pool = wf_cpu_of(j->call)->pool;
-    double scores = (double)j->call->in[0]->local[0] * (double)j->heads * (double)j->tokens *
-                    (double)j->keys / 2;
-
-    wf_thread_pool_run(scores < SMALL ? NULL : pool, tasks, 1, fn, j);
-    return WF_OK;
-}
-
 static size_t workspace_bytes(const wf_call *call)
 {
-    return plan(call, false, NULL).bytes * (size_t)wf_thread_pool_size(wf_cpu_of(call)->pool);
+    return wf_attention_job_of(call, false, NULL).bytes *
+           (size_t)wf_thread_pool_size(wf_cpu_of(call)->pool);
 }
 
 static wf_status attention(const wf_call *call, void *workspace)
 {
-    job j = plan(call, false, workspace);
-    return run(&j, call->in[0]->local[0] * j.heads, heads_of);
+    job j = wf_attention_job_of(call, false, workspace);
+    return wf_attention_job_run(&j, call->in[0]->local[0] * j.heads, heads_of);
 }
 
 /* One group on its way through the tree: buffers that are free, and where heads go. */
@@ -257,7 +123,7 @@ typedef struct group_sum {
     int worker;
     int64_t b, first, end; /* local heads of the group that this rank holds */
     bool more;             /* another group comes after this one */
-    float *spare[MOST_BUFFERS];
+    float *spare[WF_ATTENTION_BUFFERS];
     int n_spare;
 } group_sum;
 
@@ -268,24 +134,40 @@ static void part_grad(const group_sum *s, const wf_attention_head *h, int64_t he
 {
     const job *j = s->j;
     const wf_call *call = j->call;
-    int64_t at = head_first + h->start * h->q_stride;
+    int64_t at = head_first + h->start * h->q_stride, dq_at = at;
     float *dk = dkv + h->start * wf_attention_padded(j->dim);
 
-    j->simd->attention_grad(h, number_at(call->in[3], at), h->q_stride,
-                            lse_of(j, s->worker) + h->start, number_at(call->in[5], at),
-                            h->q_stride, number_at(call->out[0], at), h->q_stride, dk,
+    if (h->own_end) { /* dq has rows of own tokens alone */
+        int64_t sequence = s->b * (j->own_end - j->own - j->tokens);
+
+        dq_at = at + (sequence + h->own - j->own) * h->q_stride;
+    }
+    j->simd->attention_grad(h, wf_attention_number_at(call->in[3], at), h->q_stride,
+                            wf_attention_lse_of(j, s->worker) + h->start,
+                            wf_attention_number_at(call->in[5], at), h->q_stride,
+                            wf_attention_number_at(call->out[0], dq_at), h->q_stride, dk,
                             dk + j->packed, j->workspace + (size_t)s->worker * j->bytes);
+}
+
+/* Narrows the gradients of a part of a sequence to its own tokens; false where it has none. */
+static bool narrow(const job *j, wf_attention_head *h)
+{
+    if (!j->own_end)
+        return true;
+    h->own = j->own > h->start ? j->own - h->start : 0;
+    h->own_end = wf_least(j->own_end - h->start, h->seq);
+    return h->own < h->own_end;
 }
 
 /* dk and dv of one head, into a buffer; dq goes where it belongs. */
 static void head_grad(const group_sum *s, int64_t head, float *dkv)
 {
     const job *j = s->j;
-    wf_attention_head whole = describe(j, s->b, head);
+    wf_attention_head whole = wf_attention_describe(j, s->b, head);
     const float *lse = (const float *)j->call->in[4]->data + lse_at(j, s->b, head);
     const int32_t one[] = {0, (int32_t)j->tokens};
-    const int32_t *part = whole.from ? parts_of(j, s->b, s->worker) : one;
-    float *scratch = lse_of(j, s->worker);
+    const int32_t *part = whole.from ? wf_attention_parts_of(j, s->b, s->worker) : one;
+    float *scratch = wf_attention_lse_of(j, s->worker);
 
     if (j->tokens == 0) /* no block of queries writes them */
         memset(dkv, 0, (size_t)(2 * j->packed) * sizeof *dkv);
@@ -295,16 +177,26 @@ static void head_grad(const group_sum *s, int64_t head, float *dkv)
     for (; *part < j->tokens; part++) {
         wf_attention_head h = wf_attention_part_of(&whole, part[0], part[1]);
 
-        part_grad(s, &h, head_at(j, s->b, head), dkv);
+        if (narrow(j, &h))
+            part_grad(s, &h, wf_attention_head_at(j, s->b, head), dkv);
     }
 }
 
 /* a + b, in a; either may be NULL, an empty sum. */
 static float *join(group_sum *s, float *a, float *b)
 {
+    const job *j = s->j;
+    int64_t width = wf_attention_padded(j->dim), at = j->own * width;
+    int64_t n = (j->own_end - j->own) * width;
+
     if (!a || !b)
         return a ? a : b;
-    s->j->simd->add(a, b, a, 2 * s->j->packed);
+    if (j->own_end) {
+        j->simd->add(a + at, b + at, a + at, n);
+        j->simd->add(a + j->packed + at, b + j->packed + at, a + j->packed + at, n);
+    } else {
+        j->simd->add(a, b, a, 2 * j->packed);
+    }
     s->spare[s->n_spare++] = b;
     return a;
 }
@@ -326,6 +218,20 @@ static float *chunk_sum(group_sum *s, int chunk)
     return sum;
 }
 
+/* Writes dk and dv of a group, whose sum is packed; NULL is 0. */
+static void give_keys(const group_sum *s, const float *sum, int64_t b, int64_t group)
+{
+    const job *j = s->j;
+    int64_t n = j->own_end ? j->own_end - j->own : j->keys;
+    int64_t at = (b * n * j->groups + group) * j->dim;
+    int64_t first = j->own * wf_attention_padded(j->dim);
+
+    for (int o = 1; o <= 2; o++)
+        j->simd->attention_unpack(sum ? sum + (o - 1) * j->packed + first : NULL, n, j->dim,
+                                  wf_attention_number_at(j->call->out[o], at),
+                                  j->groups * j->dim, j->call->out[o]->dtype == WF_BF16);
+}
+
 static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
@@ -334,7 +240,6 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / j->groups, group = i % j->groups;
         int64_t first = (k->start[2] + group) * j->per_group - q->start[2];
-        int64_t at = (b * j->keys * j->groups + group) * j->dim;
         group_sum s = {.j = j, .worker = worker, .b = b, .first = first, .more = i + 1 < end};
         float *open[WF_MAX_CHUNKS];
         int n = 0;
@@ -347,23 +252,24 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
             for (int m = wf_tree_merges(j->chunks, l); m > 0; m--, n--)
                 open[n - 2] = join(&s, open[n - 2], open[n - 1]);
         }
-        j->simd->attention_unpack(open[0], j->keys, j->dim, number_at(j->call->out[1], at),
-                                  j->groups * j->dim, j->call->out[1]->dtype == WF_BF16);
-        j->simd->attention_unpack(open[0] ? open[0] + j->packed : NULL, j->keys, j->dim,
-                                  number_at(j->call->out[2], at), j->groups * j->dim,
-                                  j->call->out[2]->dtype == WF_BF16);
+        give_keys(&s, open[0], b, group);
     }
 }
 
 static size_t grad_workspace_bytes(const wf_call *call)
 {
-    return plan(call, true, NULL).bytes * (size_t)wf_thread_pool_size(wf_cpu_of(call)->pool);
+    return wf_attention_job_of(call, true, NULL).bytes *
+           (size_t)wf_thread_pool_size(wf_cpu_of(call)->pool);
 }
 
 static wf_status attention_grad(const wf_call *call, void *workspace)
 {
-    job j = plan(call, true, workspace);
-    return run(&j, call->in[0]->local[0] * j.groups, groups_of);
+    const wf_tensor *own = wf_attention_own(call);
+    job j = wf_attention_job_of(call, true, workspace);
+
+    if (own && own->local[1] == 0) /* own_end might be 0, which means all */
+        return WF_OK;
+    return wf_attention_job_run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
 /* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. Gradients of keys
@@ -382,3 +288,4 @@ const wf_kernel wf_cpu_attention_from = {FORWARD};
 const wf_kernel wf_cpu_attention_from_grad = {GRADIENT};
 const wf_kernel wf_cpu_attention_general = {FORWARD};
 const wf_kernel wf_cpu_attention_general_grad = {GRADIENT};
+const wf_kernel wf_cpu_attention_part_grad = {GRADIENT};

@@ -4,11 +4,10 @@
  * the registers.
  */
 #include "kernels/cpu/linear_internal.h"
-#include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
 #include <stdlib.h>
 
-enum { MEMBERS = 3, MAX_PARTS = WF_LINEAR_PARTS, DW_PARTS = 64 };
+enum { MEMBERS = 3, MAX_PARTS = WF_LINEAR_PARTS };
 
 /* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its chunks. weights: W_m, in x's type. */
 static wf_gemm forward_product(const wf_call *call, int m, const wf_tensor *weights,
@@ -160,7 +159,7 @@ static size_t wide_bytes(const wf_call *call, int m)
     return wf_linear_is_bf16(w) && !wf_linear_is_bf16(call->in[0]) ? float_bytes(w) : 0;
 }
 
-static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
+wf_status wf_cpu_linear_run(const wf_call *call, const wf_gemm *g, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
 
@@ -168,7 +167,7 @@ static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
     return WF_OK;
 }
 
-static size_t bytes_for(const wf_call *call, const wf_gemm *g)
+size_t wf_cpu_linear_bytes(const wf_call *call, const wf_gemm *g)
 {
     wf_cpu *cpu = wf_cpu_of(call);
 
@@ -189,7 +188,7 @@ size_t wf_cpu_linear_forward_workspace(const wf_call *call)
             continue;
         }
         g = forward_product(call, m, call->in[m + 1], parts);
-        bytes += bytes_for(call, &g);
+        bytes += wf_cpu_linear_bytes(call, &g);
         most = bytes > most ? bytes : most;
     }
     return few > most ? few : most;
@@ -214,7 +213,7 @@ wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
             device->widen(device, w->data, workspace, wf_tensor_local_count(w));
         }
         g = forward_product(call, m, wide ? &floats : w, parts);
-        run(call, &g, wide ? (char *)workspace + wide : workspace);
+        wf_cpu_linear_run(call, &g, wide ? (char *)workspace + wide : workspace);
     }
     return WF_OK;
 }
@@ -251,7 +250,7 @@ size_t wf_cpu_linear_runs_workspace(const wf_call *call, wf_linear_product *prod
         m = wf_linear_run(call, m, &one);
         one.out[0] = &floats;
         g = product(&one, parts);
-        bytes = bytes_for(&one, &g);
+        bytes = wf_cpu_linear_bytes(&one, &g);
         most = bytes > most ? bytes : most;
     }
     return wide + most;
@@ -270,7 +269,7 @@ wf_status wf_cpu_linear_runs(const wf_call *call, void *workspace, wf_linear_pro
         m = wf_linear_run(call, m, &one);
         one.out[0] = &floats;
         g = product(&one, parts);
-        run(&one, &g, wide ? (char *)workspace + wide : workspace);
+        wf_cpu_linear_run(&one, &g, wide ? (char *)workspace + wide : workspace);
     }
     if (wide)
         narrow(call, floats.data, call->out[0]);
@@ -287,84 +286,6 @@ static wf_status dx(const wf_call *call, void *workspace)
     return wf_cpu_linear_runs(call, workspace, dx_product);
 }
 
-/* Returns the chunks of dW[n, k] in each pass, of which the call has a pair of operands: those
-   of each index of a batch dim (one for a short sequence, whose rows are its chain), one chunk
-   of all rows for any other leading dim. The parts live at the start of the workspace. */
-static wf_token_cuts dw_cuts(const wf_call *call)
-{
-    const wf_tensor *dy = call->in[0];
-
-    return wf_token_cuts_of(dy, dy->ndim - 1, wf_context_exact(call->ctx));
-}
-
-static size_t dw_parts_bytes(const wf_call *call)
-{
-    wf_token_cuts cuts = dw_cuts(call);
-    int64_t chunks = call->n_in / 2 * wf_token_chunks_of(&cuts);
-    size_t n = chunks > 0 ? (size_t)chunks : 1; /* a rank without sequences has dW = 0 */
-
-    return (n * sizeof(wf_gemm_part) + 63) / 64 * 64;
-}
-
-static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
-{
-    const wf_tensor *dy = call->in[0], *x = call->in[1];
-    int last = dy->ndim - 1;
-    wf_token_cuts cuts = dw_cuts(call);
-    int64_t each = wf_token_chunks_of(&cuts), chunks = call->n_in / 2 * each;
-    int64_t n = dy->local[last], k = x->local[last];
-
-    for (int64_t l = 0; l < chunks; l++) {
-        const wf_tensor *const *pair = (const wf_tensor *const *)&call->in[2 * (l / each)];
-        int64_t row = wf_token_chunk_at(&cuts, l % each);
-
-        parts[l] = (wf_gemm_part){.a = wf_linear_elements(pair[0], row * n),
-                                  .a_row = 1,
-                                  .a_k = n,
-                                  .b = wf_linear_elements(pair[1], row * k),
-                                  .b_k = k,
-                                  .b_col = 1,
-                                  .k = wf_token_chunk_rows(&cuts, l % each),
-                                  .chunk = true};
-    }
-    return (wf_gemm){.m = n,
-                     .n = k,
-                     .c = call->out[0]->data,
-                     .c_row = k,
-                     .add = wf_linear_adds(call),
-                     .bf16 = wf_linear_is_bf16(dy),
-                     .parts = parts,
-                     .n_parts = chunks,
-                     .each = cuts.chunks};
-}
-
-static size_t dw_workspace(const wf_call *call)
-{
-    size_t bytes = dw_parts_bytes(call), more;
-    wf_gemm_part few[DW_PARTS], *parts = few; /* not the pool's memory: a plan's has none */
-    wf_gemm g;
-
-    if (bytes > sizeof few)
-        parts = malloc(bytes);
-    if (!parts) {
-        wf_fail(call->ctx, WF_ENOMEM, "%s: no memory for the list of %zu bytes of sequences",
-                call->op->name, bytes);
-        return 0;
-    }
-    g = dw_product(call, parts);
-    more = bytes_for(call, &g);
-    if (parts != few)
-        free(parts);
-    return bytes + more;
-}
-
-static wf_status dw(const wf_call *call, void *workspace)
-{
-    wf_gemm g = dw_product(call, workspace);
-
-    return run(call, &g, (char *)workspace + dw_parts_bytes(call));
-}
-
 /* Weights come as they are stored, and results go so; x does where all factors are stored as
    bf16. */
 enum {
@@ -376,8 +297,7 @@ enum {
     Y3 = Y2 | WF_OUT(2),
     DY1 = WF_IN(0) | WF_IN(1),
     DY2 = DY1 | WF_IN(2) | WF_IN(3),
-    DY3 = DY2 | WF_IN(4) | WF_IN(5),
-    PASSES = DY3 | WF_IN(6) | WF_IN(7)
+    DY3 = DY2 | WF_IN(4) | WF_IN(5)
 };
 
 const wf_kernel wf_cpu_linear1 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W1, Y1);
@@ -390,4 +310,3 @@ const wf_kernel wf_cpu_linear2_dx = {
     .run = dx, .workspace = dx_workspace, .mixed_ok = Y1, .all_bf16 = DY2};
 const wf_kernel wf_cpu_linear3_dx = {
     .run = dx, .workspace = dx_workspace, .mixed_ok = Y1, .all_bf16 = DY3};
-const wf_kernel wf_cpu_linear_dw = {.run = dw, .workspace = dw_workspace, .all_bf16 = PASSES};

@@ -28,6 +28,10 @@ typedef wf_gemm wf_linear_product(const wf_call *run, wf_gemm_part *parts);
 wf_status wf_cpu_linear_runs(const wf_call *call, void *workspace, wf_linear_product *product);
 size_t wf_cpu_linear_runs_workspace(const wf_call *call, wf_linear_product *product);
 
+/* Runs one GEMM of a call; the bytes of its workspace. */
+wf_status wf_cpu_linear_run(const wf_call *call, const wf_gemm *g, void *workspace);
+size_t wf_cpu_linear_bytes(const wf_call *call, const wf_gemm *g);
+
 /* Computes y_m = x W_m^T for the first n_out weights, which are the operands after x. */
 wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace);
 size_t wf_cpu_linear_forward_workspace(const wf_call *call);

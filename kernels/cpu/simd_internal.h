@@ -128,6 +128,9 @@ typedef struct wf_attention_head {
     float *dbias;          /* its gradient, or NULL where it is not wanted */
     /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
     int64_t first;
+    /* the tokens of which a gradient gives dq, dk and dv: dq begins with the first of them;
+       own_end 0: all */
+    int64_t own, own_end;
     wf_attention_rows rows; /* n may be 0 */
 } wf_attention_head;
 

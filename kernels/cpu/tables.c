@@ -7,6 +7,7 @@
  * token would add +0, which changes nothing: they, and whole subtrees of them, are skipped.
  */
 #include "kernels/cpu/rows_internal.h"
+#include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
 #include <string.h>
 
@@ -105,8 +106,14 @@ static dw_job dw_job_of(const wf_call *call, void *workspace)
 
 static size_t dw_workspace(const wf_call *call)
 {
-    dw_job j = dw_job_of(call, NULL);
-    int64_t scratch = wf_thread_pool_size(wf_cpu_of(call)->pool) * (j.depth + 1) * j.d;
+    wf_sequence_call s;
+    int64_t scratch;
+    dw_job j;
+
+    if (wf_linear_in_rows(call))
+        wf_sequence_call_of(call, 1, 0, &s);
+    j = dw_job_of(wf_linear_in_rows(call) ? &s.call : call, NULL);
+    scratch = wf_thread_pool_size(wf_cpu_of(call)->pool) * (j.depth + 1) * j.d;
 
     return (size_t)(j.rows + 1 + j.tokens) * sizeof(int64_t) + (size_t)scratch * sizeof(float);
 }
@@ -178,7 +185,7 @@ static void dw_task(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static wf_status embedding_dw(const wf_call *call, void *workspace)
+static wf_status embedding_dw_whole(const wf_call *call, void *workspace)
 {
     dw_job j = dw_job_of(call, workspace);
     wf_status status = wf_check_tokens(call, call->in[1], 0, call->out[0]->dim[0].size);
@@ -189,6 +196,20 @@ static wf_status embedding_dw(const wf_call *call, void *workspace)
     sort_tokens(&j, call->in[1]->data, call->out[0]->start[0]);
     wf_thread_pool_run(wf_cpu_of(call)->pool, j.rows, wf_task_rows(per_row), dw_task, &j);
     return WF_OK;
+}
+
+static wf_status embedding_dw(const wf_call *call, void *workspace)
+{
+    wf_status status = WF_OK;
+    wf_sequence_call s;
+
+    if (!wf_linear_in_rows(call))
+        return embedding_dw_whole(call, workspace);
+    for (int64_t b = 0; b < call->out[0]->local[0] && status == WF_OK; b++) {
+        wf_sequence_call_of(call, 1, b, &s);
+        status = embedding_dw_whole(&s.call, workspace);
+    }
+    return status;
 }
 
 static wf_status rows(const wf_call *call, void *workspace)

@@ -279,17 +279,34 @@ static wf_cuda_product dw_product(const wf_call *call)
 
 static size_t dw_workspace(const wf_call *call)
 {
+    wf_sequence_call s;
+    wf_cuda_product p;
+
+    if (wf_linear_in_rows(call))
+        wf_sequence_call_of(call, 0, 0, &s);
+    p = dw_product(wf_linear_in_rows(call) ? &s.call : call);
+    return wf_cuda_product_workspace(&p);
+}
+
+static wf_status dw_whole(const wf_call *call, void *workspace)
+{
     wf_cuda_product p = dw_product(call);
 
-    return wf_cuda_product_workspace(&p);
+    return wf_cuda_product_run(&p, workspace);
 }
 
 static wf_status dw(const wf_call *call, void *workspace)
 {
     wf_status status = wf_cuda_check_factors(call);
-    wf_cuda_product p = dw_product(call);
+    wf_sequence_call s;
 
-    return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
+    if (status != WF_OK || !wf_linear_in_rows(call))
+        return status == WF_OK ? dw_whole(call, workspace) : status;
+    for (int64_t b = 0; b < call->out[0]->local[0] && status == WF_OK; b++) {
+        wf_sequence_call_of(call, 0, b, &s);
+        status = dw_whole(&s.call, workspace);
+    }
+    return status;
 }
 
 /* Factors are of one type; a result is rounded after its sum, or stays f32 where it is

@@ -13,6 +13,7 @@
 #include "kernels/cuda/operands_internal.h"
 #include "kernels/cuda/tree_internal.h"
 #include "kernels/row_chunks_internal.h"
+#include "kernels/shared_internal.h"
 
 namespace
 {
@@ -95,8 +96,12 @@ sorting sorting_of(const wf_call *call, void *workspace)
 
 size_t sorting_bytes(const wf_call *call)
 {
-    sorting s = sorting_of(call, NULL);
+    wf_sequence_call row;
+    sorting s;
 
+    if (wf_linear_in_rows(call))
+        wf_sequence_call_of(call, 1, 0, &row);
+    s = sorting_of(wf_linear_in_rows(call) ? &row.call : call, NULL);
     if (s.tokens > UINT32_MAX || s.rows >= UINT32_MAX)
         wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
                                  "embedding_dw: more than 2^32 tokens or rows on a GPU");
@@ -347,7 +352,7 @@ cudaError_t sort(const sorting &s, cudaStream_t stream)
     return error;
 }
 
-wf_status embedding_dw(const wf_call *call, void *workspace)
+wf_status embedding_dw_whole(const wf_call *call, void *workspace)
 {
     const wf_tensor *tokens = call->in[1];
     rows_job a = {};
@@ -369,6 +374,20 @@ wf_status embedding_dw(const wf_call *call, void *workspace)
                    : wf_launch(rows_kernel<T>, dim3(wf_grid(a.s.rows, 1), columns),
                                dim3(WF_WARP, WF_WARPS), 0, stream, a);
     });
+}
+
+wf_status embedding_dw(const wf_call *call, void *workspace)
+{
+    wf_status status = WF_OK;
+    wf_sequence_call s;
+
+    if (!wf_linear_in_rows(call))
+        return embedding_dw_whole(call, workspace);
+    for (int64_t b = 0; b < call->out[0]->local[0] && status == WF_OK; b++) {
+        wf_sequence_call_of(call, 1, b, &s);
+        status = embedding_dw_whole(&s.call, workspace);
+    }
+    return status;
 }
 
 } // namespace

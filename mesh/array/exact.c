@@ -86,6 +86,16 @@ static bool sums_sequences(const wf_call *call, int n, const summed *list)
            list[1].operand->dim[1].chunks == WF_CHUNKS_8;
 }
 
+/* Returns true where the list begins with the tokens of a batch that is not summed, in such an
+   op: its result has a row per sequence. */
+static bool sums_each_sequence(const wf_call *call, const summed *list)
+{
+    const wf_tensor *t = list[0].operand;
+
+    return (call->op->flags & WF_OP_CHAIN) && list[0].dim == 1 &&
+           t->dim[0].chunks == WF_CHUNKS_EACH && t->dim[1].chunks == WF_CHUNKS_8;
+}
+
 /* Which of them has chunks; in a sum of terms each has its own. */
 static void give_chunks(const wf_call *call, int n, summed *list)
 {
@@ -105,6 +115,8 @@ static void give_chunks(const wf_call *call, int n, summed *list)
             list[1].chunks = wf_token_chunks(dims[1].size);
         return;
     }
+    if (sums_each_sequence(call, list))
+        list[0].chunks = wf_token_chunks(dims[0].size);
     which = call->op->flags & WF_OP_CHAIN ? -1 : wf_chunk_dim(dims, 0, n);
     if (which >= 0)
         list[which].chunks = wf_context_chunks(call->ctx);

@@ -8,20 +8,33 @@
 #include "nn/layers/attention_internal.h"
 #include <math.h>
 
+wf_attention_options wf_nn_attention_options_now(const wf_nn_attention *m)
+{
+    return (wf_attention_options){.causal = m->causal,
+                                  .dropout = m->dropout,
+                                  .site = m->site,
+                                  .first = wf_nn_documents_now(m->base.ctx).first,
+                                  .window = m->window,
+                                  .cap = m->score_cap};
+}
+
+/* Attends, but where a plan's hook has. */
+static wf_tensor *attend(wf_nn_attention *m, wf_tensor **y)
+{
+    const wf_attention_options how = wf_nn_attention_options_now(m);
+
+    wf_nn_at_many(m, "attend", 3, y);
+    return y[1] ? wf_attention(y[0], y[1], y[2], &how) : y[0];
+}
+
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
-    enum { Q, K, V };
+    enum { Q, K, V, POSITIONS };
     wf_nn_attention *m = (wf_nn_attention *)self;
-    wf_nn_documents documents = wf_nn_documents_now(self->ctx);
-    const wf_attention_options how = {.causal = m->causal,
-                                      .dropout = m->dropout,
-                                      .site = m->site,
-                                      .first = documents.first,
-                                      .window = m->window,
-                                      .cap = m->score_cap};
     wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
-    wf_tensor *positions = cache ? wf_nn_cache_positions(cache) : documents.positions;
-    wf_tensor *y[3];
+    wf_tensor *positions =
+        cache ? wf_nn_cache_positions(cache) : wf_nn_documents_now(self->ctx).positions;
+    wf_tensor *y[4];
 
     if (cache && !m->causal) {
         wf_fail(self->ctx, WF_EUNSUPPORTED,
@@ -32,19 +45,20 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_call_group(m->qkv, x, y);
     for (int i = Q; i <= K && m->q_norm && m->wide; i++)
         y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
-    wf_nn_at_many(m, "heads", 3, y);
+    y[POSITIONS] = positions;
+    wf_nn_at_many(m, "heads", positions ? 4 : 3, y);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
     for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
         y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
     for (int i = Q; i <= K && m->rope.base > 0; i++)
-        y[i] = positions ? wf_rope_at(y[i], positions, &m->rope, false)
+        y[i] = positions ? wf_rope_at(y[i], y[POSITIONS], &m->rope, false)
                          : wf_rope(y[i], &m->rope, false);
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);
     x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V], m->window, m->score_cap)
-              : wf_attention(y[Q], y[K], y[V], &how);
+              : attend(m, y);
     return wf_nn_call(m->out, wf_nn_at(m, "tokens", wf_merge_heads(x)));
 }
 
@@ -55,8 +69,8 @@ static const wf_nn_field fields[] = {
     {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type attention_type = {"attention", sizeof(wf_nn_attention), fields, forward,
-                                          NULL,        "heads qkv tokens"};
+static const wf_nn_type attention_type = {
+    "attention", sizeof(wf_nn_attention), fields, forward, NULL, "heads qkv attend tokens"};
 
 wf_status wf_nn_attention_complete(wf_context *ctx, wf_nn_attention_sizes *s, float dropout)
 {

@@ -65,7 +65,10 @@ typedef struct wf_nn_attention {
  * x and y are [batch, tokens, width]. Children: qkv.{q,k,v}, q_norm and k_norm where there is a
  * norm, out; tensor parallel by WF_ATTENTION_RULES.
  *
- * Points:  "qkv" (queries, keys and values, before they meet); where a norm is of all heads,
+ * Points:  "heads" (queries, keys and values before their heads are split, and positions where
+ *          there are some); "qkv" (before they meet); "attend" (the same: what attends there
+ *          leaves its result in the first and NULL in the others); "tokens" (what attention
+ *          gives, before the projection); where a norm is of all heads,
  *          "in" and "out" of q_norm and k_norm (before and after it: WF_WIDE_NORM)
  * Owner:   its parent
  * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width,
@@ -75,6 +78,10 @@ typedef struct wf_nn_attention {
  */
 WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx,
                                             const wf_nn_attention_options *options);
+
+/** wf_nn_attention_options_now - returns the options with which it attends now: its own, and
+ * the documents that are set. */
+WF_API wf_attention_options wf_nn_attention_options_now(const wf_nn_attention *m);
 
 WF_END_DECLS
 

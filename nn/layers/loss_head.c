@@ -8,6 +8,7 @@
 #include "core/graph.h"
 #include "core/host_data.h"
 #include "kernels/elementwise_ops.h"
+#include "kernels/linear_rows.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/layers/loss_internal.h"
@@ -24,6 +25,7 @@ typedef struct pass {
     wf_nn_tiled losses;          /* [batch, tokens] */
     wf_nn_tiled seed;            /* their gradient; NULL where none is wanted */
     wf_nn_tiled dx;              /* NULL where it is not wanted */
+    wf_tensor *dw_rows;          /* the weight's, where it comes with a row per sequence */
     wf_nn_vector_grad db;        /* the bias's, where it is wanted */
     bool want_x, want_w, want_b; /* the gradients that are wanted */
     float smoothing, z;
@@ -96,6 +98,16 @@ static void make_room(pass *p)
         p->db = wf_nn_vector_grad_of(&p->tiles, logits, computes_nothing(p));
 }
 
+/* Makes the weight's gradient with a row per sequence, whose layout follows likewise. */
+static wf_tensor *room_for_dw_rows(const pass *p)
+{
+    const wf_tensor *x = p->x.whole;
+    wf_tensor *fake = wf_tensor_fake(p->ctx, x->dtype, x->ndim, x->dim, x->layout);
+    wf_tensor *dw = wf_linear_dw_rows(wf_linear(fake, p->weight), fake, NULL);
+
+    return computes_nothing(p) ? dw : wf_tensor_like(dw, WF_MEMORY_GRADIENT);
+}
+
 /* Nothing may happen at the head's point "sum", since no tape would go back over it. */
 static wf_tensor *logits_of(const pass *p, wf_tensor *x)
 {
@@ -119,7 +131,7 @@ static wf_tensor *logits_of(const pass *p, wf_tensor *x)
     return y;
 }
 
-/* Fills rows of dx, and returns older + the weight's gradient. */
+/* Fills rows of dx, and returns older + the weight's gradient, or fills rows of that. */
 static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
 {
     wf_tensor *seed = wf_nn_tile(&p->tiles, &p->seed, c->first, c->count);
@@ -139,7 +151,9 @@ static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
     if (p->want_b)
         wf_nn_bias_grad_into(wf_nn_tile_rows(&p->tiles, dlogits),
                              wf_nn_vector_tile(&p->tiles, &p->db, c->first, c->count));
-    return p->want_w ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
+    if (p->dw_rows)
+        wf_linear_dw_rows(dlogits, c->x, wf_tensor_rows(p->dw_rows, c->first, c->count));
+    return p->want_w && !p->dw_rows ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
 }
 
 static wf_tensor *run_chunk(const pass *p, int64_t first, int64_t count, wf_tensor *older)
@@ -296,6 +310,8 @@ static wf_tensor *run_pass(pass *p, float weight)
     p->losses = wf_nn_tiled_of(&p->tiles, room_for_losses(p));
     if (p->want_x || p->want_b)
         make_room(p);
+    if (p->want_w && wf_comes_in_rows(x))
+        p->dw_rows = room_for_dw_rows(p);
     if (p->want_x || p->want_w || p->want_b) {
         p->seed = wf_nn_tiled_of(&p->tiles, room_for_losses(p));
         if (p->seed.whole)
@@ -306,7 +322,7 @@ static wf_tensor *run_pass(pass *p, float weight)
     if (p->want_b)
         wf_nn_vector_finish(&p->tiles, &p->db);
     wf_tape_switch(p->ctx, tape);
-    return dw;
+    return p->dw_rows ? p->dw_rows : dw;
 }
 
 wf_tensor *wf_nn_linear_cross_entropy(wf_nn_linear *head, wf_nn_loss *loss, wf_tensor *x,

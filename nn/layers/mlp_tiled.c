@@ -2,12 +2,12 @@
  * nn/layers/mlp_tiled.c - an MLP in tiles of tokens: of what lies between its linears there is
  * one tile at a time, forward and backward.
  *
- * It is one op on the tape. Its gradient recomputes a tile's features, which are not kept, and
- * goes back through them by the ops that go back through the whole. Gradients of weights are
- * the nodes of one tree (nn/layers/tiles_internal.h). What a plan moves, at "in" of the first
- * linears and at "sum" of the last, is moved before and after, for all tokens at once.
+ * It is one op on the tape. Its gradient recomputes a tile's features and goes back through
+ * them by the ops that go back through the whole. Gradients of weights are nodes of one tree
+ * (nn/layers/tiles_internal.h). What a plan moves is moved before and after, for all tokens.
  */
 #include "kernels/elementwise_ops.h"
+#include "kernels/linear_rows.h"
 #include "kernels/ops.h"
 #include "nn/layers/mlp_internal.h"
 #include "nn/layers/tiles_internal.h"
@@ -208,7 +208,7 @@ static void node_back(const pass *p, int64_t from, int64_t to, wf_tensor **dw)
     if (wf_context_status(p->tiles.ctx) != WF_OK)
         return;
     for (int i = 0; i < n; i++)
-        fresh = fresh && !dw[i];
+        fresh &= !dw[i];
     wf_scope_open(p->tiles.ctx);
     if (leaf) {
         for (int i = 0; i < n; i++)
@@ -318,6 +318,7 @@ static wf_status check(const wf_nn_mlp *m, wf_nn_linear *const *first, int n,
                        const wf_tensor *x)
 {
     wf_context *ctx = m->base.ctx;
+    const char *why;
     bool adapted = m->down->lora.a != NULL, acts = false;
     wf_nn_tiles tiles = wf_nn_tiles_of(x, first[0]->bias != NULL);
 
@@ -325,16 +326,16 @@ static wf_status check(const wf_nn_mlp *m, wf_nn_linear *const *first, int n,
         adapted = adapted || first[i]->lora.a;
         acts = acts || wf_nn_acts(first[i], "sum");
     }
-    if (adapted)
+    why =
+        adapted ? "has no adapters yet: adapt other linears"
+        : acts  ? "does not move what its first linears give: split their weights by columns"
+        : wf_comes_in_rows(x)
+            ? "is of one sequence at a time where ranks split tokens: take micro-batches of one"
+            : NULL;
+    if (why)
         return wf_fail(ctx, WF_EUNSUPPORTED,
-                       "module %s: an MLP in tiles of tokens has no adapters yet: adapt other "
-                       "linears, or compute it whole",
-                       m->base.path);
-    if (acts)
-        return wf_fail(ctx, WF_EUNSUPPORTED,
-                       "module %s: the plan moves what its first linears give, which an MLP in "
-                       "tiles cannot: split their weights by columns, or compute it whole",
-                       m->base.path);
+                       "module %s: an MLP in tiles of tokens %s, or compute it whole",
+                       m->base.path, why);
     wf_nn_tiles_at_most(&tiles, m->tile);
     if (tiles.tile * tiles.tokens > m->tile && wf_context_recording(ctx))
         return wf_fail(ctx, WF_EINVAL,

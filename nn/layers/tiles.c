@@ -1,5 +1,6 @@
 /* nn/layers/tiles.c - see the header. */
 #include "nn/layers/tiles_internal.h"
+#include "kernels/linear_rows.h"
 #include "kernels/ops.h"
 #include <string.h>
 
@@ -17,7 +18,7 @@ wf_nn_tiles wf_nn_tiles_of(const wf_tensor *x, bool vectors)
 {
     wf_nn_tiles tiles = {.ctx = x->ctx, .pieces = 1, .tokens = 1, .split = 1};
 
-    if (x->ndim == 3)
+    if (x->ndim == 3 && !wf_comes_in_rows(x)) /* a row of gradients is a whole sequence's */
         tiles.pieces = wf_tensor_pieces(x);
     if (vectors && tiles.pieces > 1)
         tiles.split = chunks_in_piece(x, x->local[1] / tiles.pieces);

@@ -28,14 +28,16 @@ static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
 {
     const wf_sim_model *m = o->job.sizes;
     int64_t ep = o->ep > o->tp ? o->ep : o->tp, tokens, mine;
+    int64_t cp = o->job.mesh.cp > 1 ? o->job.mesh.cp : 1, ranks = ep * cp;
 
     if (!m || !m->experts)
         return false;
     tokens = o->micro_batch_size * wf_par_job_tokens(&o->job) * (ep / o->tp);
-    mine = (m->experts + ep - 1) / ep;
-    rows->balanced = (tokens * m->top_k + ep - 1) / ep;
+    mine = (m->experts + ranks - 1) / ranks;
+    rows->balanced = (tokens * m->top_k + ranks - 1) / ranks;
     rows->most = tokens * (mine < m->top_k ? mine : m->top_k);
-    rows->exchanged = wf_par_exchanges(o->job.mesh.dispatch, ep / o->tp, m->experts, m->top_k);
+    rows->exchanged =
+        cp == 1 && wf_par_exchanges(o->job.mesh.dispatch, ep / o->tp, m->experts, m->top_k);
     return true;
 }
 

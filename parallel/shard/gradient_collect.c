@@ -162,27 +162,18 @@ static const wf_layout *summed_layout(const wf_par *par, const wf_tensor *grad)
     return to;
 }
 
-/* Sum what is partial over axes that are not data-parallel: vectors of sequence-parallel
-   regions. */
-static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
-                                      wf_nn_parameter *const *parameter)
+/* Returns true for the gradient of a matrix with a row per sequence (kernels/linear_rows.h). */
+static bool is_matrix_in_rows(const wf_nn_parameter *p, const wf_tensor *grad)
 {
-    int64_t n = 0;
+    return p->tensor->ndim > 1 && grad->ndim == p->tensor->ndim + 1;
+}
+
+/* Moves the gradients that are listed, each instead of the one before. */
+static wf_status move_listed(wf_par_gradients *g, int64_t n)
+{
     wf_comm_counters before[WF_MAX_AXES];
     wf_status status;
 
-    for (int64_t i = 0; i < count; i++)
-        for (int u = 0; u < wf_nn_leaves_of(parameter[i], g->pass)->uses; u++) {
-            wf_tensor *leaf = wf_nn_leaves_of(parameter[i], g->pass)->use[u],
-                      **grad = leaf ? &leaf->grad : NULL;
-            const wf_layout *summed = grad && *grad ? summed_layout(g->par, *grad) : NULL;
-
-            if (!grad || !*grad || summed == (*grad)->layout)
-                continue;
-            g->place[n] = grad;
-            g->to[n] = summed;
-            g->list[n++] = *grad;
-        }
     if (!n)
         return wf_context_status(g->par->ctx);
     wf_par_moved_begin(g->par, before);
@@ -194,6 +185,55 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
         *g->place[i] = g->list[i];
     }
     return status;
+}
+
+/* Lists the gradients that are partial over axes which are not data-parallel: vectors of
+   sequence-parallel regions, and what ranks of cp have of their tokens. Matrices in rows come
+   to be split over cp and not whole, since a sum over sequences is yet to be taken. */
+static int64_t list_partial(wf_par_gradients *g, int64_t count,
+                            wf_nn_parameter *const *parameter)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        for (int u = 0; u < wf_nn_leaves_of(parameter[i], g->pass)->uses; u++) {
+            wf_tensor *leaf = wf_nn_leaves_of(parameter[i], g->pass)->use[u],
+                      **grad = leaf ? &leaf->grad : NULL;
+            const wf_layout *summed = grad && *grad ? summed_layout(g->par, *grad) : NULL;
+
+            if (!grad || !*grad || summed == (*grad)->layout)
+                continue;
+            if (g->par->cp_axis >= 0 && is_matrix_in_rows(parameter[i], *grad))
+                summed = wf_layout_split(g->par->mesh, summed, 1, g->par->cp_axis);
+            g->place[n] = grad;
+            g->to[n] = summed;
+            g->list[n++] = *grad;
+        }
+    return n;
+}
+
+/* Sums those over their axes, and matrices in rows over their sequences, which are split over
+   cp then and gathered. */
+static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
+                                      wf_nn_parameter *const *parameter)
+{
+    int64_t n = list_partial(g, count, parameter), rows = 0;
+    int cp = g->par->cp_axis;
+    wf_status status = move_listed(g, n);
+
+    for (int64_t i = 0; i < n && status == WF_OK && cp >= 0; i++) {
+        wf_tensor *sum, **place = g->place[i];
+
+        if (wf_layout_split_dim((*place)->layout, cp) != 1 || (*place)->ndim < 3)
+            continue;
+        sum = wf_batch_sum(*place);
+        if (!sum)
+            return wf_context_status(g->par->ctx);
+        g->place[rows] = place;
+        g->to[rows] = wf_layout_whole(g->par->mesh, sum->layout, cp);
+        g->list[rows++] = sum;
+    }
+    return status == WF_OK ? move_listed(g, rows) : status;
 }
 
 void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
@@ -247,7 +287,7 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 
     u = g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
-    if (grad && grad->ndim == p->tensor->ndim + 1) /* a vector's gradient, per sequence */
+    if (grad && grad->ndim == p->tensor->ndim + 1) /* a gradient with a row per sequence */
         grad = wf_batch_sum(grad);
     if (grad && g->par->options.reduce_dtype != grad->dtype && !(p->sign_step > 0))
         grad = wf_cast(grad, g->par->options.reduce_dtype);

@@ -4,20 +4,21 @@
 #include "nn/layers/moe.h"
 #include <string.h>
 
-/* The axis that splits experts beside the style's, where this border moves tensors on it; -1:
-   there is none, or it does not. */
-static int ep_axis_of(const wf_par_place *p, const wf_par_border *b)
+/* The axes that split experts beside the style's, where this border moves tensors on them, a
+   bit each: ep, which splits the batch elsewhere, and cp, which splits tokens. */
+static unsigned expert_axes_of(const wf_par_place *p, const wf_par_border *b)
 {
     bool moves = b->state == WF_PAR_DISPATCH || b->state == WF_PAR_COMBINE ||
                  b->state == WF_PAR_RESIDUAL;
+    int ep = p->par->ep_axis, cp = p->par->cp_axis;
 
-    return p->style->experts && moves ? p->par->ep_axis : -1;
+    return p->style->experts && moves ? (ep >= 0 ? 1u << ep : 0) | (cp >= 0 ? 1u << cp : 0) : 0;
 }
 
 /* The axes of more than one rank on which a border moves tensors, a bit each. */
 static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
 {
-    int ep = ep_axis_of(p, b);
+    unsigned experts = expert_axes_of(p, b);
     unsigned own = wf_mesh_size(p->par->mesh, p->axis) > 1 ? 1u << p->axis : 0;
     unsigned context = p->par->cp_axis >= 0 ? 1u << p->par->cp_axis : 0;
 
@@ -26,18 +27,31 @@ static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
     if (b->state == WF_PAR_GROUPS)
         return own | context;
 
-    return b->state == WF_PAR_DISPATCH && ep < 0 ? 0 : own | (ep >= 0 ? 1u << ep : 0);
+    return b->state == WF_PAR_DISPATCH && !experts ? 0 : own | experts;
+}
+
+/* Returns a layout that is whole on the axes that split experts. */
+static const wf_layout *whole_for_experts(const wf_par_place *p, const wf_par_border *b,
+                                          const wf_layout *layout)
+{
+    for (int axis = 0; axis < wf_mesh_axes(p->par->mesh); axis++)
+        if (expert_axes_of(p, b) >> axis & 1)
+            layout = wf_layout_whole(p->par->mesh, layout, axis);
+    return layout;
 }
 
 /* Returns the layout of the batch after a border; after a sum over experts each rank has its
-   own sequences. */
+   own sequences, and tokens. */
 static const wf_layout *batch_layout(const wf_par_place *p, const wf_par_border *b,
                                      const wf_layout *to)
 {
-    int ep = ep_axis_of(p, b);
+    unsigned experts = expert_axes_of(p, b);
+    int ep = p->par->ep_axis, cp = p->par->cp_axis;
 
-    return ep < 0 ? to
-                  : wf_layout_split(p->par->mesh, wf_layout_whole(p->par->mesh, to, ep), 0, ep);
+    to = whole_for_experts(p, b, to);
+    if (ep >= 0 && experts >> ep & 1)
+        to = wf_layout_split(p->par->mesh, to, 0, ep);
+    return cp >= 0 && experts >> cp & 1 ? wf_layout_split(p->par->mesh, to, 1, cp) : to;
 }
 
 static const wf_layout *border_layout(const wf_par_place *p, const wf_par_border *b,
@@ -83,18 +97,19 @@ static wf_row_owners owners_of(const wf_par_place *p, const wf_nn_module *module
                            .layout = state->compute_layout};
 }
 
-/* Returns whether tokens are exchanged with the owners of their experts, not gathered. */
+/* Returns whether tokens are exchanged with the owners of their experts, not gathered; those
+   that cp splits are gathered. */
 static bool exchanges(const wf_par_place *p, const wf_nn_module *module)
 {
     const wf_nn_moe *m = (const wf_nn_moe *)module;
 
-    return wf_par_exchanges(p->par->options.dispatch,
-                            wf_mesh_size(p->par->mesh, p->par->ep_axis),
-                            m->gate->tensor->dim[0].size, m->route.k);
+    return p->par->cp_axis < 0 && wf_par_exchanges(p->par->options.dispatch,
+                                                   wf_mesh_size(p->par->mesh, p->par->ep_axis),
+                                                   m->gate->tensor->dim[0].size, m->route.k);
 }
 
 /* Brings tokens to the ranks that split experts. What experts read of x is a border of x
-   itself: its gradient is summed over the style's axis, then over ep. */
+   itself: its gradient is summed over the style's axis, and over ep and cp. */
 static void dispatch(const wf_par_place *p, const wf_nn_module *module, const wf_par_border *b,
                      int n, wf_tensor **x)
 {
@@ -104,7 +119,7 @@ static void dispatch(const wf_par_place *p, const wf_nn_module *module, const wf
 
     for (int i = 1; i < n; i++) {
         of[i] = i == 1 ? x[0] : x[i];
-        to[i] = wf_layout_whole(p->par->mesh, x[i]->layout, p->par->ep_axis);
+        to[i] = whole_for_experts(p, b, x[i]->layout);
     }
     wf_border_over(axes_of(p, b), n - first, of + first, x + first, to + first, y + first);
     if (first == 2) {
@@ -138,11 +153,12 @@ static const wf_layout *cut_over_cp(const wf_par_place *p, const wf_tensor *x, i
     return wf_layout_split(mesh, wf_layout_whole(mesh, x->layout, cp), dim, cp);
 }
 
-/* Checks that a query head is left for each rank: a part without heads would be idle in
-   attention, which is most of a long sequence's work. */
-static wf_status check_heads(const wf_par_place *p, const wf_tensor *q, const wf_layout *to,
-                             int dim)
+/* Returns true where keys and values are gathered and queries stay: where that is asked for, or
+   there is no query head for each rank that would take some. A rank without heads would be idle
+   in attention, which is most of a long sequence's work: to ask for that is refused. */
+static bool is_gathered(const wf_par_place *p, const wf_tensor *q, const wf_layout *to, int dim)
 {
+    const wf_par_options *o = &p->par->options;
     const wf_mesh *mesh = p->par->mesh;
     long long heads = (long long)(q->dim[dim].size / q->dim[dim].grain), parts = 1, others;
     int cp = wf_mesh_size(mesh, p->par->cp_axis);
@@ -150,31 +166,44 @@ static wf_status check_heads(const wf_par_place *p, const wf_tensor *q, const wf
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
         if (wf_layout_split_dim(to, axis) == dim)
             parts *= wf_mesh_size(mesh, axis);
-    if (parts <= heads)
-        return WF_OK;
-    others = parts / cp;
-    return wf_fail(q->ctx, WF_EUNSUPPORTED,
-                   "cp %d x %lld other ranks split %lld query heads, of which each rank takes "
-                   "at least one (gathering keys and values in place of heads is not there "
-                   "yet): use at most cp %lld%s",
-                   cp, others, heads, heads > others ? heads / others : 1,
-                   others > 1 ? ", or a smaller tp" : "");
+    if (!o->cp_form || strcmp(o->cp_form, "auto") == 0)
+        return parts > heads || o->sequence_parallel;
+    if (strcmp(o->cp_form, "gather") == 0)
+        return true;
+    if (parts > heads) {
+        others = parts / cp;
+        wf_fail(q->ctx, WF_EUNSUPPORTED,
+                "cp %d x %lld other ranks split %lld query heads, of which each rank takes "
+                "at least one: use at most cp %lld%s, or gather keys and values "
+                "(cp_form \"gather\")",
+                cp, others, heads, heads > others ? heads / others : 1,
+                others > 1 ? ", a smaller tp" : "");
+    }
+    return false;
 }
 
 /* Gathers tokens and splits heads instead, but where all tokens are here, as those of a cache
-   are. Keys and values that several ranks need have whole heads. */
+   are, or keys and values are to be gathered. Keys and values that several ranks need have
+   whole heads. */
 static void to_heads(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
 {
+    enum { HEADS = 3 }; /* queries, keys and values, before positions */
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
     int cp = p->par->cp_axis;
     wf_tensor *y[WF_MAX_OUTPUTS], q, k;
 
     if (!x[0] || wf_layout_split_dim(x[0]->layout, cp) != 1)
         return;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && i < HEADS; i++)
         to[i] = cut_over_cp(p, x[i], b->dim);
-    if (check_heads(p, x[0], to[0], b->dim) != WF_OK)
+    if (is_gathered(p, x[0], to[0], b->dim)) {
+        for (int i = HEADS; i < n; i++)
+            x[i] = wf_redistribute(x[i], cut_over_cp(p, x[i], 1));
         return;
+    }
+    if (wf_context_status(x[0]->ctx) != WF_OK)
+        return;
+    n = n < HEADS ? n : HEADS;
     q = *x[0];
     k = *x[n > 1];
     q.layout = to[0];
@@ -198,6 +227,13 @@ static void to_tokens(const wf_par_place *p, const wf_par_border *b, int n, wf_t
         to[i] = cut_over_cp(p, x[i], b->dim);
     wf_border_over(1u << cp, n, x, x, to, y);
     memcpy(x, y, (size_t)n * sizeof *y);
+}
+
+/* Attends where tokens are split: of attention that has no cache. */
+static void attend(const wf_par_place *p, const wf_nn_module *module, wf_tensor **x)
+{
+    if (x[0] && x[0]->ndim == 4 && wf_layout_split_dim(x[0]->layout, p->par->cp_axis) == 1)
+        wf_par_attend(p, (const struct wf_nn_attention *)module, x);
 }
 
 /* Returns true where a norm over features norms each head by itself, of heads that cp has
@@ -231,6 +267,8 @@ void wf_par_place_at(void *self, wf_nn_module *module, const char *point, int n,
             x[1] = wf_border_handle(p->axis, x[0], x[1]);
         else if (b->state == WF_PAR_HEADS)
             to_heads(p, b, n, x);
+        else if (b->state == WF_PAR_ATTEND)
+            attend(p, module, x);
         else if (b->state >= WF_PAR_TOKENS)
             to_tokens(p, b, n, x);
         else if (b->state != WF_PAR_GROUPS)

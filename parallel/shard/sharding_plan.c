@@ -90,10 +90,22 @@ static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_par
     *h = (wf_par_parameter_state){.next = h->next, .owner = -1};
 }
 
+/* Returns the layout of a split over the style's axis; of experts also over those that split
+   the batch and tokens elsewhere, in the order of the mesh, in which ranks add. */
+static const wf_layout *split_layout(const planner *pl)
+{
+    const wf_layout *layout = NULL;
+
+    for (int axis = 0; axis < wf_mesh_axes(pl->par->mesh); axis++)
+        if (axis == pl->axis ||
+            (pl->style->experts && (axis == pl->par->ep_axis || axis == pl->par->cp_axis)))
+            layout = wf_layout_split(pl->par->mesh, layout, pl->split->dim, axis);
+    return layout;
+}
+
 static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     planner *pl = arg;
-    wf_mesh *mesh = pl->par->mesh;
     wf_par_parameter_state *h = p->plan;
     const wf_layout *layout;
 
@@ -106,10 +118,7 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
                 pl->style->name, pl->split->dim, p->path, p->tensor->ndim);
         return;
     }
-    layout = pl->style->experts && pl->par->ep_axis >= 0
-                 ? wf_layout_split(mesh, NULL, pl->split->dim, pl->par->ep_axis)
-                 : NULL;
-    layout = wf_layout_split(mesh, layout, pl->split->dim, pl->axis);
+    layout = split_layout(pl);
     if (h->styled && h->compute_layout != layout)
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is tied, but style %s of module %s splits it otherwise than the "
@@ -166,11 +175,6 @@ static void plan_module(void *arg, wf_nn_module *m)
                     "has none of that name",
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
-    if (style->experts && pl->par->cp_axis >= 0)
-        wf_fail(pl->par->ctx, WF_EUNSUPPORTED,
-                "module %s is a mixture of experts, and cp %d splits tokens that its experts "
-                "need: that is not there yet; use cp 1",
-                m->path, wf_mesh_size(pl->par->mesh, pl->par->cp_axis));
     p = check_points(pl, style, m) == WF_OK ? place_in(pl->par, m) : NULL;
     if (p) {
         p->style = style;

@@ -26,17 +26,22 @@ typedef enum wf_par_state {
     /* x[1], the result of a border of x[0], for uses with a whole gradient on each rank */
     WF_PAR_HANDLE,
     WF_PAR_GROUPS, /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
-    /* x[1], the result of a border of x[0], and x[2], ..: all sequences of the ranks that split
-       experts over the batch's axis ep */
+    /* x[1], the result of a border of x[0], and x[2], ..: all sequences and tokens of the ranks
+       that split experts over the batch's axis ep, and over cp */
     WF_PAR_DISPATCH,
     /* x[0], what experts made of these tokens, as WF_PAR_RESIDUAL; x[1] are their indices */
     WF_PAR_COMBINE,
-    /* These three are over the axis cp, whatever the style's. Queries, keys and values whose
+    /* These four are over the axis cp, whatever the style's. Queries, keys and values whose
        tokens are split have all tokens, and `dim`, of heads, is split further; keys and values
-       are whole over cp where their cuts would miss those of the queries */
+       are whole over cp where their cuts would miss those of the queries. Where keys and values
+       are to be gathered instead (wf_par_options.cp_form) tokens stay split, and positions, a
+       fourth tensor, become so */
     WF_PAR_HEADS,
-    WF_PAR_TOKENS, /* `dim`, of tokens, split again after WF_PAR_HEADS */
-    WF_PAR_CONTEXT /* `dim`, of tokens, split */
+    WF_PAR_TOKENS,  /* `dim`, of tokens, split again after WF_PAR_HEADS */
+    WF_PAR_CONTEXT, /* `dim`, of tokens, split */
+    /* queries, keys and values whose tokens are still split attend here (wf_nn_attention's
+       point "attend"), with keys and values gathered */
+    WF_PAR_ATTEND
 } wf_par_state;
 
 typedef struct wf_par_split {
@@ -59,8 +64,8 @@ typedef struct wf_par_style {
     const wf_par_split *splits;
     const wf_par_border *borders;
     /* splits and sums are over the axis ep too where it splits the batch, outside of the
-       style's own axes; at WF_PAR_RESIDUAL and WF_PAR_COMBINE the batch is split over it
-       again */
+       style's own axes, and over cp; at WF_PAR_RESIDUAL and WF_PAR_COMBINE the batch and tokens
+       are split over them again */
     bool experts;
 } wf_par_style;
 

@@ -65,4 +65,9 @@ void wf_par_place_at(void *place, wf_nn_module *module, const char *point, int n
                      wf_tensor **x);
 bool wf_par_place_acts(void *place, const char *point);
 
+/* Attends over tokens that cp splits, with keys and values gathered: x[0], q, becomes the
+   result; k and v become NULL. Collective (attention_gather.c). */
+struct wf_nn_attention;
+void wf_par_attend(const wf_par_place *p, const struct wf_nn_attention *m, wf_tensor **x);
+
 #endif

@@ -39,6 +39,7 @@ const wf_par_style wf_par_groups = {
     .name = "groups",
     .borders = (const wf_par_border[]){{"?heads", WF_PAR_HEADS, 2, false},
                                        {"qkv", WF_PAR_GROUPS, 2, false},
+                                       {"?attend", WF_PAR_ATTEND, 1, false},
                                        {"?tokens", WF_PAR_TOKENS, 1, false},
                                        {NULL, 0, 0, false}}};
 

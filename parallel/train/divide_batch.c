@@ -20,20 +20,6 @@ static bool are_nodes(const wf_par_trainer *t)
     return true;
 }
 
-/* Ranks add the tokens of a sequence after each has added all that it has. */
-static wf_status check_context(const wf_par_trainer *t)
-{
-    const wf_par *par = t->par;
-
-    if (par->cp_axis < 0 || !wf_context_exact(par->ctx) || t->options.micro_batch == 1)
-        return WF_OK;
-    return wf_fail(par->ctx, WF_EINVAL,
-                   "cp %d splits tokens, and a rank with a micro-batch of %" PRId64
-                   " would add several sequences before ranks add their tokens, which is "
-                   "another sum than that of one rank: use micro-batches of 1",
-                   wf_mesh_size(par->mesh, par->cp_axis), t->options.micro_batch);
-}
-
 /* Divides the batch: every rank and micro-step has equally many sequences, or one or none. */
 wf_status wf_par_divide_batch(wf_par_trainer *t, int64_t batch)
 {
@@ -42,10 +28,8 @@ wf_status wf_par_divide_batch(wf_par_trainer *t, int64_t batch)
     int64_t dp = wf_par_dp(par), micro = o->micro_batch ? o->micro_batch : 1, of_micro;
     bool single;
 
-    if (!o->micro_batch && par->cp_axis >= 0 && wf_context_exact(par->ctx))
+    if (!o->micro_batch && par->cp_axis >= 0)
         o->micro_batch = micro = 1;
-    if (o->micro_batch && check_context(t) != WF_OK)
-        return wf_context_status(par->ctx);
     single = o->micro_batch == 1 && par->reduced && par->group == 1;
     t->ranks = par->reduced ? wf_par_ranks_along(par, par->reduced) : 1;
     t->sequences = batch / (dp / t->ranks);

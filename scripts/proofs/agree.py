@@ -67,7 +67,7 @@ CASES = {
     "lora_dropout": (LORA, "--lora-dropout 0.1"), "lora_targets": (LORA, "--lora-targets q"), "rslora": (LORA, "--rslora"),
     "modules_to_save": (LORA, "--modules-to-save norm"), "base_dtype": (LORA, "--base-dtype nf4"),
     "lora_init": (LORA, "--lora-init model"),
-    "tp": ("", "--tp 2"), "cp": ("", "--cp 2"), "dp": ("", "--dp 4"), "pp": (PIPELINE, "--pp 1 --dp 2"),
+    "tp": ("", "--tp 2"), "cp": ("", "--cp 2"), "cp_form": ("--cp 2", "--cp-form gather"), "dp": ("", "--dp 4"), "pp": (PIPELINE, "--pp 1 --dp 2"),
     "pp_schedule": (PIPELINE, "--pp-schedule gpipe"), "pp_virtual": (PIPELINE, "--pp-schedule interleaved --pp-virtual 2"),
     "pp_split": (PIPELINE, "--pp-split 1,3"), "pp_depth": (PIPELINE, "--pp-depth 2"),
     "pp_send": (PIPELINE, "--pp-send split"), "pp_resident": (PIPELINE, "--pp-resident 1"),

@@ -2,59 +2,107 @@
 context_choices.py - the part of exactness.py that compares ranks which split the tokens of a sequence (--cp).
 """
 import collections
+import random
 
-from training_runs import Covering, Trainer, compare_choices
+from training_runs import FAMILIES, MIXTURES, UNGROUPED, Covering, Trainer, compare_choices, rows
 
 STEPS = 2
-MODEL = ["--n-layer", "1", "--n-embd", "24", "--n-head", "12", "--vocab-size", "257", "--global-batch-size", "2", "--lr",
+HEADS = 12
+MODEL = ["--n-embd", "24", "--n-head", str(HEADS), "--vocab-size", "257", "--global-batch-size", "2", "--lr",
          "3e-3", "--eval-interval", "0", "--digest"]
 LONGEST = 8192
+QUICK, ALL, LAYOUTS = 6, 600, 9
+NUMBERS = ("length", "arch", "kv", "window", "dtype", "dropout", "adapter", "experts")
+# Norms of heads sum over tokens and heads: with queries that stay with their tokens they say that they are not layout-exact.
+HEAD_NORMS = {name for name, *columns in rows("nn/models/gpt/families.def", "FAMILY") if ".qk_norm = true" in columns}
+EXPERTS = ("", "--n-expert 4 --moe-top-k 2", "--n-expert 8 --moe-top-k 1 --moe-shared 24 --moe-router sigmoid --moe-balance bias")
 CHOICES = {
     "cp": (2, 4, 8),
+    "form": ("auto", "heads", "gather"),
     "tp": (1, 2, 4),
+    "sequence": (False, True),
     "dp": (1, 2),
-    "pp": (1, 2),
+    "pp": ("1", "2", "2 --pp-schedule zb-h1", "2 --pp-schedule gpipe"),
+    "micro": (1, 2),
     "length": (2048, 4096, 4097, LONGEST),
-    "arch": ("gpt2", "llama"),
-    "kv": (1, 3, 12),
+    "arch": tuple(name for name in FAMILIES if name not in MIXTURES),
+    "kv": (1, 3, HEADS),
     "window": (0, 700),
     "dtype": ("", "--dtype bf16"),
-    "strategy": ("no_shard", "zero1", "full_shard"),
-    "recompute": ("none", "block"),
+    "strategy": UNGROUPED,
+    "recompute": ("none", "block", "attention"),
     "dropout": (0, 0.1),
+    "adapter": ("", "--lora-rank 3 --lora-targets all-linear"),
+    "experts": EXPERTS,
+    "processes": (0, 2),
 }
 
 
+def layout_fits(run):
+    """Each rank has a chunk of tokens, and a query head where it takes some; there are not too many ranks for a test."""
+    cp, tp, length = run.get("cp", 2), run.get("tp", 1), run.get("length", LONGEST)
+    pp, form = int(run.get("pp", "1")[0]), run.get("form", "auto")
+    if cp * tp * run.get("dp", 1) * pp > 16 or cp * (tp if run.get("sequence") else 1) > length // 1024:
+        return False
+    if run.get("micro", 1) * run.get("dp", 1) > 2 or (run.get("micro") == 2 and "-" in run.get("pp", "1")):
+        return False
+    if form == "heads" and (cp * tp > HEADS or run.get("sequence")):
+        return False
+    return not (run.get("sequence") and run.get("tp") == 1)
+
+
 def possible(run):
-    """Each rank has a query head and a chunk of tokens, and there are not too many ranks for a test."""
-    cp, length = run.get("cp", 2), run.get("length", LONGEST)
-    if cp * run.get("tp", 1) > 8 or cp * run.get("tp", 1) * run.get("dp", 1) * run.get("pp", 1) > 16:
+    """Whether the values of a run, some of which may be open, go together."""
+    arch, experts, gathers = run.get("arch", "llama"), run.get("experts", ""), run.get("form") == "gather" or run.get("sequence")
+    gathers = gathers or run.get("cp", 2) * run.get("tp", 1) > HEADS
+    if not layout_fits(run) or (arch in HEAD_NORMS and gathers):
         return False
-    if run.get("arch") == "gpt2" and (run.get("kv", 12) != 12 or run.get("window", 0)):
+    if arch == "gpt2" and run.get("kv", HEADS) != HEADS:
         return False
-    return cp <= length // 1024
+    if arch != "llama" and (run.get("window", 0) or experts):
+        return False
+    if experts and run.get("adapter", ""):
+        return False
+    return not (run.get("adapter", "") and run.get("dropout", 0) and arch == "gpt2")
 
 
 def number_flags(run):
     """Flags that change a run's numbers."""
-    kv = [] if run["arch"] == "gpt2" else ["--n-kv-head", str(run["kv"])]
-    return ["--arch", run["arch"], *kv, "--seq-len", str(run["length"]), *(["--sliding-window", str(run["window"])] if run["window"] else []),
-            *run["dtype"].split(), "--dropout", str(run["dropout"])]
+    family = FAMILIES[run["arch"]] if run["arch"] == "gpt2" else [*FAMILIES[run["arch"]], "--n-kv-head", str(run["kv"])]
+    return [*family, "--n-layer", "2" if run["pp"][0] == "2" else "1", "--seq-len", str(run["length"]),
+            *(["--sliding-window", str(run["window"])] if run["window"] else []),
+            *run["dtype"].split(), "--dropout", str(run["dropout"]), *run["adapter"].split(), *run["experts"].split()]
 
 
 def layout_flags(run):
-    """Flags that do not."""
-    return ["--cp", str(run["cp"]), "--tp", str(run["tp"]), "--dp", str(run["dp"]), "--pp", str(run["pp"]),
-            "--micro-batch-size", "1", "--strategy", run["strategy"], "--recompute", run["recompute"],
-            "--threads-per-rank", "1"]
+    """Flags that do not, and the number of processes."""
+    flags = ["--cp", str(run["cp"]), "--cp-form", run["form"], "--tp", str(run["tp"]), "--dp", str(run["dp"]),
+             "--pp", *run["pp"].split(), "--micro-batch-size", str(run["micro"]), "--strategy", run["strategy"],
+             "--recompute", run["recompute"], "--threads-per-rank", "1", *(["--sequence-parallel"] if run["sequence"] else [])]
+    return flags, run["processes"]
 
 
-def compare(program, folder, jobs, quick):
-    """A covering part of the choices against one rank: of every three values, with quick a few runs of the shortest lengths."""
-    runs = Covering(CHOICES, possible, 2 if quick else 3).runs
+def drawn(count):
+    """Runs of values by chance, several layouts of what has one run of one rank."""
+    source = random.Random(3)
+    runs = []
+    while len(runs) < count:
+        kind = {name: source.choice(CHOICES[name]) for name in NUMBERS}
+        layouts = [{name: source.choice(values) for name, values in CHOICES.items()} | kind for _ in range(200)]
+        runs += [run for run in layouts if possible(run)][:LAYOUTS]
+    return runs[:count]
+
+
+def compare(program, folder, jobs, quick, part):
+    """Runs in which every two values meet, and others by chance, against one rank; with quick a few short ones."""
     if quick:
-        runs = [run for run in runs if run["length"] <= 4097][::3]
+        runs = [run for run in drawn(200) if run["length"] < 4096 and run["pp"] == "1" and not run["processes"]]
+        runs = runs[::len(runs) // QUICK]
+    else:
+        runs = Covering(CHOICES, possible, 2).runs
+        runs += drawn(ALL - len(runs))
+        runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     trainer = Trainer(program, folder, MODEL, STEPS)
-    compare_choices(trainer, jobs, runs, number_flags, lambda run: (layout_flags(run), 0))
-    for layout, count in sorted(collections.Counter((run["cp"], run["tp"]) for run in runs).items()):
-        print(f"cp {layout[0]} x tp {layout[1]}: {count} equal runs")
+    compare_choices(trainer, jobs, runs, number_flags, layout_flags)
+    for layout, count in sorted(collections.Counter((run["cp"], run["tp"], run["form"]) for run in runs).items()):
+        print(f"cp {layout[0]} x tp {layout[1]}, {layout[2]}: {count} equal runs")

@@ -30,9 +30,9 @@ rank.
 exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, numbers of experts that ranks cut evenly or not, both
 ways of tokens to experts, beside the choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32 and pipelines.
 
-exactness.py --cp [--quick] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 beside tp, dp and pp, on 2,048 to
-8,192 tokens, lengths and heads that they do not divide among them, with windows, grouped heads, fp32 and bf16. --quick takes a
-few runs.
+exactness.py --cp [--quick] [--part K/N] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 in both forms, beside tp,
+sequence parallelism, dp and pp, on 2,048 to 8,192 tokens, lengths and heads that they do not divide among them, of every family, with windows,
+grouped heads, adapters, experts, fp32 and bf16; some in 2 processes of mpirun. In 600 runs every two values meet. --quick takes a few.
 
 All of them but --cp run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline one after the other.
 Nothing divides: 12 heads, 3 key-value heads (but of gpt2) and a vocabulary of 257. --quick takes every
@@ -355,7 +355,7 @@ def main():
     parser.add_argument("--any-dp", action="store_true", help="compare numbers of ranks that are no power of two")
     parser.add_argument("--cp", action="store_true", help="compare ranks that split tokens")
     parser.add_argument("--exact-tp", action="store_true", help="compare layouts under each --exact-tp")
-    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters and --moe: part K of N")
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters, --moe and --cp: part K of N")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -377,7 +377,7 @@ def main():
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, MIXED_STEPS)
                 compare_moe(trainer, arguments.jobs, arguments.quick, arguments.part)
             elif arguments.cp:
-                context_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs, arguments.quick)
+                context_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs, arguments.quick, arguments.part)
             elif arguments.exact_tp:
                 exact_tp_choices.compare(arguments.gpt_train.resolve(), folder, MODEL, arguments.jobs, arguments.quick)
             elif arguments.any_dp:

@@ -36,7 +36,7 @@ refused()
 }
 
 one=$(steps --save whole --save-interval 1 --keep 0)
-got=$(steps --save parts --save-interval 1 --keep 0 --cp 2 --tp 2)
+got=$(steps --save parts --save-interval 1 --keep 0 --cp 2 --tp 2 --micro-batch-size 2)
 result "the bits of one rank" "$([ "$one" = "$got" ] || echo "$got in place of $one")"
 second=$(tail -n 1 <<<"$one")
 got=$(steps --resume parts/step-00000001)
@@ -65,10 +65,10 @@ for plan in "" --plan; do # the first stage sums nothing
     result "a reason that other stages have${plan:+, planned}" "$(grep -aq "not layout-exact: .* cp splits" out err || echo "none is told")"
 done
 
-refused "leave it out" --cp 2 --tp 2 --sequence-parallel
-refused "use at most --cp 6, or" --cp 8 --tp 2
-refused "use --micro-batch-size 1" --cp 2 --micro-batch-size 2
-refused "use --cp 1" --cp 2 --n-expert 4
+refused "use --cp-form gather" --cp 2 --tp 2 --sequence-parallel --cp-form heads
+refused "use at most --cp 6, a smaller --tp, or --cp-form gather" --cp 8 --tp 2 --cp-form heads
+refused "and --cp is 1" --cp-form gather
+refused "use --moe-balance bias" --cp 2 --n-expert 4 --moe-balance sequence
 refused "leave it out" --cp 2 --tp 2 --pp 2 --pp-send split
 refused "has another one" --cp 2 --plan --search --machine "$here/../../docs/machines/h100.json"
 finish

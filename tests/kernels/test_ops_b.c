@@ -1,6 +1,7 @@
 /* tests/kernels/test_ops_b.c - norms, rope and cross-entropy: the checks of
  * op_harness.h, and what is theirs alone. */
 #include "kernels/attention_cached.h"
+#include "kernels/attention_part.h"
 #include "tests/kernels/op_harness.h"
 
 static void apply_layernorm(wf_tensor *const *in, wf_tensor **out)
@@ -309,6 +310,28 @@ static void loss(op_case *c, const op_shape *s)
     c->in[1] = op_token_ids(s);
 }
 
+/* All tokens are a part, too. */
+static void apply_attention_part(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_attention_options o = {.causal = true, .dropout = 0.3F, .site = 2, .window = 9};
+    const wf_attention_time now = wf_attention_time_now(in[0]->ctx);
+    wf_tensor *lse, *y = wf_attention_part(in[0], in[1], in[2], &o, &now, &lse);
+
+    wf_attention_part_grad(&(wf_attention_operands){in[0], in[1], in[2], y, lse, in[3]}, in[0],
+                           &o, &now, out);
+    out[3] = y;
+}
+
+static void attention_part(op_case *c, const op_shape *s)
+{
+    *c = (op_case){.n_in = 4,
+                   .n_out = 4,
+                   .constant = {true, true, true, true},
+                   .apply = apply_attention_part};
+    c->in[0] = c->in[3] = op_unwanted(op_heads(s, s->heads));
+    c->in[1] = c->in[2] = op_unwanted(op_heads(s, s->groups));
+}
+
 static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rmsnorm", rmsnorm},
                                    {"rmsnorm of [batch, width]", rmsnorm_of_rows},
@@ -330,6 +353,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"add_rmsnorm", add_rmsnorm},
                                    {"add_rmsnorm, sum not used", add_rmsnorm_norm},
                                    {"rope at positions", rope_at},
+                                   {"attention of some tokens", attention_part},
                                    {NULL, NULL}};
 
 int main(void)

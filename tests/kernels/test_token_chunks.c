@@ -5,6 +5,7 @@
  * sequence's tokens hold nodes of it.
  */
 #include "core/numerics/bf16.h"
+#include "kernels/linear_rows.h"
 #include "kernels/moe_internal.h"
 #include "tests/kernels/gemm_bf16_reference.h"
 #include "tests/kernels/op_parts.h"
@@ -153,6 +154,8 @@ static void matrices(void)
         p.a = dy;
         p.b = x;
         is_plain(wf_linear_dw(dy, x), &p, blocks_of, batch, "linear_dw of bf16");
+        CU_ASSERT_TRUE(
+            alike(wf_batch_sum(wf_linear_dw_rows(dy, x, NULL)), wf_linear_dw(dy, x)));
         close_context();
     }
 }

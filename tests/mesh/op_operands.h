@@ -56,6 +56,25 @@ static inline bool op_is_general(const wf_op *op)
     return strncmp(op->name, "attention_general", 17) == 0;
 }
 
+/* Returns true where an attention is of some of the tokens t. */
+static inline bool op_is_part(const wf_op *op)
+{
+    return strncmp(op->name, "attention_part", 14) == 0;
+}
+
+static inline wf_attention_attr attention_attr_of(const wf_op *op)
+{
+    return (wf_attention_attr){.step = 3,
+                               .sequences = {2, 3, 5},
+                               .key = 7,
+                               .dropout = 0.3f,
+                               .site = 5,
+                               .bidirectional = op_is_general(op),
+                               .part = op_is_part(op),
+                               .masked = op_is_general(op),
+                               .bias_dims = op_is_general(op) ? 4 : 0};
+}
+
 static inline wf_dim letter_dim(char letter)
 {
     static const wf_dim dims[26] = {
@@ -102,7 +121,7 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
             add_rest(&o[n], signature, heads);
             s += 2;
         } else if (*s != '!') {
-            o[n].dim[o[n].ndim++] = letter_dim(*s);
+            o[n].dim[o[n].ndim++] = letter_dim(*s == 't' && op_is_part(op) ? 's' : *s);
         }
     }
     if (op_is(op, "split_heads") || op_is(op, "reshape"))
@@ -163,14 +182,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     else if (op_is(op, "rope") || op_is(op, "rope_at"))
         a->rope = (wf_rope_attr){.options = {.base = 100}};
     else if (op->flags & WF_OP_GROUPS)
-        a->attention = (wf_attention_attr){.step = 3,
-                                           .sequences = {2, 3, 5},
-                                           .key = 7,
-                                           .dropout = 0.3f,
-                                           .site = 5,
-                                           .bidirectional = op_is_general(op),
-                                           .masked = op_is_general(op),
-                                           .bias_dims = op_is_general(op) ? 4 : 0};
+        a->attention = attention_attr_of(op);
     else if (op_is(op, "layernorm") || op_is(op, "rmsnorm"))
         a->eps = 0.01f;
     else if (op_is(op, "sum") || op_is(op, "sum_expand"))

@@ -337,7 +337,7 @@ static wf_status errors(wf_rank *rank, wf_mesh *mesh, void *arg)
     for (int i = 0; i <= WF_MAX_OUTPUTS; i++)
         x[i] = y[i] = whole;
     NEED(wf_redistribute_many(WF_MAX_OUTPUTS + 1, x, to, y) == WF_EINVAL);
-    GOOD(refused(rank, ctx, y[0], WF_EINVAL, "at most 5 tensors at once, not 6"));
+    GOOD(refused(rank, ctx, y[0], WF_EINVAL, "at most 7 tensors at once, not 8"));
     x[1] = NULL; /* NULL in, NULL out, and no error that hides the one that made it so */
     y[0] = y[1] = whole;
     wf_redistribute_many(2, x, to, y);

@@ -102,13 +102,15 @@ static void bf16(void)
     CHECK(t, {2, 1, 1, NULL}, {2, 2, 2, "full_shard"});
 }
 
-/* Micro-steps whose gradients are added on each rank, and once a step over ranks. */
+/* Micro-steps whose gradients are added on each rank, and once a step over ranks; several
+   sequences in each, of which ranks add the tokens first. */
 static void micro_steps(void)
 {
     training t = of_length(LLAMA, 3, LONG, 4);
 
     if (UNDER_SANITIZER)
         return;
+    t.options.micro_batch = 2;
     CHECK(t, {2, 1, 1, "no_shard"}, {2, 1, 2, "no_shard"});
 }
 
@@ -155,8 +157,41 @@ static void documents(void)
 
         memcpy(t.options.field, fields, sizeof fields);
         t.data = &data;
+        t.layout.cp_form = kind == GPT2 ? "heads" : "gather";
         CHECK(t, {2, 1, 1, NULL}, {2, 2, 1, NULL});
     }
+}
+
+/* Keys and values are gathered: more ranks than heads, windows; and beside sequence
+   parallelism, where tp cuts tokens further than cp has. */
+static void gathered_keys(void)
+{
+    training t = of_length(LLAMA, 1, LONG, 2);
+
+    t.model.window = 700;
+    t.model.dropout = 0.1f;
+    if (UNDER_SANITIZER) {
+        t.layout.sequence_parallel = true;
+        CHECK(t, {2, 2, 1, NULL});
+        return;
+    }
+    CHECK(t, {2, 8, 1, NULL});
+    t.layout.sequence_parallel = true;
+    t.options.micro_batch = 2;
+    t.steps = 1;
+    CHECK(t, {2, 2, 1, "full_shard"});
+}
+
+/* Experts are split over tp and cp, and tokens of all of these meet at them. */
+static void mixture(void)
+{
+    training t = of_length(LLAMA, 3, LONG, 2);
+
+    if (UNDER_SANITIZER)
+        return;
+    t.model.experts = 4;
+    t.model.top_k = 2;
+    CHECK(t, {2, 2, 1, NULL});
 }
 
 /* An axis of one's own, named cp. */
@@ -201,28 +236,28 @@ static void refusals(void)
     training t = of_length(LLAMA, 3, LONG, 4);
 
     t.layout.cp = 2;
-    t.options.micro_batch = 2;
-    is_refused(t, "cp 2 splits tokens, and a rank with a micro-batch of 2");
-    t.options.micro_batch = 1;
     t.layout.tp = 2;
     t.layout.sequence_parallel = true;
-    is_refused(t, "leave sequence_parallel off");
+    t.layout.cp_form = "heads";
+    is_refused(t, "or leave sequence_parallel off");
     t.layout.sequence_parallel = false;
     t.model.heads = 3;
     is_refused(t, "split 3 query heads");
+    t.layout.cp_form = "ring";
+    is_refused(t, "cp_form ring is none of auto, heads and gather");
     t = of_length(LLAMA, 3, LONG, 4);
     t.layout.tp = t.layout.dp = 0;
     t.layout.axes = WF_AXES({"cp", 2}, {"dp", 2});
     is_refused(t, "list cp last");
+    t.layout.sequence_parallel = true;
+    t.layout.axes = WF_AXES({"tp", 2}, {"cp", 2});
+    is_refused(t, "list cp before tp");
+    t.layout.sequence_parallel = false;
     t.layout.axes = NULL;
     t.layout.cp = 2;
     t.options.cut = "tokens2,targets2";
     is_refused(t, "name those that have tokens in wf_par_train_options.cut");
     t.options.cut = NULL;
-    t.model.experts = 4;
-    t.model.top_k = 1;
-    is_refused(t, "mixture of experts, and cp 2 splits tokens");
-    t.model.experts = 0;
     t.options.field[0].dim[0] = wf_dim_width(LONG);
     is_refused(t, "field tokens of a batch is cut by tokens (.cut), and its first dim is none");
 }
@@ -236,6 +271,8 @@ int main(void)
         {"micro-steps", micro_steps},
         {"pipelines", pipeline},
         {"documents", documents},
+        {"keys that are gathered", gathered_keys},
+        {"mixtures", mixture},
         {"an axis of one's own", own_axes},
         {"short sequences", short_sequences},
         {"refusals", refusals},

@@ -21,6 +21,9 @@
  * Keys before from[i] are left out, or have p = +0, as in attention.c. The gradient of a bias
  * is ds.
  *
+ * A gradient of some of the tokens takes the blocks of theirs alone, as queries and as keys, in
+ * the order of all.
+ *
  * Queries are the outer loop. Keys and values are packed once for the head; dk and dv stay
  * packed with the caller.
  */
@@ -185,8 +188,14 @@ static void make_scores(grad_state *f, token_block keys, bool diagonal)
         block_bias_grad(f->head, f->keep, f->queries, keys);
 }
 
-/* Add the block's share to dq, dk and dv. */
-static void add_products(grad_state *f, token_block keys, bool diagonal)
+/* Returns true for a block with tokens of which gradients are asked for. */
+static bool has_own(const wf_attention_head *head, token_block t)
+{
+    return !head->own_end || (t.begin + BLOCK > head->own && t.begin < head->own_end);
+}
+
+/* Adds the block's share to dk and dv. */
+static void add_to_keys(grad_state *f, token_block keys, bool diagonal)
 {
     bool first = diagonal || f->queries.begin == 0; /* block of queries that sees these keys */
     int64_t at = keys.begin * f->width;
@@ -211,13 +220,42 @@ static void add_products(grad_state *f, token_block keys, bool diagonal)
     g.b = f->q;
     g.c = f->dk + at;
     block_product_rows(&g);
-    g.m = f->queries.padded;
-    g.k = keys.padded;
-    g.b = f->k + at;
-    g.c = f->dq;
-    g.add = keys.begin > f->keys_begin;
-    g.part = diagonal ? PART_TERMS_TO_ROW : PART_ALL;
+}
+
+/* Adds the block's share to dq. */
+static void add_to_queries(grad_state *f, token_block keys, bool diagonal)
+{
+    block_product g = {
+        .bf16 = f->head->bf16,
+        .product = f->head->product,
+        .m = f->queries.padded,
+        .n = f->width,
+        .k = keys.padded,
+        .a = f->ds,
+        .b = f->k + keys.begin * f->width,
+        .b_stride = f->width,
+        .c = f->dq,
+        .c_stride = f->width,
+        .add = keys.begin > f->keys_begin,
+        .part = diagonal ? PART_TERMS_TO_ROW : PART_ALL,
+        .ahead = &f->ahead,
+    };
+
     block_product_columns(&g);
+}
+
+/* Writes dq of the tokens of a block that are asked for. */
+static void give_queries(const grad_state *f, void *dq, int64_t stride)
+{
+    const wf_attention_head *head = f->head;
+    token_block t = f->queries;
+    int64_t end = t.begin + t.count, before = t.begin < head->own ? head->own - t.begin : 0;
+
+    end = head->own_end && end > head->own_end ? head->own_end : end;
+    t.count = end - t.begin - before;
+    t.begin += before - head->own;
+    block_unpack(f->dq + before * f->width, t, head->dim, query_scale(head), dq, stride,
+                 head->bf16);
 }
 
 WF_OUT_OF_LINE static void gradients(grad_state f, token_rows out, const float *lse,
@@ -230,8 +268,12 @@ WF_OUT_OF_LINE static void gradients(grad_state f, token_rows out, const float *
         memset(head->dbias, 0, (size_t)(head->seq * head->keys) * sizeof *head->dbias);
     for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
         int64_t end;
+        bool own;
 
         f.queries = block_at(begin, head->seq);
+        own = has_own(head, f.queries);
+        if (!own && !head->bidirectional && begin < head->own) /* nor sees it own keys */
+            continue;
         end = block_keys_end(head, f.queries);
         ahead_to(&f.ahead, head, begin);
         for (; packed < end; packed += BLOCK)
@@ -244,10 +286,16 @@ WF_OUT_OF_LINE static void gradients(grad_state f, token_rows out, const float *
             token_block keys = block_at(key, head->keys);
             bool diagonal = block_is_diagonal(head, f.queries, keys);
 
+            if (!own && !has_own(head, keys))
+                continue;
             make_scores(&f, keys, diagonal);
-            add_products(&f, keys, diagonal);
+            if (has_own(head, keys))
+                add_to_keys(&f, keys, diagonal);
+            if (own)
+                add_to_queries(&f, keys, diagonal);
         }
-        block_unpack(f.dq, f.queries, head->dim, query_scale(head), dq, dq_stride, head->bf16);
+        if (own)
+            give_queries(&f, dq, dq_stride);
     }
 }
 
