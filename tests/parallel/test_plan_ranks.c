@@ -211,12 +211,30 @@ static void above_a_limit(void)
     CU_ASSERT_EQUAL(wf_plan_peaks(&job, most - 1, &peak, &error), WF_ENOMEM);
 }
 
+/* A reason against exactness is that of all ranks: the first stage sums nothing over tokens. */
+static void inexact(void)
+{
+    training t = training_of(
+        &(row){"1f1b", "1,3,2,2,2,2,3,3", .llama = true, .frozen = "embed", .micros = 1});
+    wf_error error = {WF_OK, ""};
+    wf_plan_ranks_of of;
+    wf_par_job job;
+
+    t.layout.cp = 2;
+    job = job_of(&t);
+    CU_ASSERT_EQUAL_FATAL(wf_plan_ranks_make(&job, -1, 0, false, &of, &error), WF_OK);
+    for (int i = 0; i < of.count; i++)
+        CU_ASSERT_PTR_NOT_NULL(strstr(of.run[i].inexact, "which cp splits"));
+    wf_plan_ranks_close(&of);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"ranks that are alike are planned once, and told to the byte", planned_once},
         {"what is refused is refused of every rank", refused},
         {"a limit", above_a_limit},
+        {"a reason against exactness", inexact},
         {NULL, NULL},
     };
 
