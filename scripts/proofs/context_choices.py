@@ -96,8 +96,8 @@ def drawn(count):
 def compare(program, folder, jobs, quick, part):
     """Runs in which every two values meet, and others by chance, against one rank; with quick a few short ones."""
     if quick:
-        runs = [run for run in drawn(200) if run["length"] < 4096 and run["pp"] == "1" and not run["processes"]]
-        runs = runs[::len(runs) // QUICK]
+        runs = [run for run in drawn(ALL) if run["length"] < 4096 and run["pp"] == "1" and not run["processes"]]
+        runs = runs[::max(1, len(runs) // QUICK)][:QUICK]
     else:
         runs = Covering(CHOICES, possible, 2).runs
         runs += drawn(ALL - len(runs))
