@@ -222,7 +222,7 @@ static void what_a_file_says_is_read_or_refused(void)
 {
     static const wf_par_gguf_text yarn = {"yarn", 4};
 
-    refused_for("llama.expert_count", WF_PAR_GGUF_U32, &(uint32_t){8}, WF_EUNSUPPORTED);
+    refused_for("llama.expert_used_count", WF_PAR_GGUF_U32, &(uint32_t){2}, WF_EUNSUPPORTED);
     refused_for("llama.expert_count", WF_PAR_GGUF_U32, &(uint32_t){0}, WF_OK);
     refused_for("llama.attention.sliding_window", WF_PAR_GGUF_U32, &(uint32_t){64},
                 WF_EUNSUPPORTED);

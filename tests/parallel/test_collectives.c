@@ -148,7 +148,8 @@ static traffic dp_traffic(const training *t)
 static traffic world_traffic(const training *t)
 {
     int64_t ranks = t->layout.tp * t->layout.dp;
-    int64_t bytes = (ranks - 1) * (int64_t)(sizeof(wf_exact_sum) + sizeof(uint64_t));
+    /* the norm's squares, a number beside them, and a rank that is not exact */
+    int64_t bytes = (ranks - 1) * (int64_t)(sizeof(wf_exact_sum) + 2 * sizeof(uint64_t));
     traffic n = {.calls = {0}, .agreements = 1};
 
     n.bytes[WF_RECV] = bytes;
