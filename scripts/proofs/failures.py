@@ -139,8 +139,9 @@ class Runner:
 
     @staticmethod
     def told(text):
+        """Lines of what ended the run: no warnings, and no notices that a start takes its time."""
         return [line for line in text.splitlines()
-                if line.startswith("gpt_train") and " warning: " not in line]
+                if line.startswith("gpt_train") and " warning: " not in line and " still waits for the run's start " not in line]
 
     def judge(self, case, status, text, acted, ended):
         problems = []
