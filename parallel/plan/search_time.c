@@ -73,10 +73,15 @@ static wf_status time_pipeline(wf_search *s, const wf_search_candidate *c,
 wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found, char *machine,
                          wf_error *error)
 {
-    wf_search *s = wf_search_open(options, error);
     wf_search_candidate c;
     wf_plan_job made;
+    wf_search *s;
 
+    if (options->job.mesh.cp > 1)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "times of steps on a machine do not know what ranks of cp move and "
+                            "compute yet: leave the machine out, or use cp 1");
+    s = wf_search_open(options, error);
     if (!s)
         return error->code;
     c = candidate_of(options);

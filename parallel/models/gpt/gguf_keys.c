@@ -79,18 +79,32 @@ static bool is_causal(const wf_par_gguf *g, const char *arch, wf_error *error)
     return !k || *(const bool *)k->values;
 }
 
+/* Returns true where a file has a mixture of experts, whose other keys are read then. */
+static bool is_mixture(const wf_par_gguf *g, const char *arch, wf_error *error)
+{
+    char text[128];
+    const wf_par_gguf_key *k;
+
+    snprintf(text, sizeof text, "%s.expert_count", arch);
+    k = wf_par_gguf_find(g, text, WF_PAR_GGUF_I64, false, error);
+    return k && *(const int64_t *)k->values > 0;
+}
+
 wf_status wf_gguf_keys_check(const wf_par_gguf *g, const char *path, const char *arch,
                              wf_error *error)
 {
     const size_t n = strlen(arch);
+    const bool mixture = is_mixture(g, arch, error);
     char list[LIST] = "";
     size_t used = 0;
 
     for (int64_t i = 0; i < g->keys && used + 80 < sizeof list; i++) {
         const char *key = g->key[i].key;
+        bool read = strncmp(key, arch, n) != 0 || key[n] != '.' ||
+                    (is_known(key + n + 1) &&
+                     (mixture || strncmp(key + n + 1, "expert_", strlen("expert_")) != 0));
 
-        if (strncmp(key, arch, n) == 0 && key[n] == '.' && !is_known(key + n + 1) &&
-            !is_read_window(arch, key + n + 1) && !is_off(&g->key[i]))
+        if (!read && !is_read_window(arch, key + n + 1) && !is_off(&g->key[i]))
             used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%.60s\"",
                                      used ? ", " : "", key);
     }
