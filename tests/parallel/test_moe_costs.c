@@ -1,14 +1,13 @@
 /*
  * tests/parallel/test_moe_costs.c - what a mixture takes on a machine: the bytes of its tokens
- * over ep are those that a plan counts, which are a run's; FLOPs are the plan's; loads of
- * experts that are uneven make products longer, by a factor or by rows of a run; and the search
- * lists layouts with ep, each with the time and the bytes of its plan.
+ * over ep are those that a plan counts, which are a run's; FLOPs are the plan's; and loads of
+ * experts that are uneven make products longer, by a factor or by rows of a run.
  *
  * ctest: builds plain
  */
+#include "core/dtype.h"
 #include "parallel/plan/imbalance.h"
 #include "parallel/plan/request_internal.h"
-#include "parallel/plan/search_internal.h"
 #include "parallel/simulate/cost.h"
 #include "tests/harness.h"
 #include "tests/parallel/gpt_request.h"
@@ -263,53 +262,35 @@ static void measured(void)
     CU_ASSERT_DOUBLE_EQUAL(wf_sim_fullest(&model, 2), 1.5, 1e-12); /* unchanged */
 }
 
-/* Returns the best place in a search's list of a layout with ep, or without; -1: there is none.
-   Each layout's plan takes the bytes that the list says. */
-static int place_of(const wf_plan_list *list, bool ep)
+/* With ep gradients of vectors are summed in every micro-step, and the gradient of a tied
+   embedding that stages exchange is a part of one more axis. */
+static void sums(void)
 {
-    int place = -1;
+    static const int64_t two[] = {0, STEPS / 2, STEPS};
+    wf_error error = {WF_OK, ""};
+    gpt_request made;
+    wf_plan_request *r = ask(&rows[4], "full_shard", &made);
+    wf_sim_layout l = layout_of(r, &rows[4]);
+    wf_sim_stage stage[2];
+    wf_sim_costs costs;
+    double each, tie;
 
-    for (int i = 0; i < list->count; i++) {
-        wf_plan_request r = list->layout[i].request;
-        wf_error error = {WF_OK, ""};
-        wf_plan_peak peak;
-
-        CU_ASSERT_EQUAL(wf_plan_request_peaks(&r, 0, &peak, &error), WF_OK);
-        CU_ASSERT_EQUAL(peak.bytes, list->layout[i].peak);
-        if (place < 0 && (r.ep > r.tp) == ep)
-            place = i;
-    }
-    return place;
-}
-
-/* Wide experts of few tokens are split over ranks; narrow ones of many are gathered. */
-static void search(void)
-{
-    for (int few = 0; few < 2; few++) {
-        wf_error error = {WF_OK, ""};
-        gpt_request made;
-        wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, few ? 512 : 256,
-                                              few ? 32 : 512, few ? 8 : 32, &made);
-        wf_plan_list list;
-        int with, without;
-
-        if (!few)
-            made.config.expert_ffn = 64;
-        made.sizes = wf_par_gpt_sizes(&made.config, few ? 32 : 512);
-        snprintf(r->search, sizeof r->search, "on");
-        r->given[WF_SETTING_tp] = r->given[WF_SETTING_pp] = r->given[WF_SETTING_dtype] = true;
-        r->given[WF_SETTING_strategy] = true;
-        r->dp = r->ranks = 8;
-        CU_ASSERT_EQUAL_FATAL(wf_plan_search(r, &list, &error), WF_OK);
-        with = place_of(&list, true);
-        without = place_of(&list, false);
-        printf("\n    %d layouts, with ep from place %d, without from %d: %s", (int)list.count,
-               with, without, list.count ? list.layout[0].flags : "");
-        CU_ASSERT(few ? with == 0 : without == 0);
-        CU_ASSERT(list.has_data_parallel && list.data_parallel.request.ep <= 1);
-        CU_ASSERT(list.data_parallel.seconds >= list.layout[0].seconds);
-        wf_plan_list_free(&list);
-    }
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    made.sizes.tied = true;
+    l.pp = 2;
+    l.sharded = true;
+    l.reduce = WF_SIM_EACH;
+    wf_sim_stages(&slow_links, &made.sizes, &l, two, 2, stage, &costs);
+    each = stage[0].weights.of[WF_SIM_TENSOR];
+    tie = costs.tie;
+    CU_ASSERT(each > 0 && tie > 0);
+    l.reduce = WF_SIM_ONCE;
+    wf_sim_stages(&slow_links, &made.sizes, &l, two, 2, stage, &costs);
+    CU_ASSERT_DOUBLE_EQUAL(stage[0].weights.of[WF_SIM_TENSOR], each, 1e-12 * each);
+    l.ep = 1;
+    wf_sim_stages(&slow_links, &made.sizes, &l, two, 2, stage, &costs);
+    CU_ASSERT(stage[0].weights.of[WF_SIM_TENSOR] < each);
+    CU_ASSERT_DOUBLE_EQUAL(costs.tie, 4 * tie, 1e-9 * tie);
 }
 
 int main(void)
@@ -319,7 +300,7 @@ int main(void)
         {"FLOPs are the plan's", flops},
         {"loads by a factor", factors},
         {"loads that were measured", measured},
-        {"the search has layouts with ep", search},
+        {"sums with ep", sums},
         {NULL, NULL},
     };
 

@@ -1,0 +1,125 @@
+/*
+ * tests/parallel/test_moe_search.c - layouts of mixtures in the search, each with the time and
+ * the bytes of its plan; which of them are candidates; and what advice splits.
+ *
+ * ctest: builds plain
+ */
+#include "parallel/plan/request_internal.h"
+#include "parallel/plan/search_internal.h"
+#include "parallel/plan/tunables_internal.h"
+#include "tests/harness.h"
+#include "tests/parallel/gpt_request.h"
+#include <string.h>
+
+enum { BLOCKS = 4, WIDTH = 64, TOKENS = 32, BATCH = 64 };
+
+/* Returns the best place in a search's list of a layout with ep, or without; -1: there is none.
+   Each layout's plan takes the bytes that the list says. */
+static int place_of(const wf_plan_list *list, bool ep)
+{
+    int place = -1;
+
+    for (int i = 0; i < list->count; i++) {
+        wf_plan_request r = list->layout[i].request;
+        wf_error error = {WF_OK, ""};
+        wf_plan_peak peak;
+
+        CU_ASSERT_EQUAL(wf_plan_request_peaks(&r, 0, &peak, &error), WF_OK);
+        CU_ASSERT_EQUAL(peak.bytes, list->layout[i].peak);
+        if (place < 0 && (r.ep > r.tp) == ep)
+            place = i;
+    }
+    return place;
+}
+
+/* Wide experts of few tokens are split over ranks; narrow ones of many are gathered. */
+static void search(void)
+{
+    for (int few = 0; few < 2; few++) {
+        wf_error error = {WF_OK, ""};
+        gpt_request made;
+        wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, few ? 512 : 256,
+                                              few ? 32 : 512, few ? 8 : 32, &made);
+        wf_plan_list list;
+        int with, without;
+
+        if (!few)
+            made.config.expert_ffn = 64;
+        made.sizes = wf_par_gpt_sizes(&made.config, few ? 32 : 512);
+        snprintf(r->search, sizeof r->search, "on");
+        r->given[WF_SETTING_tp] = r->given[WF_SETTING_pp] = r->given[WF_SETTING_dtype] = true;
+        r->given[WF_SETTING_strategy] = true;
+        r->dp = r->ranks = 8;
+        CU_ASSERT_EQUAL_FATAL(wf_plan_search(r, &list, &error), WF_OK);
+        with = place_of(&list, true);
+        without = place_of(&list, false);
+        printf("\n    %d layouts, with ep from place %d, without from %d: %s", (int)list.count,
+               with, without, list.count ? list.layout[0].flags : "");
+        CU_ASSERT(few ? with == 0 : without == 0);
+        CU_ASSERT(list.has_data_parallel && list.data_parallel.request.ep <= 1);
+        CU_ASSERT(list.data_parallel.seconds >= list.layout[0].seconds);
+        wf_plan_list_free(&list);
+    }
+}
+
+/* Candidates of a search cut experts at halves, and sum gradients as ep allows: 11 experts have
+   halves on 2 and 4 ranks. */
+static void candidates(void)
+{
+    wf_error error = {WF_OK, ""};
+    gpt_request made;
+    wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, WIDTH, TOKENS, BATCH, &made);
+    int most = 0, grouped = 0;
+    wf_search *s;
+
+    made.sizes.experts = 11;
+    snprintf(r->search, sizeof r->search, "on");
+    r->given[WF_SETTING_tp] = r->given[WF_SETTING_pp] = true;
+    r->dp = r->ranks = 8;
+    s = wf_search_open(r, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    s->ranks = 8;
+    CU_ASSERT_EQUAL(wf_search_enumerate(s, &error), WF_OK);
+    for (int64_t i = 0; i < s->count; i++) {
+        const wf_search_candidate *c = &s->candidate[i];
+        bool in_groups = strncmp(wf_search_accumulate[c->accumulate], "group", 5) == 0;
+
+        most = wf_search_ep(c) > most ? (int)wf_search_ep(c) : most;
+        grouped += in_groups;
+        CU_ASSERT(!in_groups || wf_search_ep(c) == 1);
+    }
+    CU_ASSERT_EQUAL(most, 4);
+    CU_ASSERT(grouped > 0);
+    wf_search_close(s);
+}
+
+/* Advice splits experts over more ranks, and over no more than there are experts. */
+static void advice(void)
+{
+    gpt_request made;
+    wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, WIDTH, TOKENS, BATCH, &made);
+    int64_t most = 0;
+
+    made.sizes.experts = 4;
+    r->dp = 8;
+    for (int i = 0; i < WF_PLAN_TUNABLES; i++)
+        for (int k = 0; k < 4; k++) {
+            wf_plan_request o = *r;
+
+            if (wf_plan_tunables[i].set(&o, k) == WF_PLAN_SET && o.ep > most)
+                most = o.ep;
+        }
+    CU_ASSERT_EQUAL(most, 4);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"the search has layouts with ep", search},
+        {"candidates with ep", candidates},
+        {"advice of ep", advice},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("search of mixtures", tests);
+}
