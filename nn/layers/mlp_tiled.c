@@ -318,20 +318,18 @@ static wf_status check(const wf_nn_mlp *m, wf_nn_linear *const *first, int n,
                        const wf_tensor *x)
 {
     wf_context *ctx = m->base.ctx;
-    const char *why;
-    bool adapted = m->down->lora.a != NULL, acts = false;
-    wf_nn_tiles tiles = wf_nn_tiles_of(x, first[0]->bias != NULL);
-
-    for (int i = 0; i < n; i++) {
-        adapted = adapted || first[i]->lora.a;
-        acts = acts || wf_nn_acts(first[i], "sum");
-    }
-    why =
-        adapted ? "has no adapters yet: adapt other linears"
-        : acts  ? "does not move what its first linears give: split their weights by columns"
+    const char *why =
+        m->down->lora.a ? "has no adapters yet: adapt other linears"
         : wf_comes_in_rows(x)
             ? "is of one sequence at a time where ranks split tokens: take micro-batches of one"
             : NULL;
+    wf_nn_tiles tiles = wf_nn_tiles_of(x, first[0]->bias != NULL);
+
+    for (int i = 0; i < n && !why; i++)
+        why = first[i]->lora.a ? "has no adapters yet: adapt other linears"
+              : wf_nn_acts(first[i], "sum")
+                  ? "does not move what its first linears give: split their weights by columns"
+                  : NULL;
     if (why)
         return wf_fail(ctx, WF_EUNSUPPORTED,
                        "module %s: an MLP in tiles of tokens %s, or compute it whole",

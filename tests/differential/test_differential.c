@@ -31,7 +31,7 @@ static int rows_that_never_ran(const board *b)
 
 static void some_cases(void)
 {
-    campaign c = {.what = {.seed = 1, .count = CI_CASES}, .shrink = !UNDER_SANITIZER};
+    campaign c = {.what = {.seed = 2, .count = CI_CASES}, .shrink = !UNDER_SANITIZER};
 
     CU_ASSERT_FATAL(run_campaign(&c));
     CU_ASSERT_EQUAL(c.failures, 0);

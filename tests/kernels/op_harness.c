@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
-
 /* Rows by program; those of none are test_ops_products.c's and test_ops_a.c's. */
 static const char *const rows_of_b[] = {
     /* clang-format off */

@@ -103,11 +103,13 @@ static void advice(void)
     made.sizes.experts = 4;
     r->dp = 8;
     for (int i = 0; i < WF_PLAN_TUNABLES; i++)
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0;; k++) {
             wf_plan_request o = *r;
+            wf_plan_set set = wf_plan_tunables[i].set(&o, k);
 
-            if (wf_plan_tunables[i].set(&o, k) == WF_PLAN_SET && o.ep > most)
-                most = o.ep;
+            if (set == WF_PLAN_END)
+                break;
+            most = set == WF_PLAN_SET && o.ep > most ? o.ep : most;
         }
     CU_ASSERT_EQUAL(most, 4);
 }
