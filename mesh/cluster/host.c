@@ -34,6 +34,16 @@ static const char *source_name(const wf_host_reader *r)
     return r->options->source ? r->options->source : "this machine";
 }
 
+/* Returns true for a bracket behind which hwloc reads attributes of a level, which follow its
+   count, or memory that is attached: elsewhere it takes one for a part of a name. */
+static bool opens(const char *text, const char *c, int inside)
+{
+    if (inside > 0)
+        return *c == '(' || *c == '[';
+    return (*c == '(' && c > text && c[-1] >= '0' && c[-1] <= '9') ||
+           (*c == '[' && (c == text || c[-1] == ' '));
+}
+
 /* Multiplies the counts of hwloc's synthetic text: "pack:2 core:8(attributes) 2". What else is
    wrong with it hwloc says. */
 static wf_status check_synthetic(const char *text, wf_error *error)
@@ -44,8 +54,8 @@ static wf_status check_synthetic(const char *text, wf_error *error)
     for (const char *c = text; *c; c++) {
         char *end = NULL;
 
-        inside += *c == '(' || *c == '[';
-        inside -= *c == ')' || *c == ']';
+        inside += opens(text, c, inside);
+        inside -= inside > 0 && (*c == ')' || *c == ']');
         if (inside == 0 && *c >= '0' && *c <= '9' &&
             (c == text || c[-1] == ':' || c[-1] == ' ')) {
             threads *= strtod(c, &end);

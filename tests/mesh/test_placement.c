@@ -288,6 +288,8 @@ static void refusals(void)
         const char *words;
     } bad[] = {{{.source = "two packages, please"}, "neither a file nor a synthetic"},
                {{.source = "core:100000 pu:10"}, "1e+06 hardware threads; 4096 at most"},
+               {{.source = "cor[:100000 pu:10"}, "1e+06 hardware threads; 4096 at most"},
+               {{.source = "core(:100000 pu:10"}, "1e+06 hardware threads; 4096 at most"},
                {{.source = "[numa] pack:99999999(memory=4) core:99999999 99999999"},
                 "1e+24 hardware threads; 4096 at most"},
                {{.source = WEFT_TOPOLOGIES "/make.py"}, "not a topology in hwloc's XML"},
