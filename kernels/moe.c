@@ -80,14 +80,13 @@ void wf_moe_one_forward(const wf_moe_one *at, const wf_moe_sizes *s)
     }
 }
 
-/* Sets up choice i of a token; false where another rank has its expert. */
-static bool choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
-                   wf_moe_one *at)
+static int64_t choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
+                      wf_moe_one *at)
 {
     int64_t e = (int64_t)as_double(call->in[WF_MOE_INDEX]->data, choice) - s->first;
 
     if (e < 0 || e >= s->experts)
-        return false;
+        return -1;
     *at = (wf_moe_one){.gate = (const double *)call->in[WF_MOE_GATE]->data + e * s->f * s->d,
                        .up = (const double *)call->in[WF_MOE_UP]->data + e * s->f * s->d,
                        .down = (const double *)call->in[WF_MOE_DOWN]->data + e * s->d * s->f,
@@ -96,10 +95,10 @@ static bool choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, d
                        .u = room + s->f,
                        .h = room + 2 * s->f};
     wf_moe_one_forward(at, s);
-    return true;
+    return e;
 }
 
-static wf_status reference(const wf_call *call, void *room)
+wf_status wf_moe_reference(const wf_call *call, double *room, wf_moe_choose *choose_one)
 {
     const wf_moe_sizes s = wf_moe_sizes_of(call);
     double *y = call->out[0]->data;
@@ -112,13 +111,18 @@ static wf_status reference(const wf_call *call, void *room)
     for (int64_t c = 0; c < s.tokens * s.k; c++) {
         double w = ((const double *)call->in[WF_MOE_WEIGHTS]->data)[c];
 
-        if (!choose(call, &s, c, room, &at))
+        if (choose_one(call, &s, c, room, &at) < 0)
             continue;
         for (int64_t i = 0; i < s.d; i++)
             for (int64_t j = 0; j < s.f; j++)
                 y[c / s.k * s.d + i] += w * at.down[i * s.f + j] * at.h[j];
     }
     return WF_OK;
+}
+
+static wf_status reference(const wf_call *call, void *room)
+{
+    return wf_moe_reference(call, room, choose);
 }
 
 void wf_moe_one_gradient(const wf_moe_one *at, const wf_moe_sizes *s, double w,
@@ -158,7 +162,7 @@ static wf_status reference_grad(const wf_call *call, void *room)
         const double *dy = (const double *)call->in[WF_MOE_DY]->data + c / s.k * s.d;
         wf_moe_one at;
 
-        if (!choose(call, &s, c, room, &at))
+        if (choose(call, &s, c, room, &at) < 0)
             continue;
         for (int o = 0; o < first; o++)
             dweight[o] = (double *)call->out[o]->data +

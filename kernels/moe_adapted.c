@@ -130,24 +130,7 @@ static double as_double(const void *data, int64_t e)
 
 static wf_status reference(const wf_call *call, void *room)
 {
-    const wf_moe_sizes s = wf_moe_sizes_of(call);
-    double *y = call->out[0]->data;
-    wf_moe_one at;
-
-    if (wf_moe_check(call, as_double) != WF_OK)
-        return WF_EINVAL;
-    for (int64_t i = 0; i < s.tokens * s.d; i++)
-        y[i] = 0;
-    for (int64_t c = 0; c < s.tokens * s.k; c++) {
-        double w = as_double(call->in[WF_MOE_WEIGHTS]->data, c);
-
-        if (choose(call, &s, c, room, &at) < 0)
-            continue;
-        for (int64_t i = 0; i < s.d; i++)
-            for (int64_t j = 0; j < s.f; j++)
-                y[c / s.k * s.d + i] += w * at.down[i * s.f + j] * at.h[j];
-    }
-    return WF_OK;
+    return wf_moe_reference(call, room, choose);
 }
 
 /* Adds the gradients of a choice's expert, which dw[3] are of whole matrices. */

@@ -77,6 +77,14 @@ typedef struct wf_moe_one {
 /* Computes g, u and h. */
 void wf_moe_one_forward(const wf_moe_one *at, const wf_moe_sizes *s);
 
+/* Sets up a choice of a token, with room for what it needs, and computes it; returns its expert
+   among this rank's, or -1 where another rank has it. */
+typedef int64_t wf_moe_choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice,
+                              double *room, wf_moe_one *at);
+
+/* Computes the sums over experts of all tokens. Errors: those of wf_moe_check. */
+wf_status wf_moe_reference(const wf_call *call, double *room, wf_moe_choose *choose);
+
 /* Adds the gradients of one choice; those of gate, up and down may be NULL. */
 void wf_moe_one_gradient(const wf_moe_one *at, const wf_moe_sizes *s, double w,
                          const double *dy, double *dx, double *dw, double *const *dweight);
