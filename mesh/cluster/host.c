@@ -34,7 +34,7 @@ static const char *source_name(const wf_host_reader *r)
     return r->options->source ? r->options->source : "this machine";
 }
 
-/* Returns true for a bracket behind which hwloc reads attributes of a level, which follow its
+/* Returns true for a bracket after which hwloc reads attributes of a level, which follow its
    count, or memory that is attached: elsewhere it takes one for a part of a name. */
 static bool opens(const char *text, const char *c, int inside)
 {
