@@ -238,20 +238,6 @@ static wf_status reference_dx(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-static wf_status reference_dw(const wf_call *call, void *workspace);
-
-/* Computes a row per sequence. */
-static wf_status reference_dw_rows(const wf_call *call, void *workspace)
-{
-    for (int64_t b = 0; b < call->in[0]->local[0]; b++) {
-        wf_sequence_call s;
-
-        wf_sequence_call_of(call, 0, b, &s);
-        reference_dw(&s.call, workspace);
-    }
-    return WF_OK;
-}
-
 static wf_status reference_dw(const wf_call *call, void *workspace)
 {
     double *dw = call->out[0]->data;
@@ -260,7 +246,7 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     int64_t n = call->out[0]->local[0], k = call->out[0]->local[1];
 
     if (wf_linear_in_rows(call))
-        return reference_dw_rows(call, workspace);
+        return wf_run_by_sequence(call, 0, reference_dw, workspace);
     for (int64_t i = 0; i < n * k && !wf_linear_adds(call); i++)
         dw[i] = 0;
     for (int pass = 0; pass < call->n_in / 2; pass++) {

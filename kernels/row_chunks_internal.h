@@ -120,6 +120,23 @@ static inline void wf_sequence_call_of(const wf_call *call, int first, int64_t b
     s->call.out[0] = &s->out;
 }
 
+/* Runs a call whose result has a row per sequence, a sequence after the other; until one fails,
+   whose status it returns. */
+static inline wf_status wf_run_by_sequence(const wf_call *call, int first,
+                                           wf_status (*run)(const wf_call *call,
+                                                            void *workspace),
+                                           void *workspace)
+{
+    wf_status status = WF_OK;
+    wf_sequence_call s;
+
+    for (int64_t b = 0; b < call->out[0]->local[0] && status == WF_OK; b++) {
+        wf_sequence_call_of(call, first, b, &s);
+        status = run(&s.call, workspace);
+    }
+    return status;
+}
+
 /* at[]: the chunks of a sum over dim d of t and others of each sequence, a gradient's of a
    vector, where there are n by wf_chunk_cuts, which at[] has; returns how many there are. */
 static inline int wf_cut_tokens(const wf_tensor *t, int d, int n, bool exact,

@@ -159,20 +159,6 @@ static wf_status embedding_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-static wf_status embedding_dw_reference(const wf_call *call, void *workspace);
-
-/* Computes a row per sequence. */
-static wf_status embedding_dw_rows(const wf_call *call, void *workspace)
-{
-    for (int64_t b = 0; b < call->in[1]->local[0]; b++) {
-        wf_sequence_call s;
-
-        wf_sequence_call_of(call, 1, b, &s);
-        embedding_dw_reference(&s.call, workspace);
-    }
-    return wf_context_status(call->ctx);
-}
-
 static wf_status embedding_dw_reference(const wf_call *call, void *workspace)
 {
     const wf_tensor *table = call->out[0], *tokens = call->in[1];
@@ -182,7 +168,7 @@ static wf_status embedding_dw_reference(const wf_call *call, void *workspace)
     int64_t n = wf_tensor_local_count(tokens), d = table->local[1];
 
     if (wf_linear_in_rows(call))
-        return embedding_dw_rows(call, workspace);
+        return wf_run_by_sequence(call, 1, embedding_dw_reference, workspace);
     if (wf_check_tokens(call, tokens, 0, table->dim[0].size) != WF_OK)
         return wf_context_status(call->ctx);
     for (int64_t i = 0; i < table->local[0] * d; i++)

@@ -100,16 +100,8 @@ static size_t dw_workspace(const wf_call *call)
 
 static wf_status dw(const wf_call *call, void *workspace)
 {
-    wf_status status = WF_OK;
-    wf_sequence_call s;
-
-    if (!wf_linear_in_rows(call))
-        return dw_whole(call, workspace);
-    for (int64_t b = 0; b < call->out[0]->local[0] && status == WF_OK; b++) {
-        wf_sequence_call_of(call, 0, b, &s);
-        status = dw_whole(&s.call, workspace);
-    }
-    return status;
+    return wf_linear_in_rows(call) ? wf_run_by_sequence(call, 0, dw_whole, workspace)
+                                   : dw_whole(call, workspace);
 }
 
 /* Factors come as bf16 where all of every pass are stored so. */

@@ -200,16 +200,8 @@ static wf_status embedding_dw_whole(const wf_call *call, void *workspace)
 
 static wf_status embedding_dw(const wf_call *call, void *workspace)
 {
-    wf_status status = WF_OK;
-    wf_sequence_call s;
-
-    if (!wf_linear_in_rows(call))
-        return embedding_dw_whole(call, workspace);
-    for (int64_t b = 0; b < call->out[0]->local[0] && status == WF_OK; b++) {
-        wf_sequence_call_of(call, 1, b, &s);
-        status = embedding_dw_whole(&s.call, workspace);
-    }
-    return status;
+    return wf_linear_in_rows(call) ? wf_run_by_sequence(call, 1, embedding_dw_whole, workspace)
+                                   : embedding_dw_whole(call, workspace);
 }
 
 static wf_status rows(const wf_call *call, void *workspace)

@@ -298,15 +298,11 @@ static wf_status dw_whole(const wf_call *call, void *workspace)
 static wf_status dw(const wf_call *call, void *workspace)
 {
     wf_status status = wf_cuda_check_factors(call);
-    wf_sequence_call s;
 
-    if (status != WF_OK || !wf_linear_in_rows(call))
-        return status == WF_OK ? dw_whole(call, workspace) : status;
-    for (int64_t b = 0; b < call->out[0]->local[0] && status == WF_OK; b++) {
-        wf_sequence_call_of(call, 0, b, &s);
-        status = dw_whole(&s.call, workspace);
-    }
-    return status;
+    if (status != WF_OK)
+        return status;
+    return wf_linear_in_rows(call) ? wf_run_by_sequence(call, 0, dw_whole, workspace)
+                                   : dw_whole(call, workspace);
 }
 
 /* Factors are of one type; a result is rounded after its sum, or stays f32 where it is
