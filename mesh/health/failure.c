@@ -126,7 +126,7 @@ int wf_detector_period(const wf_detector *d)
     return (int)(d->o.limit <= 0 || part > most ? most : part < 10 ? 10 : part);
 }
 
-void wf_detector_look_at_ranks(wf_detector *d, int64_t now)
+void wf_detector_look_at_ranks(wf_detector *d, int passed)
 {
     for (int i = 0; i < d->o.local_size; i++) {
         const wf_recorder *r = wf_recorder_of(d->o.comm[i]);
@@ -134,10 +134,8 @@ void wf_detector_look_at_ranks(wf_detector *d, int64_t now)
         bool waits = false;
         uint64_t pulse = r ? wf_recorder_pulse(r, &waits) : 0;
 
-        if (pulse != d->pulse[i] || d->since[i] == 0)
-            d->since[i] = now;
+        to->quiet_ms = pulse == d->pulse[i] ? to->quiet_ms + passed : 0;
         d->pulse[i] = pulse;
-        to->quiet_ms = now - d->since[i];
         to->waits = waits;
         to->finished = !r || atomic_load(&d->finished[i]);
         if (r)
@@ -161,21 +159,36 @@ static int quietest(const wf_detector *d, bool waits)
     return longest;
 }
 
+/* Returns how long no rank has advanced, in milliseconds. A rank that finishes does: it may be
+   the one that the others wait for, and they are not awake yet. */
+static int64_t all_quiet_ms(wf_detector *d, int passed)
+{
+    int64_t least;
+    int finished = 0;
+
+    for (int i = 0; i < d->o.ranks; i++)
+        finished += d->rank[i].finished;
+    d->finished_ms = finished == d->n_finished ? d->finished_ms + passed : 0;
+    d->n_finished = finished;
+    least = d->finished_ms;
+    for (int i = 0; i < d->o.ranks; i++)
+        if (!d->rank[i].finished && d->rank[i].quiet_ms < least)
+            least = d->rank[i].quiet_ms;
+    return least;
+}
+
 /* Finds the rank that hangs: one that neither waits nor advances; where all wait, they wait for
    each other. */
-void wf_detector_find_stall(wf_detector *d)
+void wf_detector_find_stall(wf_detector *d, int passed)
 {
+    int64_t all_ms = all_quiet_ms(d, passed);
     int busy = quietest(d, false), waiting = quietest(d, true), failed_rank = busy;
     wf_failure v = {.reporter = 0, .code = WF_ETIMEOUT, .stuck = busy >= 0};
     char other[WF_DETECTOR_WHERE + 64] = "";
 
-    if (busy < 0 && waiting >= 0) {
-        for (int i = 0; i < d->o.ranks; i++)
-            if (!d->rank[i].finished && d->rank[i].quiet_ms <= limit_ms(d))
-                return;
+    if (busy < 0)
         failed_rank = waiting;
-    }
-    if (failed_rank < 0 || d->rank[failed_rank].quiet_ms <= limit_ms(d))
+    if (failed_rank < 0 || (busy < 0 ? all_ms : d->rank[failed_rank].quiet_ms) <= limit_ms(d))
         return;
     if (waiting >= 0 && waiting != failed_rank)
         snprintf(other, sizeof other, "; rank %d waits %s", waiting, d->rank[waiting].where);
@@ -236,7 +249,7 @@ void wf_detector_decide_loss(wf_detector *d)
 
     if (!d->lost || wf_detector_has_failure(d) || wf_detector_now() - d->lost_at < MISSED_MS)
         return;
-    wf_detector_look_at_ranks(d, wf_detector_now());
+    wf_detector_look_at_ranks(d, 0);
     for (int r = 0; r < d->o.ranks; r++) /* they wait no more */
         d->rank[r].finished = d->rank[r].finished || d->rank[r].process == d->lost->process;
     if ((waiting = quietest(d, true)) >= 0)

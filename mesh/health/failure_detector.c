@@ -20,11 +20,11 @@ enum {
 /* Advances the clocks; time in which this process did not run itself is not counted. */
 static void tick(wf_detector *d, int64_t passed)
 {
-    int most = 2 * wf_detector_period(d), by = passed > most ? most : (int)passed;
+    int most = wf_detector_period(d) * 3 / 2, by = passed > most ? most : (int)passed;
 
     if (passed > WF_DETECTOR_SILENCE * 1000 / 2)
         d->woken = wf_detector_now();
-    wf_detector_look_at_ranks(d, wf_detector_now());
+    wf_detector_look_at_ranks(d, by);
     for (int i = 0; i < d->n_peers; i++) {
         detector_peer *p = &d->peer[i];
 
@@ -37,7 +37,7 @@ static void tick(wf_detector *d, int64_t passed)
             wf_detector_lose(d, p, "has been silent for 10 s", false);
     }
     if (wf_detector_is_head(d) && d->o.limit > 0 && !wf_detector_has_failure(d))
-        wf_detector_find_stall(d);
+        wf_detector_find_stall(d, by);
 }
 
 /* ---- the thread ---- */
@@ -230,7 +230,6 @@ static void detector_free(wf_detector *d)
     free(d->rank);
     free(d->mine);
     free(d->pulse);
-    free(d->since);
     free((void *)d->finished);
     free(d);
 }
@@ -250,9 +249,8 @@ static wf_status make_room(wf_detector *d, wf_error *error)
     d->rank = calloc((size_t)d->o.ranks, sizeof *d->rank);
     d->mine = calloc(local_size, sizeof *d->mine);
     d->pulse = calloc(local_size, sizeof *d->pulse);
-    d->since = calloc(local_size, sizeof *d->since);
     d->finished = calloc(local_size, sizeof *d->finished);
-    good = d->peer && d->rank && d->mine && d->pulse && d->since && d->finished;
+    good = d->peer && d->rank && d->mine && d->pulse && d->finished;
     for (int i = 0; d->peer && i < d->n_peers; i++) {
         d->peer[i].fd = -1;
         d->peer[i].process = wf_detector_is_head(d) ? i + 1 : 0;

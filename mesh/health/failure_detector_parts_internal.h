@@ -77,8 +77,9 @@ struct wf_detector {
     detector_rank *rank;    /* [ranks] as last heard of */
     detector_rank *mine;    /* [local_size] the same of those here */
     uint64_t *pulse;        /* [local_size] */
-    int64_t *since;         /* [local_size] when it was that, in milliseconds */
     _Atomic bool *finished; /* [local_size] */
+    int n_finished;         /* ranks, at process 0 */
+    int64_t finished_ms;    /* since one finished, in milliseconds */
     const detector_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
     bool ended; /* it has, and is not only silent */
@@ -133,8 +134,10 @@ void wf_detector_hear_crash(wf_detector *d);
 /* Sends a failure among the ranks here to process 0. */
 void wf_detector_look_here(wf_detector *d);
 
-void wf_detector_look_at_ranks(wf_detector *d, int64_t now);
-void wf_detector_find_stall(wf_detector *d);
+/* Looks at what the ranks here are at; `passed` milliseconds since the last look count as time
+   in which they ran. */
+void wf_detector_look_at_ranks(wf_detector *d, int passed);
+void wf_detector_find_stall(wf_detector *d, int passed);
 
 /* Notes that a peer is gone; once the rank that misses it is known, that becomes the failure
    cause. */

@@ -102,6 +102,41 @@ static void slow_is_no_stall(void)
         printf("\n    %s\n", error.text);
 }
 
+/* Rank 0 is at work while another process stops this one for longer than a stall may last. */
+static wf_status stopped(wf_rank *rank, void *arg)
+{
+    int status = 0;
+    pid_t child;
+
+    (void)arg;
+    GOOD(wf_barrier(rank->world, &rank->error));
+    if (rank->index == 0) {
+        child = fork();
+        if (child == 0) {
+            nap(350);
+            kill(getppid(), SIGSTOP);
+            nap(1400);
+            kill(getppid(), SIGCONT);
+            nap(350);
+            _exit(0);
+        }
+        NEED(child > 0);
+        while (waitpid(child, &status, 0) < 0)
+            ;
+    }
+    return wf_barrier(rank->world, &rank->error);
+}
+
+static void stopped_is_no_stall(void)
+{
+    wf_launch_options o = {.ranks = 2, .stall_timeout = 1.2};
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(wf_launch(&o, stopped, NULL, &error), WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s\n", error.text);
+}
+
 /* A number is a signal that rank 1 raises; or what else happens. */
 enum { ALL_CRASH = 1000, OVERFLOWS };
 
@@ -207,10 +242,13 @@ static void a_stack_overflows(void)
         remove_recording(r);
 }
 
-static const wf_test tests[] = {
-    {"a rank crashes", a_rank_crashes},       {"all ranks crash", all_crash},
-    {"a stack overflows", a_stack_overflows}, {"slow is no stall", slow_is_no_stall},
-    {"a rank hangs", a_rank_hangs},           {NULL, NULL}};
+static const wf_test tests[] = {{"a rank crashes", a_rank_crashes},
+                                {"all ranks crash", all_crash},
+                                {"a stack overflows", a_stack_overflows},
+                                {"slow is no stall", slow_is_no_stall},
+                                {"a rank hangs", a_rank_hangs},
+                                {"stopped is no stall", stopped_is_no_stall},
+                                {NULL, NULL}};
 
 int main(void)
 {

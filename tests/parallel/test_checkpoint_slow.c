@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double limit = 0.3;
+static const double limit = 0.5;
 
 /* One call of the next operation takes longer than the limit. */
 typedef struct slow {
