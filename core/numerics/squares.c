@@ -54,7 +54,8 @@ void wf_squares_add(wf_squares *s, const wf_tensor *t)
                      : t->ndim == 1 ? t->local[0]
                                     : t->local[0] * WF_MAX_CHUNKS;
 
-    if (!s->there || s->ctx->options.plan)
+    if (wf_handle_check(t, "a sum of squares: the tensor") != WF_OK || !s->there ||
+        s->ctx->options.plan)
         return;
     if (on_device(s) && chunks > most) {
         wf_fail(s->ctx, WF_EUNSUPPORTED,

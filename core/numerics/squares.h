@@ -20,10 +20,8 @@ typedef struct wf_squares {
 
 /**
  * wf_squares_begin - begins an empty sum; wf_squares_end frees its memory
- * 
- * In a dry run nothing is added, and memory is counted.
  *
- * Of a dry run nothing is added, and memory is counted.
+ * In a dry run nothing is added, and memory is counted.
  * Errors:  WF_ENOMEM in the context
  */
 WF_API void wf_squares_begin(wf_squares *s, wf_context *ctx);

@@ -302,17 +302,35 @@ int64_t wf_par_trainer_skipped(const wf_par_trainer *t)
     return t ? t->committed.skipped : 0;
 }
 
+wf_status wf_par_trainer_check(const wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+
+    if (wf_context_status(ctx) != WF_OK || !t->committed.under_way)
+        return wf_context_status(ctx);
+    return wf_fail(ctx, WF_EINVAL,
+                   "the update after step %" PRId64
+                   " failed before its end, so that parameters and moments are those of no "
+                   "step: load a checkpoint (wf_par_checkpoint_load)",
+                   t->committed.step);
+}
+
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
 {
-    return t ? wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest) : WF_EINVAL;
+    if (!t)
+        return WF_EINVAL;
+    wf_par_trainer_check(t);
+    return wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest);
 }
 
 wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list, int64_t *n)
 {
     *list = NULL;
     *n = 0;
-    return t ? wf_par_digests(t->par, t->count, t->parameter, t->optimizer, list, n)
-             : WF_EINVAL;
+    if (!t)
+        return WF_EINVAL;
+    wf_par_trainer_check(t);
+    return wf_par_digests(t->par, t->count, t->parameter, t->optimizer, list, n);
 }
 
 int64_t wf_par_trainer_fresh(const wf_par_trainer *t)

@@ -124,7 +124,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "step %" PRId64 ": steps of training are counted from 1", step);
     }
-    if (wf_par_average_ended(t) != WF_OK)
+    if (wf_par_trainer_check(t) != WF_OK || wf_par_average_ended(t) != WF_OK)
         return wf_context_status(t->par->ctx);
     wf_comm_position(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
