@@ -75,10 +75,11 @@ typedef struct wf_op_check_report {
  *      other numbers, too, and for operands stored as bf16 where a kernel takes them so
  *   3. on a small mesh, ranks as threads, each with two workers: every way to lay the operands
  *      out, split on any dim by either axis or both, and partial where the op takes that
- *      (WF_OP_LINEAR), as the sum of 2 x, -x and zeros. Outputs and gradients have the bits of one rank, or are reported as
- *      layout-inexact and right but for rounding, or the layouts are refused (WF_ELAYOUT), by
- *      the op or where its gradient is taken; outputs are compared before their gradient is.
- *      Kernels that write outside of their outputs are found in 2 and 3
+ *      (WF_OP_LINEAR), as the sum of 2 x, -x and zeros. Outputs and gradients have the bits of
+ *      one rank, or are reported as layout-inexact and right but for rounding, or the layouts
+ *      are refused (WF_ELAYOUT), by the op or where its gradient is taken; outputs are compared
+ *      before their gradient is. Kernels that write outside of their outputs are found in 2
+ *      and 3
  *
  * Everywhere memory that was not written is NaN, and that beside a tensor huge, operands stay
  * as they were, and wf_op.recompute returns output 0 bit by bit. wf_op.backward_joined is not

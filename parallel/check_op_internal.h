@@ -26,7 +26,7 @@ typedef struct wf_op_run {
     int operand;
     int64_t element;
     double by;
-    int numbers;       /* which random numbers the operands have */
+    int numbers;       /* selects the random numbers of the operands */
     unsigned bf16;     /* bit i: operand i has numbers that bf16 holds */
     bool stored;       /* the operands of bf16 are stored so, and the outputs */
     bool some_outputs; /* an operand that no output depends on has zeros for a gradient */
