@@ -108,6 +108,9 @@ typedef struct wf_kernel {
        not compute in fp32 (wf_context_options.compute_fp32) */
     unsigned all_bf16;
     unsigned dynamic8_ok; /* WF_IN: operands taken in 8 bits too (core/numerics/dynamic8.h) */
+    /* NULL, or the same for n calls that change tensors of their own, by few launches: of an op
+       in place without workspace (core/together.h) */
+    wf_status (*run_many)(const wf_call *calls, int n);
 } wf_kernel;
 
 /** wf_device_kernel - the kernel that an application's op brings for one device. */
