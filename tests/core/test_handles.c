@@ -113,7 +113,7 @@ static void read_after_a_scope(void)
     CU_ASSERT_PTR_NULL(wf_partial_add_to(stale, sum));
     CU_ASSERT_TRUE(refused(ctx, "a sum of two: the first is ", "which ended when"));
     wf_squares_begin(&squares, ctx);
-    wf_squares_add(&squares, stale);
+    wf_squares_add(&squares, 1, &stale);
     CU_ASSERT_EQUAL(wf_squares_end(&squares, &total), WF_EINVAL);
     CU_ASSERT_TRUE(refused(ctx, "a sum of squares: the tensor is ", "which ended when"));
     wf_tensor_release(sum);
