@@ -2,10 +2,11 @@
  * parallel/simulate/mixture.c - what the experts of a mixture cost: products of those that
  * tokens choose, and the moves of tokens to them.
  *
- * Backward recomputes gate and up, so it has 8 products of an expert's matrix where forward
- * has 3, all of them with the gradients of inputs. Ranks of an axis ep gather the tokens of all
- * of them, and scatter the sums; with tensor parallelism sums over tp come first, of the tokens
- * of all. Or they exchange them: each rank has those tokens that chose its experts.
+ * Backward has 6 products of an expert's matrix where forward has 3, all of them with the
+ * gradients of inputs, and makes gate and up again where ranks split experts. Ranks of an axis
+ * ep gather the tokens of all of them, and scatter the sums; with tensor parallelism sums over
+ * tp come first, of the tokens of all. Or they exchange them: each rank has those tokens that
+ * chose its experts.
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
@@ -14,7 +15,8 @@
 
 enum {
     MATRICES = 3, /* gate, up and down */
-    BACKWARD = 8, /* products of a matrix's size, two of which are recomputed */
+    BACKWARD = 6, /* products of a matrix's size */
+    AGAIN = 2,    /* those that are recomputed where a rank has not all experts */
     CHOICE = 8    /* bytes of a choice: its expert and its weight */
 };
 
@@ -135,10 +137,11 @@ void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
     double route = 2 * c->tokens * wf_sim_router_weights(m) / rate;
     double experts = 2 * c->tokens * chosen(m) / MATRICES / rate / tp *
                      wf_sim_fullest(m, l->tp * wf_sim_ep(l));
+    double again = l->tp * wf_sim_ep(l) > 1 ? AGAIN : 0;
     double logits = c->tokens * m->mixtures * 4 * (double)m->experts / c->machine->bandwidth;
 
     s->forward.of[WF_SIM_PRODUCTS] += MATRICES * experts + route;
-    s->inputs.of[WF_SIM_PRODUCTS] += BACKWARD * experts + route;
+    s->inputs.of[WF_SIM_PRODUCTS] += (BACKWARD + again) * experts + route;
     s->weights.of[WF_SIM_PRODUCTS] += route;
     s->forward.of[WF_SIM_ELEMENTS] += logits;
     s->inputs.of[WF_SIM_ELEMENTS] += 2 * logits;
