@@ -242,6 +242,7 @@ static void a_run(void)
 {
     wf_par_options wrong[] = {{.accumulate = (wf_par_accumulate)9},
                               {.reshard = (wf_par_reshard)-1},
+                              {.dispatch = (wf_par_dispatch)3},
                               {.accumulate_group = 2}};
     char name[] = "test_misuse", *argv[] = {name, NULL};
 
