@@ -212,7 +212,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
         return wf_context_status(ctx);
     }
     wf_tape_switch(ctx, NULL);
-    wf_par_losses_put(t, &s->batch, s->micro, loss);
+    wf_par_losses_put(t, &s->batch, s->micro, s->tape, loss);
     wf_tape_switch(ctx, s->tape);
     wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros, t->per_sequence);
     t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;

@@ -35,6 +35,10 @@ WF_BEGIN_DECLS
  *                   whole, or partial over them). Several micro-steps count alike, and are
  *                   reported as inexact
  *
+ * Predictions are refused: what has more dims than any field of the batch, and several numbers
+ * per sequence as a product, a bias, a norm, a table or a softmax has made them, which have no
+ * least mean to train towards.
+ *
  * Returns:  NULL after an error, which is in the context
  */
 typedef wf_tensor *wf_par_loss_function(wf_nn_module *model, const wf_par_batch *batch);
@@ -229,7 +233,7 @@ WF_API const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *trainer,
  *
  * @param loss  of this micro-step, as of a wf_par_loss_function
  * Collective:  over the mesh
- * Errors:      WF_EINVAL, WF_ESHAPE (a tensor that is no loss)
+ * Errors:      WF_EINVAL, WF_ESHAPE (a tensor that is no loss, as of a wf_par_loss_function)
  */
 WF_API wf_status wf_par_backward(wf_par_trainer *trainer, wf_tensor *loss);
 
