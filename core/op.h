@@ -48,8 +48,8 @@ enum {
     /* the sum is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed
        too */
     WF_OP_CHAIN = 2048,
-    /* output o is the value of operand o, moved or as it is: its uses are uses of the operand,
-       whose gradients are added in one order (core/fan_in.c) */
+    /* output o is the value of operand o, moved or as it is, and wants a gradient where that
+       does: its uses are uses of the operand, whose gradients have one order (fan_in.c) */
     WF_OP_PASS = 4096,
     /* its gradient recomputes forward on a tape of its own, in which operands may have several
        uses */

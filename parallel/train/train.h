@@ -82,7 +82,7 @@ typedef struct wf_par_train_options {
     /* sequences per step: a multiple of dp x micro_batch; any number with micro-batches of 1
        whose gradients are reduced in each micro-step, of groups' strategies in each group */
     int64_t global_batch;
-    /* sequences per data-parallel rank and micro-step; 0: one micro-step */
+    /* sequences per data-parallel rank and micro-step; 0: one micro-step, with cp 1 sequence */
     int64_t micro_batch;
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
     /* fields whose first dim is tokens, by comma: ranks of cp have parts of these, others are
