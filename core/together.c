@@ -1,8 +1,8 @@
 /* core/together.c - see the header. */
 #include "core/together.h"
 #include "core/context_internal.h"
-#include "core/run_kernel_internal.h"
 #include "core/together_internal.h"
+#include "core/trace_calls_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

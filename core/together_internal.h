@@ -10,7 +10,4 @@
 bool wf_together_take(const wf_call *call, const wf_kernel *kernel, bool may_wait,
                       wf_status *status);
 
-/* Forgets the calls that wait, after an error, and the room for them. */
-void wf_together_close(wf_context *ctx);
-
 #endif
