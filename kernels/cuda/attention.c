@@ -35,32 +35,85 @@ static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr, const w
     }
 }
 
+static const void *data_of(const wf_tensor *t)
+{
+    return t ? t->data : NULL;
+}
+
+static wf_cuda_tokens tokens_of(const wf_tensor *t)
+{
+    return (wf_cuda_tokens){0, t->local[1]};
+}
+
+/* Sets the tokens of the arrays: those of attention_part's queries, or of its gradients, are
+   some of all. */
+static void set_tokens(wf_cuda_heads *h, const wf_call *call)
+{
+    const wf_tensor *own = wf_attention_own(call);
+    wf_cuda_tokens part =
+        own ? (wf_cuda_tokens){own->start[1], own->local[1]} : (wf_cuda_tokens){0, 0};
+
+    h->query_tokens = h->dq_tokens = tokens_of(call->in[0]);
+    h->key_tokens = h->dk_tokens = tokens_of(call->in[1]);
+    if (own && call->n_out > 2)
+        h->dq_tokens = h->dk_tokens = part;
+    else if (own)
+        h->query_tokens = part;
+}
+
 /* Returns the arguments that both directions share. */
 static wf_cuda_heads heads_of(const wf_call *call)
 {
     const wf_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
+    const wf_attention_attr *attr = call->attr;
+    const wf_tensor *bias = wf_attention_bias(call), *dbias = wf_attention_dbias(call);
     wf_cuda_heads h = {.q = q->data,
                        .k = k->data,
                        .v = v->data,
                        .type = q->dtype,
                        .batch = q->local[0],
-                       .tokens = q->local[1],
                        .heads = q->local[2],
                        .groups = k->local[2],
                        .dim = q->local[3],
                        .first_head = q->start[2],
                        .first_group = k->start[2],
                        .per_group = q->dim[2].size / k->dim[2].size,
-                       .scale = 1.0f / sqrtf((float)q->local[3])};
-    const wf_attention_attr *attr = call->attr;
+                       .scale = 1.0f / sqrtf((float)q->local[3]),
+                       .cap = attr->cap,
+                       .bidirectional = attr->bidirectional,
+                       .mask = data_of(wf_attention_mask(call)),
+                       .bias = data_of(bias),
+                       .bias_of_each = bias && bias->ndim == 4,
+                       .dbias = dbias ? dbias->data : NULL};
 
-    h.bidirectional = attr->bidirectional;
+    set_tokens(&h, call);
     if (wf_attention_first(call))
         h.from = wf_attention_first(call)->data;
-    if (attr->window < h.tokens) /* a longer one holds all of the sequence */
+    if (attr->window < h.key_tokens.count) /* a longer one holds all of the sequence */
         h.window = attr->window;
     set_dropout(&h, call->attr, q, wf_cuda_now(call));
     return h;
+}
+
+/* Returns true for what stays f32: logarithms of sums, masks, biases and their gradients. */
+static bool is_float(const wf_call *call, const wf_tensor *t)
+{
+    return t->ndim == 3 || t == wf_attention_mask(call) || t == wf_attention_bias(call) ||
+           t == wf_attention_dbias(call);
+}
+
+/* Returns true for attention of all of a sequence's tokens to these, which cuDNN may serve. */
+static bool is_plain(const wf_call *call)
+{
+    return call->op->id == WF_ID_attention || call->op->id == WF_ID_attention_grad;
+}
+
+/* Returns true for some of the tokens where cuDNN may serve all of them, with other bits. */
+static bool has_other_bits(const wf_call *call, wf_cuda_heads all)
+{
+    all.query_tokens = all.key_tokens;
+    return wf_attention_own(call) && wf_cuda_host_table->context_exact(call->ctx) &&
+           wf_cudnn_may_serve(call, &all);
 }
 
 /* Refuses a result or an operand that is not stored like q, or one that does not fit a grid:
@@ -69,21 +122,22 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
 {
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        bool is_lse = t->ndim == 3;
 
-        if (t == wf_attention_first(call))
+        if (t == wf_attention_first(call) || (i < call->n_in && call->op->shapes >> i & 1))
             continue;
-        if (t->dtype != (is_lse ? WF_F32 : h->type))
+        if (t->dtype != (is_float(call, t) ? WF_F32 : h->type))
             return wf_cuda_host_table->fail(
                 call->ctx, WF_EDTYPE,
                 "%s: operand or output %d: all must be f32 or all bf16, and the logarithms of "
-                "sums f32",
+                "sums, masks and biases f32",
                 call->op->name, i);
     }
-    if (((const wf_attention_attr *)call->attr)->cap > 0)
+    if (has_other_bits(call, *h))
         return wf_cuda_host_table->fail(
             call->ctx, WF_EUNSUPPORTED,
-            "%s: soft caps of scores have kernels of the CPU alone, so far", call->op->name);
+            "%s: bf16 of some tokens, where cuDNN serves attention of all of them with other "
+            "bits: split heads instead (.cp_form), or take exact off",
+            call->op->name);
     if (h->dim > WF_CUDA_HEAD_DIM || h->heads > 65535 || h->batch > 65535)
         return wf_cuda_host_table->fail(
             call->ctx, WF_EUNSUPPORTED,
@@ -96,14 +150,16 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
 
 static bool is_empty(const wf_cuda_heads *h)
 {
-    return h->batch == 0 || h->tokens == 0 || h->heads == 0;
+    return h->batch == 0 || h->query_tokens.count == 0 || h->heads == 0;
 }
 
 static size_t forward_workspace(const wf_call *call)
 {
     wf_cuda_heads h = heads_of(call);
 
-    return check(call, &h) == WF_OK ? wf_cudnn_attention_workspace(call, &h, false) : 0;
+    return check(call, &h) == WF_OK && is_plain(call)
+               ? wf_cudnn_attention_workspace(call, &h, false)
+               : 0;
 }
 
 static wf_status forward(const wf_call *call, void *workspace)
@@ -115,7 +171,7 @@ static wf_status forward(const wf_call *call, void *workspace)
     h.lse = call->out[1]->data;
     if (is_empty(&h))
         return WF_OK;
-    if (wf_cudnn_attention(call, &h, false, workspace, &status))
+    if (is_plain(call) && wf_cudnn_attention(call, &h, false, workspace, &status))
         return status;
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention(wf_cuda_of(call)->stream, &h),
                          call->op->name);
@@ -130,12 +186,14 @@ static bool has_sums(const wf_cuda_heads *h)
 
 static size_t delta_bytes(const wf_cuda_heads *h)
 {
-    return lines((size_t)(h->batch * h->tokens * h->heads) * sizeof(float));
+    return lines((size_t)(h->batch * h->query_tokens.count * h->heads) * sizeof(float));
 }
 
 static size_t parts_bytes(const wf_cuda_heads *h)
 {
-    return has_sums(h) ? delta_bytes(h) * (size_t)h->dim : 0;
+    const int64_t rows = h->batch * h->dk_tokens.count * h->heads;
+
+    return has_sums(h) ? lines((size_t)(rows * h->dim) * sizeof(float)) : 0;
 }
 
 static size_t grad_workspace(const wf_call *call)
@@ -145,29 +203,32 @@ static size_t grad_workspace(const wf_call *call)
 
     if (check(call, &h) != WF_OK)
         return 0;
-    cudnn = wf_cudnn_attention_workspace(call, &h, true);
+    cudnn = is_plain(call) ? wf_cudnn_attention_workspace(call, &h, true) : 0;
     ours = delta_bytes(&h) + 2 * parts_bytes(&h);
     return cudnn > ours ? cudnn : ours;
 }
 
-/* Clears the gradients on a rank without heads or sequences, which adds nothing to a group's
-   gradient. */
+static wf_status clear(const wf_call *call, const wf_tensor *t)
+{
+    size_t bytes = (size_t)wf_cuda_host_table->tensor_local_count(t) *
+                   wf_cuda_host_table->dtype_size(t->dtype);
+
+    if (bytes == 0)
+        return WF_OK;
+    return wf_cuda_check(call->ctx,
+                         cudaMemsetAsync(t->data, 0, bytes, wf_cuda_of(call)->stream),
+                         call->op->name);
+}
+
+/* Clears the gradients on a rank without heads, queries or sequences, which adds nothing to a
+   group's gradient. */
 static wf_status clear_gradients(const wf_call *call)
 {
-    for (int o = 0; o < call->n_out; o++) {
-        const wf_tensor *t = call->out[o];
-        size_t bytes = (size_t)wf_cuda_host_table->tensor_local_count(t) *
-                       wf_cuda_host_table->dtype_size(t->dtype);
-        wf_status status = WF_OK;
+    wf_status status = WF_OK;
 
-        if (bytes)
-            status = wf_cuda_check(call->ctx,
-                                   cudaMemsetAsync(t->data, 0, bytes, wf_cuda_of(call)->stream),
-                                   call->op->name);
-        if (status != WF_OK)
-            return status;
-    }
-    return WF_OK;
+    for (int o = 0; o < call->n_out && status == WF_OK; o++)
+        status = clear(call, call->out[o]);
+    return status;
 }
 
 static wf_status grad(const wf_call *call, void *workspace)
@@ -183,8 +244,13 @@ static wf_status grad(const wf_call *call, void *workspace)
     h.dv = call->out[2]->data;
     if (is_empty(&h))
         return clear_gradients(call);
-    if (wf_cudnn_attention(call, &h, true, workspace, &status))
+    if (is_plain(call) && wf_cudnn_attention(call, &h, true, workspace, &status))
         return status;
+    if (h.dbias) { /* pairs that no tile of a causal head has */
+        status = clear(call, call->out[3]);
+        if (status != WF_OK)
+            return status;
+    }
     h.delta = workspace;
     if (has_sums(&h)) {
         h.dk_parts = (float *)((char *)workspace + delta_bytes(&h));
@@ -197,7 +263,8 @@ static wf_status grad(const wf_call *call, void *workspace)
                          call->op->name);
 }
 
-/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. */
+/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32, and so are masks,
+   biases and their gradients. */
 enum {
     FORWARD = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0),
     GRAD =
@@ -208,3 +275,7 @@ const wf_kernel wf_cuda_attention = {forward, forward_workspace, .all_bf16 = FOR
 const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .all_bf16 = GRAD};
 const wf_kernel wf_cuda_attention_from = {forward, forward_workspace, .all_bf16 = FORWARD};
 const wf_kernel wf_cuda_attention_from_grad = {grad, grad_workspace, .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_general = {forward, forward_workspace, .all_bf16 = FORWARD};
+const wf_kernel wf_cuda_attention_general_grad = {grad, grad_workspace, .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_part = {forward, forward_workspace, .all_bf16 = FORWARD};
+const wf_kernel wf_cuda_attention_part_grad = {grad, grad_workspace, .all_bf16 = GRAD};

@@ -42,7 +42,7 @@ __device__ __forceinline__ float half_warp_greatest(float x)
    so that it then changes nothing. */
 __device__ __forceinline__ float lowest(const wf_cuda_heads &a)
 {
-    return is_bounded(a) ? -FLT_MAX : -INFINITY;
+    return is_bounded(a) || a.mask || a.bias ? -FLT_MAX : -INFINITY;
 }
 
 /* Scores of rows from i and columns from j become terms of the sum; what was summed before is
@@ -63,9 +63,8 @@ __device__ __forceinline__ void update(softmax_rows<M> &state, float s[M][M], fl
         for (int c = 0; c < M; c++) {
             int64_t column = j + tx + SIDE * c;
 
-            s[r][c] = takes_part && sees(a, i + r, column) && column < a.tokens
-                          ? s[r][c] * a.scale
-                          : -INFINITY;
+            s[r][c] = takes_part && sees(a, i + r, column) ? score_of(a, s[r][c], i + r, column)
+                                                           : -INFINITY;
             greatest = fmaxf(greatest, s[r][c]);
         }
         greatest = half_warp_greatest(greatest);
@@ -99,17 +98,21 @@ __device__ void drop(float s[M][M], int64_t i, int64_t j, const wf_cuda_heads &a
             s[r][c] *= keep(a, blockIdx.y, blockIdx.z, i + r, j + tx + SIDE * c);
 }
 
+/* A query that saw no key has y and lse of 0. */
 template <int M, int Q>
-__device__ void finish(const softmax_rows<M> &state, float4 y[M][Q], int64_t first,
+__device__ void finish(softmax_rows<M> &state, float4 y[M][Q], int64_t first,
                        const wf_cuda_heads &a)
 {
+    const wf_cuda_tokens &t = a.query_tokens;
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
-    int64_t lse = (int64_t)blockIdx.z * a.tokens * a.heads + blockIdx.y;
+    int64_t lse = (int64_t)blockIdx.z * t.count * a.heads + blockIdx.y;
 
 #pragma unroll
     for (int r = 0; r < M; r++) {
-        int64_t row = first + ty * M + r;
+        int64_t row = first - t.first + ty * M + r;
+        bool none = state.sum[r] == 0.0f;
 
+        state.sum[r] = none ? 1.0f : state.sum[r];
 #pragma unroll
         for (int q = 0; q < Q; q++) {
             y[r][q].x /= state.sum[r];
@@ -117,11 +120,10 @@ __device__ void finish(const softmax_rows<M> &state, float4 y[M][Q], int64_t fir
             y[r][q].z /= state.sum[r];
             y[r][q].w /= state.sum[r];
         }
-        if (tx == 0 && row < a.tokens)
-            a.lse[lse + row * a.heads] = state.greatest[r] + logf(state.sum[r]);
+        if (tx == 0 && row < t.count)
+            a.lse[lse + row * a.heads] = none ? 0.0f : state.greatest[r] + logf(state.sum[r]);
     }
-    put_tile<M, Q>(y, a.y, a.type, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
-                   a);
+    put_tile<M, Q>(y, a.y, a.type, head_at(a, t), a.heads * a.dim, first, t, a);
 }
 
 /* Tiles with the longest rows begin first. */
@@ -133,8 +135,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
     int ld = row_floats(a.dim), ty = (int)threadIdx.x / SIDE;
     float *queries = room, *keys = queries + TILE * ld, *values = keys + TILE * ld;
     float *scores = values + TILE * ld;
-    int64_t first = (int64_t)(gridDim.x - 1 - blockIdx.x) * TILE, row = first + ty * M;
-    int64_t at = group_at(a, blockIdx.z, blockIdx.y), stride = a.groups * a.dim;
+    int64_t first = a.query_tokens.first + (int64_t)(gridDim.x - 1 - blockIdx.x) * TILE;
+    int64_t row = first + ty * M, at = group_at(a, a.key_tokens), stride = a.groups * a.dim;
     softmax_rows<M> state;
     float4 y[M][Q];
     float s[M][M];
@@ -145,13 +147,13 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
         state.sum[r] = 0.0f;
     }
     clear<M, Q>(y);
-    load_tile<TILE>(queries, a.q, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
-                    a);
+    load_tile<TILE>(queries, a.q, head_at(a, a.query_tokens), a.heads * a.dim, first,
+                    a.query_tokens, a);
     for (key_range r = range_behind<TILE>(a, first, -1); r.end > 0;
          r = range_behind<TILE>(a, first, r.origin))
         for (int64_t j = r.begin; j < r.end; j += TILE) {
-            load_tile<TILE>(keys, a.k, at, stride, j, a);
-            load_tile<TILE>(values, a.v, at, stride, j, a);
+            load_tile<TILE>(keys, a.k, at, stride, j, a.key_tokens, a);
+            load_tile<TILE>(values, a.v, at, stride, j, a.key_tokens, a);
             __syncthreads();
             multiply_rows<M>(s, queries, keys, ld);
             update<M, Q>(state, s, y, row, j, r.origin, a);
@@ -169,9 +171,11 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
 
 cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a)
 {
+    const int64_t tokens = a->query_tokens.count;
+
     if (a->dim <= COLUMNS)
-        return launch_tiles<64>(forward_kernel<64, 1>, 3, stream, a);
+        return launch_tiles<64>(forward_kernel<64, 1>, tokens, 3, stream, a);
     if (a->dim <= 2 * COLUMNS)
-        return launch_tiles<64>(forward_kernel<64, 2>, 3, stream, a);
-    return launch_tiles<32>(forward_kernel<32, 4>, 3, stream, a);
+        return launch_tiles<64>(forward_kernel<64, 2>, tokens, 3, stream, a);
+    return launch_tiles<32>(forward_kernel<32, 4>, tokens, 3, stream, a);
 }

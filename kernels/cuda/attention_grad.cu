@@ -19,7 +19,7 @@ namespace
 /* One warp for a row of a head: lanes take every 32nd element in order. */
 template <class T> __global__ void delta_kernel(wf_cuda_heads a)
 {
-    int64_t rows = a.batch * a.tokens * a.heads, lane = threadIdx.x % WF_WARP;
+    int64_t rows = a.batch * a.query_tokens.count * a.heads, lane = threadIdx.x % WF_WARP;
     int64_t warps = (int64_t)gridDim.x * (blockDim.x / WF_WARP);
     int64_t row = (int64_t)blockIdx.x * (blockDim.x / WF_WARP) + threadIdx.x / WF_WARP;
 
@@ -35,24 +35,52 @@ template <class T> __global__ void delta_kernel(wf_cuda_heads a)
     }
 }
 
-/* Computes for query i and key j p and, from v . dy, ds; both 0 where j is later than i or
-   outside. */
+template <int M> __device__ __forceinline__ void scale(float x[M][M], float by)
+{
+#pragma unroll
+    for (int r = 0; r < M; r++)
+#pragma unroll
+        for (int c = 0; c < M; c++)
+            x[r][c] *= by;
+}
+
+/* Computes for query i and key j p and, from v . dy, ds before its factor 1 / sqrt(dim); both 0
+   where i does not see j, or either is not there. */
 __device__ __forceinline__ void terms(float &p, float &ds, int64_t i, int64_t j, float lse,
                                       float delta, const wf_cuda_heads &a)
 {
-    bool counts = sees(a, i, j) && i < a.tokens && j < a.tokens;
+    bool counts = i < end_of(a.query_tokens) && sees(a, i, j);
     float kept = counts && a.threshold ? keep(a, blockIdx.y, blockIdx.z, i, j) : 1.0f;
-    float x = counts ? expf(p * a.scale - lse) : 0.0f;
+    float score = counts ? score_of(a, p, i, j) : 0.0f, x = counts ? expf(score - lse) : 0.0f;
 
-    ds = counts ? x * (kept * ds - delta) * a.scale : 0.0f;
+    ds = counts ? x * (kept * ds - delta) : 0.0f;
+    if (a.cap > 0.0f)
+        ds *= 1.0f - score / a.cap * (score / a.cap);
     p = kept * x;
 }
 
 /* lse and delta of query i of the block's head; 0 past the end. */
 __device__ __forceinline__ float of_query(const float *all, int64_t i, const wf_cuda_heads &a)
 {
-    return i < a.tokens ? all[((int64_t)blockIdx.z * a.tokens + i) * a.heads + blockIdx.y]
-                        : 0.0f;
+    const wf_cuda_tokens &t = a.query_tokens;
+
+    return i < end_of(t) ? all[(blockIdx.z * t.count + i) * a.heads + blockIdx.y] : 0.0f;
+}
+
+/* The thread's part of the gradient of the bias: rows from `row` on, columns from `column`
+   on. */
+template <int M>
+__device__ __forceinline__ void put_dbias(const float ds[M][M], int64_t row, int64_t column,
+                                          const wf_cuda_heads &a)
+{
+    int64_t matrix = blockIdx.z * a.heads + blockIdx.y;
+
+#pragma unroll
+    for (int r = 0; r < M; r++)
+#pragma unroll
+        for (int c = 0; c < M; c++)
+            if (row + r < end_of(a.query_tokens) && column + SIDE * c < keys_of(a))
+                a.dbias[pair_at(a, matrix, row + r, column + SIDE * c)] = ds[r][c] + 0.0f;
 }
 
 template <int TILE, int Q>
@@ -63,18 +91,18 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
     int ld = row_floats(a.dim), tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
     float *queries = room, *dys = queries + TILE * ld, *keys = dys + TILE * ld;
     float *values = keys + TILE * ld, *scores = values + TILE * ld;
-    int64_t first = (int64_t)(gridDim.x - 1 - blockIdx.x) * TILE, row = first + ty * M;
-    int64_t at = group_at(a, blockIdx.z, blockIdx.y), stride = a.groups * a.dim;
-    int64_t head = head_at(a, blockIdx.z, blockIdx.y), q_stride = a.heads * a.dim;
+    int64_t first = a.dq_tokens.first + (int64_t)(gridDim.x - 1 - blockIdx.x) * TILE;
+    int64_t row = first + ty * M, at = group_at(a, a.key_tokens), stride = a.groups * a.dim;
+    int64_t head = head_at(a, a.query_tokens), q_stride = a.heads * a.dim;
     float s[M][M], ds[M][M];
     float4 dq[M][Q];
 
     clear<M, Q>(dq);
-    load_tile<TILE>(queries, a.q, head, q_stride, first, a);
-    load_tile<TILE>(dys, a.dy, head, q_stride, first, a);
+    load_tile<TILE>(queries, a.q, head, q_stride, first, a.query_tokens, a);
+    load_tile<TILE>(dys, a.dy, head, q_stride, first, a.query_tokens, a);
     for (int64_t j = keys_begin<TILE>(a, first); j < keys_end<TILE>(a, first); j += TILE) {
-        load_tile<TILE>(keys, a.k, at, stride, j, a);
-        load_tile<TILE>(values, a.v, at, stride, j, a);
+        load_tile<TILE>(keys, a.k, at, stride, j, a.key_tokens, a);
+        load_tile<TILE>(values, a.v, at, stride, j, a.key_tokens, a);
         __syncthreads();
         multiply_rows<M>(s, queries, keys, ld);
         multiply_rows<M>(ds, dys, values, ld);
@@ -86,12 +114,15 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
             for (int c = 0; c < M; c++)
                 terms(s[r][c], ds[r][c], row + r, j + tx + SIDE * c, lse, delta, a);
         }
+        if (a.dbias)
+            put_dbias<M>(ds, row, j + tx, a);
+        scale<M>(ds, a.scale);
         put_scores<M>(scores, ds);
         __syncthreads();
         add_product<M, Q>(dq, scores, keys, ld);
         __syncthreads();
     }
-    put_tile<M, Q>(dq, a.dq, a.type, head, q_stride, first, a);
+    put_tile<M, Q>(dq, a.dq, a.type, head_at(a, a.dq_tokens), q_stride, first, a.dq_tokens, a);
 }
 
 /* The output of a head's dk and dv: the results, or the buffer from which a group's are
@@ -101,11 +132,11 @@ __device__ __forceinline__ void put_gradient(const float4 sum[M][Q], void *resul
                                              int64_t first, const wf_cuda_heads &a)
 {
     if (parts)
-        put_tile<M, Q>(sum, parts, WF_F32, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim,
-                       first, a);
+        put_tile<M, Q>(sum, parts, WF_F32, head_at(a, a.dk_tokens), a.heads * a.dim, first,
+                       a.dk_tokens, a);
     else
-        put_tile<M, Q>(sum, result, a.type, group_at(a, blockIdx.z, blockIdx.y),
-                       a.groups * a.dim, first, a);
+        put_tile<M, Q>(sum, result, a.type, group_at(a, a.dk_tokens), a.groups * a.dim, first,
+                       a.dk_tokens, a);
 }
 
 /* Rows of the thread's scores are keys here, columns are queries. */
@@ -117,21 +148,21 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
     int ld = row_floats(a.dim), tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
     float *queries = room, *dys = queries + TILE * ld, *keys = dys + TILE * ld;
     float *values = keys + TILE * ld, *scores = values + TILE * ld;
-    int64_t first = (int64_t)blockIdx.x * TILE, row = first + ty * M;
-    int64_t at = group_at(a, blockIdx.z, blockIdx.y), stride = a.groups * a.dim;
-    int64_t head = head_at(a, blockIdx.z, blockIdx.y), q_stride = a.heads * a.dim;
+    int64_t first = a.dk_tokens.first + (int64_t)blockIdx.x * TILE, row = first + ty * M;
+    int64_t at = group_at(a, a.key_tokens), stride = a.groups * a.dim;
+    int64_t head = head_at(a, a.query_tokens), q_stride = a.heads * a.dim;
     float s[M][M], ds[M][M];
     float4 dk[M][Q], dv[M][Q];
 
     clear<M, Q>(dk);
     clear<M, Q>(dv);
-    load_tile<TILE>(keys, a.k, at, stride, first, a);
-    load_tile<TILE>(values, a.v, at, stride, first, a);
-    for (int64_t i = a.bidirectional ? 0 : first; i < a.tokens; i += TILE) {
+    load_tile<TILE>(keys, a.k, at, stride, first, a.key_tokens, a);
+    load_tile<TILE>(values, a.v, at, stride, first, a.key_tokens, a);
+    for (int64_t i = a.bidirectional ? 0 : first; i < end_of(a.query_tokens); i += TILE) {
         if (least_from<TILE>(a, i) >= first + TILE)
             continue;
-        load_tile<TILE>(queries, a.q, head, q_stride, i, a);
-        load_tile<TILE>(dys, a.dy, head, q_stride, i, a);
+        load_tile<TILE>(queries, a.q, head, q_stride, i, a.query_tokens, a);
+        load_tile<TILE>(dys, a.dy, head, q_stride, i, a.query_tokens, a);
         __syncthreads();
         multiply_rows<M>(s, keys, queries, ld);
         multiply_rows<M>(ds, values, dys, ld);
@@ -144,6 +175,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
             for (int r = 0; r < M; r++)
                 terms(s[r][c], ds[r][c], query, row + r, lse, delta, a);
         }
+        scale<M>(ds, a.scale);
         put_scores<M>(scores, s);
         __syncthreads();
         add_product<M, Q>(dv, scores, dys, ld);
@@ -171,7 +203,7 @@ __device__ __forceinline__ float chunk_sum(const float *parts, int64_t begin, in
 /* One thread for an element of dk and of dv. */
 template <int CHUNKS, class T> __global__ void group_kernel(wf_cuda_heads a)
 {
-    int64_t n = a.batch * a.tokens * a.groups * a.dim;
+    int64_t n = a.batch * a.dk_tokens.count * a.groups * a.dim;
     int64_t step = (int64_t)gridDim.x * blockDim.x;
 
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
@@ -196,24 +228,25 @@ template <int CHUNKS, class T> __global__ void group_kernel(wf_cuda_heads a)
 
 cudaError_t launch_heads(cudaStream_t stream, const wf_cuda_heads *a)
 {
+    const int64_t queries = a->dq_tokens.count, keys = a->dk_tokens.count;
     cudaError_t status;
 
     if (a->dim <= COLUMNS) {
-        status = launch_tiles<64>(dq_kernel<64, 1>, 4, stream, a);
-        return status ? status : launch_tiles<64>(dkv_kernel<64, 1>, 4, stream, a);
+        status = launch_tiles<64>(dq_kernel<64, 1>, queries, 4, stream, a);
+        return status ? status : launch_tiles<64>(dkv_kernel<64, 1>, keys, 4, stream, a);
     }
     if (a->dim <= 2 * COLUMNS) {
-        status = launch_tiles<64>(dq_kernel<64, 2>, 4, stream, a);
-        return status ? status : launch_tiles<64>(dkv_kernel<64, 2>, 4, stream, a);
+        status = launch_tiles<64>(dq_kernel<64, 2>, queries, 4, stream, a);
+        return status ? status : launch_tiles<64>(dkv_kernel<64, 2>, keys, 4, stream, a);
     }
-    status = launch_tiles<32>(dq_kernel<32, 4>, 4, stream, a);
-    return status ? status : launch_tiles<32>(dkv_kernel<32, 4>, 4, stream, a);
+    status = launch_tiles<32>(dq_kernel<32, 4>, queries, 4, stream, a);
+    return status ? status : launch_tiles<32>(dkv_kernel<32, 4>, keys, 4, stream, a);
 }
 
 template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *a)
 {
-    int64_t rows = a->batch * a->tokens * a->heads;
-    int64_t elements = a->batch * a->tokens * a->groups * a->dim;
+    int64_t rows = a->batch * a->query_tokens.count * a->heads;
+    int64_t elements = a->batch * a->dk_tokens.count * a->groups * a->dim;
     cudaError_t status =
         wf_launch(delta_kernel<T>, wf_grid(rows, WF_BLOCK / WF_WARP), WF_BLOCK, 0, stream, *a);
 

@@ -12,20 +12,32 @@ WF_BEGIN_DECLS
 
 enum { WF_CUDA_HEAD_DIM = 256 }; /* the most that our kernels take */
 
-/* A call on this rank. q, y and their gradients are [batch, tokens, heads, dim], k, v and
-   theirs [batch, tokens, groups, dim], lse and delta [batch, tokens, heads]. */
+/* Tokens of each sequence that an array has. */
+typedef struct wf_cuda_tokens {
+    int64_t first, count;
+} wf_cuda_tokens;
+
+/* A call on this rank. q, y, lse, delta and dy have the tokens of query_tokens, k and v those
+   of key_tokens, and gradients those of dq_tokens and dk_tokens: [batch, tokens, heads or
+   groups, dim], lse and delta without dim. A query's first token is 0, but for
+   attention_part's. */
 typedef struct wf_cuda_heads {
     const void *q, *k, *v, *dy;
     void *y; /* read by the gradient */
     float *lse;
     void *dq, *dk, *dv;
-    wf_dtype type; /* the type of all but lse */
-    int64_t batch, tokens, heads, groups, dim;
+    wf_dtype type; /* the type of all but lse, masks and biases */
+    wf_cuda_tokens query_tokens, key_tokens, dq_tokens, dk_tokens;
+    int64_t batch, heads, groups, dim;
     int64_t first_head, first_group, per_group; /* in the whole */
-    float scale;
-    bool bidirectional;  /* every query sees all keys */
-    const int32_t *from; /* [batch, tokens] (wf_attention_from), or NULL */
-    int64_t window;      /* 0: none */
+    float scale, cap;                           /* cap 0: none */
+    bool bidirectional;                         /* every query sees all keys */
+    const int32_t *from;                        /* [batch, keys] (wf_attention_from), or NULL */
+    int64_t window;                             /* 0: none */
+    const float *mask; /* [batch, keys], 0 where no query sees the key; or NULL */
+    const float *bias; /* [heads, tokens, keys], or one for each sequence; or NULL */
+    bool bias_of_each; /* sequence */
+    float *dbias;      /* [batch, heads, tokens, keys], or NULL */
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;

@@ -24,13 +24,24 @@ static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
     return (int)((dim + 7) / 8 * 8) + PAD;
 }
 
+/* Tokens end before it. */
+static __device__ __host__ __forceinline__ int64_t end_of(const wf_cuda_tokens &t)
+{
+    return t.first + t.count;
+}
+
+static __device__ __forceinline__ int64_t keys_of(const wf_cuda_heads &a)
+{
+    return a.key_tokens.count;
+}
+
 /* Returns the first key that query i of the block's sequence sees; rows that fill a tile see
    all. */
 static __device__ __forceinline__ int64_t from_of(const wf_cuda_heads &a, int64_t i)
 {
-    const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * a.tokens : NULL;
+    const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * keys_of(a) : NULL;
 
-    return i < a.tokens ? wf_attention_from(from, a.window, i) : 0;
+    return i < end_of(a.query_tokens) ? wf_attention_from(from, a.window, i) : 0;
 }
 
 /* Returns true where queries see less than all tokens before them. */
@@ -42,7 +53,30 @@ static __device__ __forceinline__ bool is_bounded(const wf_cuda_heads &a)
 /* Returns whether a query sees a key, both counted in the sequence. */
 static __device__ __forceinline__ bool sees(const wf_cuda_heads &a, int64_t query, int64_t key)
 {
+    if (key >= keys_of(a) || (a.mask && a.mask[(int64_t)blockIdx.z * keys_of(a) + key] == 0.0f))
+        return false;
     return a.bidirectional || (key <= query && (!is_bounded(a) || key >= from_of(a, query)));
+}
+
+/* Returns where the scores of a query and a key are in matrices [tokens, keys]. */
+static __device__ __forceinline__ int64_t pair_at(const wf_cuda_heads &a, int64_t matrix,
+                                                  int64_t query, int64_t key)
+{
+    return (matrix * a.query_tokens.count + query) * keys_of(a) + key;
+}
+
+/* Returns the score of a query that sees a key, from their product. */
+static __device__ __forceinline__ float score_of(const wf_cuda_heads &a, float product,
+                                                 int64_t query, int64_t key)
+{
+    float score = product * a.scale;
+
+    if (a.cap > 0.0f)
+        score = a.cap * tanhf(score / a.cap);
+    if (a.bias && query < end_of(a.query_tokens))
+        score += a.bias[pair_at(a, blockIdx.y + (a.bias_of_each ? blockIdx.z * a.heads : 0),
+                                query, key)];
+    return score;
 }
 
 /* The first key that a tile of queries from `first` on sees; the block asks as one. */
@@ -51,7 +85,8 @@ static __device__ __forceinline__ int64_t least_from(const wf_cuda_heads &a, int
 {
     int64_t least = is_bounded(a) ? first : 0;
 
-    for (int64_t i = first; is_bounded(a) && i < first + TILE && i < a.tokens; i++)
+    for (int64_t i = first; is_bounded(a) && i < first + TILE && i < end_of(a.query_tokens);
+         i++)
         least = from_of(a, i) < least ? from_of(a, i) : least;
     return least;
 }
@@ -67,15 +102,18 @@ static __device__ __forceinline__ int64_t keys_begin(const wf_cuda_heads &a, int
 template <int TILE>
 static __device__ __forceinline__ int64_t keys_end(const wf_cuda_heads &a, int64_t first)
 {
-    return a.bidirectional ? a.tokens : first + 1;
+    const int64_t end = end_of(a.query_tokens);
+
+    return a.bidirectional ? keys_of(a) : first + TILE < end ? first + TILE : end;
 }
 
 /* Returns the token from which key tiles of a query count: the first of its document, 0 where
    the first token that it sees begins none. */
 static __device__ __forceinline__ int64_t origin_of(const wf_cuda_heads &a, int64_t query)
 {
-    const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * a.tokens : NULL;
-    int64_t first = from && query < a.tokens ? wf_attention_from(from, 0, query) : 0;
+    const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * keys_of(a) : NULL;
+    int64_t first =
+        from && query < end_of(a.query_tokens) ? wf_attention_from(from, 0, query) : 0;
 
     return first > 0 && wf_attention_from(from, 0, first) == first ? first : 0;
 }
@@ -91,18 +129,18 @@ template <int TILE>
 static __device__ __forceinline__ key_range range_behind(const wf_cuda_heads &a, int64_t first,
                                                          int64_t origin)
 {
-    int64_t last = first + TILE < a.tokens ? first + TILE : a.tokens;
-    key_range r = {a.tokens, a.tokens, 0};
+    int64_t end = end_of(a.query_tokens), last = first + TILE < end ? first + TILE : end;
+    key_range r = {end, end, 0};
 
     if (!is_bounded(a))
-        return {0, 0, origin >= 0 ? 0 : a.bidirectional ? a.tokens : last};
+        return {0, 0, origin >= 0 ? 0 : a.bidirectional ? keys_of(a) : last};
     for (int64_t i = first; i < last; i++) {
         int64_t own = origin_of(a, i);
 
         if (own <= origin || own > r.origin)
             continue;
         if (own < r.origin)
-            r = {own, a.tokens, 0};
+            r = {own, end, 0};
         r.begin = from_of(a, i) < r.begin ? from_of(a, i) : r.begin;
         r.end = i + 1;
     }
@@ -112,7 +150,8 @@ static __device__ __forceinline__ key_range range_behind(const wf_cuda_heads &a,
 
 template <int TILE, class T>
 static __device__ __forceinline__ void load_rows(float *tile, const T *head, int64_t stride,
-                                                 int64_t first, const wf_cuda_heads &a)
+                                                 int64_t first, int64_t count,
+                                                 const wf_cuda_heads &a)
 {
     constexpr int PACK = wf_pack<T>::N;
     int ld = row_floats(a.dim), packs = (ld - PAD) / PACK;
@@ -125,7 +164,7 @@ static __device__ __forceinline__ void load_rows(float *tile, const T *head, int
 #pragma unroll
         for (int e = 0; e < PACK; e++)
             x[e] = 0.0f;
-        if (first + row < a.tokens)
+        if (first + row < count)
             wf_load(head + (first + row) * stride + column, a.dim - column, wide, x);
 #pragma unroll
         for (int e = 0; e < PACK; e += 4)
@@ -134,18 +173,19 @@ static __device__ __forceinline__ void load_rows(float *tile, const T *head, int
     }
 }
 
-/* Rows [first, first + TILE) of a head, which begins at element `at`, into shared memory, zeros
-   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of
-   one type each would take nvcc twice as long. */
+/* Tokens [first, first + TILE) of a head, which begins at element `at`, into shared memory,
+   zeros for those that are not there and past dim. How it is stored is asked here and in
+   put_tile alone: kernels of one type each would take nvcc twice as long. */
 template <int TILE>
 static __device__ __forceinline__ void load_tile(float *tile, const void *data, int64_t at,
                                                  int64_t stride, int64_t first,
+                                                 const wf_cuda_tokens &t,
                                                  const wf_cuda_heads &a)
 {
     if (a.type == WF_BF16)
-        load_rows<TILE>(tile, (const wf_bf16 *)data + at, stride, first, a);
+        load_rows<TILE>(tile, (const wf_bf16 *)data + at, stride, first - t.first, t.count, a);
     else
-        load_rows<TILE>(tile, (const float *)data + at, stride, first, a);
+        load_rows<TILE>(tile, (const float *)data + at, stride, first - t.first, t.count, a);
 }
 
 /* s[r][c] = row ty * M + r of a . row tx + 16 c of b: a chain over ascending dim. */
@@ -246,7 +286,8 @@ template <int M, int Q> static __device__ __forceinline__ void clear(float4 sum[
 
 template <int M, int Q, class T>
 static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head, int64_t stride,
-                                                int64_t first, const wf_cuda_heads &a)
+                                                int64_t first, int64_t count,
+                                                const wf_cuda_heads &a)
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
 
@@ -254,7 +295,7 @@ static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head,
     for (int r = 0; r < M; r++) {
         int64_t row = first + ty * M + r;
 
-        if (row >= a.tokens)
+        if (row >= count)
             return;
 #pragma unroll
         for (int q = 0; q < Q; q++) {
@@ -269,17 +310,18 @@ static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head,
     }
 }
 
-/* The accumulator's rows from `first` on, those that exist, to a head that begins at element
-   `at`. Zeros are +0, as those of a sum over the heads of a group are. */
+/* The accumulator's tokens from `first` on, those that are there, to a head that begins at
+   element `at`. Zeros are +0, as those of a sum over the heads of a group are. */
 template <int M, int Q>
 static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *data,
                                                 wf_dtype type, int64_t at, int64_t stride,
-                                                int64_t first, const wf_cuda_heads &a)
+                                                int64_t first, const wf_cuda_tokens &t,
+                                                const wf_cuda_heads &a)
 {
     if (type == WF_BF16)
-        put_rows<M, Q>(sum, (wf_bf16 *)data + at, stride, first, a);
+        put_rows<M, Q>(sum, (wf_bf16 *)data + at, stride, first - t.first, t.count, a);
     else
-        put_rows<M, Q>(sum, (float *)data + at, stride, first, a);
+        put_rows<M, Q>(sum, (float *)data + at, stride, first - t.first, t.count, a);
 }
 
 /* Returns true where word `word` of a Philox stream keeps its score. A call: sixteen copies of
@@ -305,32 +347,33 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
     uint32_t row = a.first_row + (uint32_t)sequence;
     uint32_t c3 = a.first + row / a.run * a.stride + row % a.run; /* wf_sequence_of */
 
-    return is_kept(a.key, (uint64_t)(i * a.tokens + j), c1, c2, c3, a.threshold) ? a.kept
-                                                                                 : 0.0f;
+    return is_kept(a.key, (uint64_t)(i * keys_of(a) + j), c1, c2, c3, a.threshold) ? a.kept
+                                                                                   : 0.0f;
 }
 
-/* Returns where a head of a sequence begins in [batch, tokens, heads, dim]. */
-static __device__ __forceinline__ int64_t head_at(const wf_cuda_heads &a, int64_t sequence,
-                                                  int64_t head)
+/* Returns where the block's head begins in [batch, tokens, heads, dim]. */
+static __device__ __forceinline__ int64_t head_at(const wf_cuda_heads &a,
+                                                  const wf_cuda_tokens &t)
 {
-    return (sequence * a.tokens * a.heads + head) * a.dim;
+    return (blockIdx.z * t.count * a.heads + blockIdx.y) * a.dim;
 }
 
-static __device__ __forceinline__ int64_t group_at(const wf_cuda_heads &a, int64_t sequence,
-                                                   int64_t head)
+static __device__ __forceinline__ int64_t group_at(const wf_cuda_heads &a,
+                                                   const wf_cuda_tokens &t)
 {
-    int64_t group = (a.first_head + head) / a.per_group - a.first_group;
+    int64_t group = (a.first_head + blockIdx.y) / a.per_group - a.first_group;
 
-    return (sequence * a.tokens * a.groups + group) * a.dim;
+    return (blockIdx.z * t.count * a.groups + group) * a.dim;
 }
 
-/* A kernel over tiles of all heads and sequences; `tiles` rows in shared memory, and scores. */
+/* A kernel over tiles of tokens of all heads and sequences; `tiles` rows in shared memory, and
+   scores. */
 template <int TILE>
-static cudaError_t launch_tiles(void (*kernel)(wf_cuda_heads), int tiles, cudaStream_t stream,
-                                const wf_cuda_heads *a)
+static cudaError_t launch_tiles(void (*kernel)(wf_cuda_heads), int64_t tokens, int tiles,
+                                cudaStream_t stream, const wf_cuda_heads *a)
 {
     size_t floats = (size_t)tiles * TILE * (size_t)row_floats(a->dim) + TILE * (TILE + PAD);
-    dim3 grid((unsigned)wf_ceil(a->tokens, TILE), (unsigned)a->heads, (unsigned)a->batch);
+    dim3 grid((unsigned)wf_ceil(tokens, TILE), (unsigned)a->heads, (unsigned)a->batch);
     cudaError_t status = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(floats * sizeof(float)));
 

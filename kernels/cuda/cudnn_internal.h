@@ -11,6 +11,10 @@ WF_BEGIN_DECLS
 
 #ifdef WF_WITH_CUDNN
 
+/* Returns true where cuDNN serves attention with these arguments, if it is found and has a
+   plan. */
+bool wf_cudnn_may_serve(const wf_call *call, const wf_cuda_heads *h);
+
 /* Returns the workspace that a call may need; the same with and without cuDNN, since plans
    account for it. 0 of a call that cuDNN never serves. */
 size_t wf_cudnn_attention_workspace(const wf_call *call, const wf_cuda_heads *h, bool backward);
@@ -27,6 +31,12 @@ struct wf_cudnn;
 void wf_cudnn_close(struct wf_cudnn *cudnn);
 
 #else
+
+static inline bool wf_cudnn_may_serve(const wf_call *call, const wf_cuda_heads *h)
+{
+    (void)call, (void)h;
+    return false;
+}
 
 static inline size_t wf_cudnn_attention_workspace(const wf_call *call, const wf_cuda_heads *h,
                                                   bool backward)

@@ -48,14 +48,15 @@ static bool is_exact(const wf_call *call)
     return wf_cuda_host_table->context_exact(call->ctx);
 }
 
-static bool may_serve(const wf_call *call, const wf_cuda_heads *h)
+bool wf_cudnn_may_serve(const wf_call *call, const wf_cuda_heads *h)
 {
     bool groups =
         h->heads == h->groups * h->per_group && h->first_head == h->first_group * h->per_group;
 
     return h->type == WF_BF16 && !h->threshold && !h->bidirectional && !h->from && !h->window &&
-           h->dim % 8 == 0 && h->dim <= MOST_DIM && h->tokens > 1 && h->heads > 0 &&
-           h->batch > 0 && groups && (h->per_group == 1 || !is_exact(call));
+           !(h->cap > 0) && h->dim % 8 == 0 && h->dim <= MOST_DIM &&
+           h->query_tokens.count > 1 && h->heads > 0 && h->batch > 0 && groups &&
+           (h->per_group == 1 || !is_exact(call));
 }
 
 static void fill_key(wf_cudnn_heads *key, const wf_cuda_heads *h, int64_t batch, bool backward,
@@ -65,7 +66,7 @@ static void fill_key(wf_cudnn_heads *key, const wf_cuda_heads *h, int64_t batch,
     key->batch = batch;
     key->heads = h->heads;
     key->groups = h->groups;
-    key->tokens = h->tokens;
+    key->tokens = h->query_tokens.count;
     key->dim = h->dim;
     key->backward = backward;
     key->ordered = backward && exact;
@@ -107,7 +108,7 @@ size_t wf_cudnn_attention_workspace(const wf_call *call, const wf_cuda_heads *h,
     wf_cudnn_heads key;
     room r;
 
-    if (!may_serve(call, h))
+    if (!wf_cudnn_may_serve(call, h))
         return 0;
     fill_key(&key, h, at_once(call, h, backward), backward, is_exact(call));
     r = room_of(&key);
@@ -275,7 +276,8 @@ static wf_status run_sequences(const wf_call *call, struct wf_cudnn *c, const se
                                const wf_cuda_heads *h, int64_t first, char *workspace)
 {
     room r = room_of(&s->key);
-    int64_t q = h->tokens * h->heads * h->dim, k = h->tokens * h->groups * h->dim;
+    int64_t tokens = h->query_tokens.count, q = tokens * h->heads * h->dim;
+    int64_t k = tokens * h->groups * h->dim;
     float scale = h->scale, lowest = -INFINITY, one = 1;
     const struct {
         int64_t id;
@@ -286,7 +288,7 @@ static wf_status run_sequences(const wf_call *call, struct wf_cudnn *c, const se
         {WF_CUDNN_K, from(h->k, first, k, 2), true},
         {WF_CUDNN_V, from(h->v, first, k, 2), true},
         {WF_CUDNN_Y, from(h->y, first, q, 2), true},
-        {WF_CUDNN_LSE, from(h->lse, first, h->tokens * h->heads, 4), true},
+        {WF_CUDNN_LSE, from(h->lse, first, tokens * h->heads, 4), true},
         {WF_CUDNN_SCALE, &scale, true},
         {WF_CUDNN_LOWEST, &lowest, true},
         {WF_CUDNN_ONE, &one, false},
@@ -317,7 +319,7 @@ bool wf_cudnn_attention(const wf_call *call, const wf_cuda_heads *h, bool backwa
                         void *workspace, wf_status *status)
 {
     int64_t batch = at_once(call, h, backward), first = 0;
-    struct wf_cudnn *c = may_serve(call, h) ? open_library(call) : NULL;
+    struct wf_cudnn *c = wf_cudnn_may_serve(call, h) ? open_library(call) : NULL;
 
     if (!c || !c->api)
         return false;
