@@ -275,8 +275,9 @@ static wf_status make_configs(reading *c, int64_t positions)
     for (int i = 1; i < APP_GGUF_IDS; i++) /* turns and messages end as a text does */
         if ((i == 1 || !ids[i].theirs) && c->t->id[i] >= 0 && c->t->id[i] != c->t->id[1])
             json_array_append_new(ends, json_integer(c->t->id[i]));
-    if (c->t->id[1] >= 0 && json_array_size(ends) > 0) {
-        json_array_insert_new(ends, 0, json_integer(c->t->id[1]));
+    if (json_array_size(ends) > 0) {
+        if (c->t->id[1] >= 0)
+            json_array_insert_new(ends, 0, json_integer(c->t->id[1]));
         json_object_set(generation, "eos_token_id", ends);
     }
     json_decref(ends);

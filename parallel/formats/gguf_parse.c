@@ -375,6 +375,8 @@ static bool parse(reader *r, wf_par_gguf *g)
         return wrong(r, WF_EDATA, "it %s", pointer ? pointer : "is no GGUF file");
     if (!take_u32(r, &version))
         return false;
+    if (version > UINT16_MAX) /* the bytes of a small number the other way round */
+        return wrong(r, WF_EUNSUPPORTED, "it is big-endian, and what is read is little-endian");
     if (version != 2 && version != 3)
         return wrong(r, WF_EUNSUPPORTED,
                      "it is of version %u of GGUF, and what is read are 2 and 3, little-endian",

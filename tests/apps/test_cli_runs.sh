@@ -298,8 +298,8 @@ if keys["tokenizer.chat_template"].strip() != "{{ messages }}" or keys["general.
 if not keys["tokenizer.ggml.add_space_prefix"] or keys["llama.vocab_size"] != 331: print("keys")'
 LC_ALL=C sed 's/tokenizer\.ggml\.merges/general.ggml.mergesxx/' roomy.gguf >unmerged.gguf; other "a GGUF file without merges" 3 "tokenizer.ggml.merges: there are none" gpt_export unmerged.gguf unmerged
 LC_ALL=C sed 's/tokenizer\.ggml\.merges/tokenizer.ggml.novel1/' roomy.gguf >unmerged.gguf; other "a GGUF file with an unknown key of its tokenizer" 2 "tokenizer.ggml.novel1: it is not known" gpt_export unmerged.gguf unmerged
-LC_ALL=C sed 's/tokenizer\.ggml\.add_space_prefix/tokenizer.chat_template.tool_us/' roomy.gguf >unmerged.gguf
-other "a GGUF file with a named chat template" 2 "chat_template.tool_us: a chat template of a name" gpt_export unmerged.gguf unmerged
+LC_ALL=C sed 's/tokenizer\.ggml\.add_space_prefix/tokenizer.chat_template.tool_us/' roomy.gguf >unmerged.gguf; other "a GGUF file with a named chat template" 2 "chat_template.tool_us: a chat template of a name" gpt_export unmerged.gguf unmerged
+LC_ALL=C sed 's/tokenizer\.ggml\.eos_token_id/tokenizer.ggml.eot_token_id/' roomy.gguf >turns.gguf; "$bin/gpt_export" turns.gguf turns >out 2>err; result "the end of a turn where there is none of a text" "$(grep -qs '"eos_token_id"' turns/generation_config.json || cat err turns/*.json)"
 timeout -s KILL 60 "$bin/gpt_export" made --gguf made.gguf --tokenizer none --ranks 2 >out 2>err
 result "gpt_export --gguf of a checkpoint" "$([ $? = 0 ] && [ "$(head -c 4 made.gguf)" = GGUF ] || cat err)"
 result "gpt_export --gguf says that it has no tokenizer" \

@@ -153,6 +153,13 @@ static void a_factor_is_linear(void)
     }
 }
 
+static void write_file(const gguf_file *f, const char *path)
+{
+    FILE *out = fopen(path, "w");
+
+    CU_ASSERT_FATAL(out && fwrite(f->bytes, 1, f->count, out) == f->count && fclose(out) == 0);
+}
+
 /* llama.cpp needs the key, and nothing says what it would be. */
 static void an_epsilon_is_needed(void)
 {
@@ -160,7 +167,6 @@ static void an_epsilon_is_needed(void)
     wf_error error = {WF_OK, ""};
     wf_nn_gpt_config c;
     gguf_file f;
-    FILE *out;
     size_t at;
 
     CU_ASSERT_EQUAL(gguf_save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_FLOAT32, NULL, 0,
@@ -170,11 +176,55 @@ static void an_epsilon_is_needed(void)
     for (at = 0; memcmp(f.bytes + at, key, sizeof key - 1) != 0;)
         at++;
     memcpy(f.bytes + at, "general", 7); /* a key of no architecture */
-    out = fopen(path_in("less.gguf"), "w");
-    CU_ASSERT_FATAL(out && fwrite(f.bytes, 1, f.count, out) == f.count && fclose(out) == 0);
+    write_file(&f, path_in("less.gguf"));
     free(f.bytes);
     CU_ASSERT_EQUAL(wf_par_pretrained_config(path_in("less.gguf"), &c, &error), WF_EDATA);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "layer_norm_rms_epsilon\" is missing"));
+}
+
+/* An epsilon and a base of 0 were taken for defaults, what is no model for one, and a file of
+   the other byte order for one of version 50331648. */
+static void zero_is_no_default(void)
+{
+    static const char *const keys[] = {"llama.attention.layer_norm_rms_epsilon",
+                                       "llama.rope.freq_base"};
+    enum { F32 = 6, TEXT = 8 };
+    const uint32_t swapped = 3u << 24;
+    const float zero = 0;
+    wf_error error = {WF_OK, ""};
+    wf_nn_gpt_config c;
+    gguf_file f;
+
+    CU_ASSERT_EQUAL(gguf_save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_FLOAT32, NULL, 0,
+                              path_in("zero.gguf"), &error),
+                    WF_OK);
+    gguf_read(&f, path_in("zero.gguf"));
+    for (int i = 0; i < 2; i++) {
+        size_t at = gguf_value(&f, keys[i], F32);
+        float before;
+
+        CU_ASSERT_FATAL(at > 0);
+        memcpy(&before, f.bytes + at, sizeof before);
+        memcpy(f.bytes + at, &zero, sizeof zero);
+        write_file(&f, path_in("zero.gguf"));
+        memcpy(f.bytes + at, &before, sizeof before);
+        error = (wf_error){WF_OK, ""};
+        CU_ASSERT_EQUAL(wf_par_pretrained_config(path_in("zero.gguf"), &c, &error), WF_EDATA);
+        CU_ASSERT(strstr(error.text, keys[i]) && strstr(error.text, "is 0, and it has to lie"));
+    }
+    memcpy(f.bytes + gguf_value(&f, "general.type", TEXT) + sizeof(uint64_t), "other", 5);
+    write_file(&f, path_in("zero.gguf"));
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(path_in("zero.gguf"), &c, &error),
+                    WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "key \"general.type\" is other"));
+    memcpy(f.bytes + 4, &swapped, sizeof swapped);
+    write_file(&f, path_in("zero.gguf"));
+    free(f.bytes);
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(path_in("zero.gguf"), &c, &error),
+                    WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "it is big-endian"));
 }
 
 static wf_status load_in_vain(model_rank *r, void *arg)
@@ -240,6 +290,8 @@ static void what_a_file_says_is_read_or_refused(void)
     refused_for("llama.rope.scaling.attn_factor", WF_PAR_GGUF_F32, &(float){1.5f},
                 WF_EUNSUPPORTED);
     refused_for("llama.rope.scaling.attn_factor", WF_PAR_GGUF_F32, &(float){1}, WF_OK);
+    refused_for("split.count", WF_PAR_GGUF_U32, &(uint32_t){3}, WF_EUNSUPPORTED);
+    refused_for("split.count", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_OK);
 }
 
 static const wf_test tests[] = {
@@ -247,6 +299,7 @@ static const wf_test tests[] = {
     {"each scaling is read back", each_scaling_is_read_back},
     {"a factor is linear", a_factor_is_linear},
     {"an epsilon is needed", an_epsilon_is_needed},
+    {"zero is no default", zero_is_no_default},
     {"another model is refused", another_model_is_refused},
     {"what a file says is read or refused", what_a_file_says_is_read_or_refused},
     {NULL, NULL}};

@@ -153,6 +153,9 @@ static void damaged_lists(void)
     v = good;
     v.begin = true;
     is_refused(&v, WF_EDATA, "add_bos_token: there is no such token");
+    v = good;
+    v.end = true;
+    is_refused(&v, WF_EDATA, "add_eos_token: there is no such token");
     tokens[1] = TEXT("a");
     is_refused(&good, WF_EDATA, "model.vocab");
     tokens[1] = TEXT("\xff");

@@ -319,8 +319,10 @@ static wf_status add_scored_merges(writer *w, const char *name, wf_error *error)
 /* Checks the lists; returns NULL, or the error. */
 static const char *check(const wf_tok_vocabulary *v, bool characters)
 {
-    if ((v->begin && v->bos < 0) || (v->end && v->eos < 0))
+    if (v->begin && v->bos < 0)
         return "tokenizer.ggml.add_bos_token: there is no such token";
+    if (v->end && v->eos < 0)
+        return "tokenizer.ggml.add_eos_token: there is no such token";
     for (int32_t id = 0; id < v->count; id++) {
         const wf_tok_vocabulary_text *t = &v->tokens[id];
 

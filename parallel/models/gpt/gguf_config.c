@@ -71,6 +71,18 @@ static double number_or(source *s, const char *key, double standard)
     return value;
 }
 
+/* Reads a number between bounds, of which 0 is none: in a config it is a default. */
+static double number_in(source *s, const char *key, double standard, double low, double high)
+{
+    double value = number_or(s, key, standard);
+
+    if (s->error->code == WF_OK && (value < low || value > high))
+        wf_error_set(s->error, WF_EDATA,
+                     "%.900s: key \"%s.%s\" is %g, and it has to lie in [%g, %g]", s->path,
+                     s->arch, key, value, low, high);
+    return value;
+}
+
 static bool has_tensor(const source *s, const char *name)
 {
     return wf_gguf_tensor_find(s->g, name) != NULL;
@@ -250,12 +262,12 @@ static void read_properties(source *s, wf_nn_gpt_config *m)
     m->out_bias = has_tensor(s, "blk.0.attn_output.bias");
     m->mlp_bias = has_tensor(s, "blk.0.ffn_down.bias");
     m->tied = !has_tensor(s, "output.weight");
-    m->eps = (float)number_or(s,
+    m->eps = (float)number_in(s,
                               m->norm == WF_NN_RMSNORM ? "attention.layer_norm_rms_epsilon"
                                                        : "attention.layer_norm_epsilon",
-                              NAN);
+                              NAN, 1e-12, 1);
     if (m->position == WF_NN_ROPE)
-        m->rope_base = number_or(s, "rope.freq_base", 10000);
+        m->rope_base = number_in(s, "rope.freq_base", 10000, 1, 1e12);
     m->attention_scale = number_or(s, "attention.scale", 0);
     m->embedding_scale = number_or(s, "embedding_scale", 0);
     m->residual_scale = number_or(s, "residual_scale", 0);

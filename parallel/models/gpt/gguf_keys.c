@@ -90,6 +90,34 @@ static bool is_mixture(const wf_par_gguf *g, const char *arch, wf_error *error)
     return k && *(const int64_t *)k->values > 0;
 }
 
+/* Refuses a part of a model in several files, and what is no model: an adapter, an image
+   encoder. */
+static wf_status check_whole(const wf_par_gguf *g, const char *path, wf_error *error)
+{
+    const wf_par_gguf_key *count =
+        wf_par_gguf_find(g, "split.count", WF_PAR_GGUF_I64, false, error);
+    const wf_par_gguf_key *type =
+        wf_par_gguf_find(g, "general.type", WF_PAR_GGUF_TEXT, false, error);
+    const wf_par_gguf_text *text = type ? type->values : NULL;
+    char word[64] = "model";
+
+    if (error->code != WF_OK)
+        return error->code;
+    if (count && *(const int64_t *)count->values > 1)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "%.600s: it is a part of a model in %lld files (\"split.count\"): "
+                            "join them first (llama-gguf-split)",
+                            path, (long long)*(const int64_t *)count->values);
+    if (text)
+        snprintf(word, sizeof word, "%.*s", (int)(text->bytes < 63 ? text->bytes : 63),
+                 text->text);
+    return strcmp(word, "model") == 0
+               ? WF_OK
+               : wf_error_set(error, WF_EUNSUPPORTED,
+                              "%.600s: key \"general.type\" is %s, and what is read is a model",
+                              path, wf_text_visible(word));
+}
+
 wf_status wf_gguf_keys_check(const wf_par_gguf *g, const char *path, const char *arch,
                              wf_error *error)
 {
@@ -98,6 +126,8 @@ wf_status wf_gguf_keys_check(const wf_par_gguf *g, const char *path, const char 
     char list[LIST] = "";
     size_t used = 0;
 
+    if (check_whole(g, path, error) != WF_OK)
+        return error->code;
     for (int64_t i = 0; i < g->keys && used + 80 < sizeof list; i++) {
         const char *key = g->key[i].key;
         bool read = strncmp(key, arch, n) != 0 || key[n] != '.' ||
