@@ -77,7 +77,8 @@ void wf_context_close(wf_context *ctx)
         return;
     if (wf_context_running() == ctx)
         wf_context_run(NULL);
-    while (ctx->device->memory && ctx->n_owned > 0) /* the pool does not know what is in use */
+    while ((ctx->device->memory || ctx->scratch) && ctx->n_owned > 0)
+        /* a pool does not know what is in use there */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_together_close(ctx);
     wf_handles_close(ctx);

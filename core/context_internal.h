@@ -18,8 +18,10 @@ struct wf_storage {
         *shared; /* NULL, or where data is: memory that other ranks see (core/sharing.h) */
     int member;  /* this rank's index among them */
     const void *comes_with; /* NULL: it is always there; else wf_tensor_comes_with's */
-    void *host;   /* memory of the host where it rests, from its first offload on; or NULL */
-    bool on_host; /* its data are there, and it is absent from the device */
+    /* NULL, or memory of the host where it rests, from its first offload on; ops of a device
+       without memory of its own find it there, as `data` */
+    void *host;
+    bool on_host;             /* its data are there, and it is absent from the device */
     bool rests_on_host;       /* wf_tensor_offload */
     int64_t copy;             /* the last copy from or to the host that was begun */
     void *leaving, *arriving; /* memory on the device while a copy reads it, or fills it */
@@ -34,6 +36,7 @@ struct wf_context {
     wf_device *device;
     wf_pool *pool;
     wf_pool *host_pool;           /* memory of tensors that are offloaded; NULL: none was yet */
+    struct wf_scratch *scratch;   /* the files that it is in; NULL: it is in none */
     struct wf_storage *leaving;   /* the one whose copy to the host was begun last, or NULL */
     struct wf_storage *offloaded; /* those of wf_tensor_offload_stacked, the last one first */
     wf_context_options options;
@@ -109,6 +112,8 @@ void wf_tensor_show(wf_tensor *t);
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
 /* Gives back the host memory of a storage that ends (core/offload.c). */
 void wf_storage_leave_host(wf_context *ctx, wf_storage *s);
+/* Gives back the part of a file in which data are that the device's ops use. */
+void wf_storage_leave_file(wf_context *ctx, wf_storage *s);
 /* Waits for all copies, and closes the pool of host memory. */
 void wf_offload_close(wf_context *ctx);
 /* Waits for the data of such a storage, and returns them. */

@@ -11,7 +11,10 @@
  */
 #include "core/offload.h"
 #include "core/context_internal.h"
+#include "core/files/scratch.h"
+#include "core/sharing_internal.h"
 #include "core/together.h"
+#include <string.h>
 
 wf_pool *wf_context_host_pool(const wf_context *ctx)
 {
@@ -23,14 +26,28 @@ bool wf_tensor_is_offloaded(const wf_tensor *t)
     return t && t->storage && t->storage->on_host;
 }
 
+/* Returns where offloaded tensors rest; a plan makes no folder. */
+static wf_allocator resting_place(wf_context *ctx, wf_error *error)
+{
+    if (ctx->options.plan)
+        return wf_fake_allocator();
+    if (ctx->options.offload_dir) {
+        ctx->scratch = wf_scratch_open(ctx->options.offload_dir, error);
+        return wf_scratch_allocator(ctx->scratch);
+    }
+    return ctx->device->host_allocator.alloc ? ctx->device->host_allocator
+                                             : wf_host_allocator();
+}
+
 static wf_pool *host_pool_of(wf_context *ctx)
 {
-    wf_allocator allocator = ctx->options.plan                   ? wf_fake_allocator()
-                             : ctx->device->host_allocator.alloc ? ctx->device->host_allocator
-                                                                 : wf_host_allocator();
     wf_error error = {WF_OK, ""};
+    wf_allocator allocator;
 
-    if (!ctx->host_pool)
+    if (ctx->host_pool)
+        return ctx->host_pool;
+    allocator = resting_place(ctx, &error);
+    if (error.code == WF_OK)
         ctx->host_pool = wf_pool_open(&allocator, 0, &error);
     if (!ctx->host_pool)
         wf_fail(ctx, error.code, "%s", error.text);
@@ -99,7 +116,7 @@ static wf_status refuse_host(const wf_tensor *t)
 {
     return wf_fail(t->ctx, WF_EUNSUPPORTED,
                    "tensors of device %s are in host memory already: nothing is offloaded from "
-                   "it; leave it out",
+                   "it but to files; name a folder for these (.offload_dir), or leave it out",
                    t->ctx->device->name);
 }
 
@@ -123,6 +140,30 @@ static wf_status move_to_host(wf_tensor *t)
     return WF_OK;
 }
 
+/* Moves the data of a tensor whose device has no memory of its own to a file, where ops find
+   them. */
+static wf_status move_to_file(wf_tensor *t)
+{
+    wf_context *ctx = t->ctx;
+    wf_storage *s;
+    void *file;
+
+    if (!ctx->options.offload_dir)
+        return refuse_host(t);
+    if (t->storage->host || wf_tensor_own(t, true) != WF_OK)
+        return ctx->failure.error.code;
+    s = t->storage;
+    file = take(ctx, host_pool_of(ctx), s, ctx->options.offload_dir);
+    if (!file)
+        return ctx->failure.error.code;
+    if (s->bytes && !ctx->options.plan)
+        memcpy(file, s->data, s->bytes);
+    wf_pool_give(ctx->pool, s->data, s->bytes, s->kind);
+    s->data = s->host = file;
+    wf_tensor_show(t);
+    return WF_OK;
+}
+
 wf_status wf_tensor_offload(wf_tensor *t)
 {
     wf_status status;
@@ -130,7 +171,7 @@ wf_status wf_tensor_offload(wf_tensor *t)
     if (!t || !t->storage || !t->storage->data)
         return WF_OK;
     if (!t->ctx->device->memory)
-        return refuse_host(t);
+        return move_to_file(t);
     t->storage->rests_on_host = true;
     status = move_to_host(t);
     settle(t->ctx);
@@ -198,7 +239,7 @@ wf_status wf_offload_fetch_next(wf_context *ctx)
 
 void wf_storage_leave_host(wf_context *ctx, wf_storage *s)
 {
-    if (!s->host)
+    if (!s->host || !ctx->device->memory)
         return;
     if (s == ctx->leaving)
         settle(ctx);
@@ -214,6 +255,14 @@ void wf_storage_leave_host(wf_context *ctx, wf_storage *s)
     s->on_host = false;
 }
 
+void wf_storage_leave_file(wf_context *ctx, wf_storage *s)
+{
+    if (!s->host || s->data != s->host)
+        return;
+    wf_pool_give(ctx->host_pool, s->host, s->bytes, s->kind);
+    s->data = s->host = NULL;
+}
+
 void *wf_storage_on_host(wf_context *ctx, const wf_storage *s)
 {
     if (s->bytes && !ctx->options.plan)
@@ -226,7 +275,8 @@ void wf_offload_close(wf_context *ctx)
     wf_error error = {WF_OK, ""};
 
     settle(ctx);
-    if (ctx->host_pool && !ctx->options.plan)
+    if (ctx->host_pool && ctx->device->memory && !ctx->options.plan)
         ctx->device->memory->wait(ctx->device, &error);
     wf_pool_close(ctx->host_pool);
+    wf_scratch_close(ctx->scratch);
 }

@@ -116,6 +116,7 @@ static void give_memory(wf_context *ctx, wf_storage *s)
         wf_pool_see_no_more(ctx->pool, s->bytes, s->kind);
         wf_shared_release(s->shared);
     } else {
+        wf_storage_leave_file(ctx, s);
         wf_pool_give(ctx->pool, s->data, s->bytes, s->kind);
     }
     s->data = NULL;

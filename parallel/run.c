@@ -93,6 +93,11 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         strcmp(o->cp_form, "gather") != 0)
         return wf_error_set(error, WF_EINVAL, "cp_form %s is none of auto, heads and gather",
                             o->cp_form);
+    if (o->offload_dir && !o->offload_optimizer)
+        return wf_error_set(error, WF_EINVAL,
+                            ".offload_dir %s is where the optimizer's state rests, and nothing "
+                            "of it is offloaded: use .offload optimizer, or leave it out",
+                            o->offload_dir);
     if (!o->axes && wf_par_ranks(o) != ranks)
         return wf_error_set(error, WF_EINVAL,
                             "pp %d x tp %d x dp %d%s%.0d is %lld ranks, but %d were started",
@@ -159,6 +164,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .exact_tp = o->exact_tp,
                                                      .compute_fp32 = o->compute_fp32,
                                                      .fp32_residual = o->fp32_residual,
+                                                     .offload_dir = o->offload_dir,
                                                      .plan = o->plan},
                                error);
     if (par->ctx)

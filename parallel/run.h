@@ -118,6 +118,9 @@ typedef struct wf_par_options {
     /* the optimizer's state, and masters of parameters that are computed with as another type,
        rest in host memory beside a device that has its own (core/offload.h) */
     bool offload_optimizer;
+    /* the folder in whose files they rest with offload_optimizer, on any device
+       (core/files/scratch.h); NULL: in host memory */
+    const char *offload_dir;
     int threads; /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;

@@ -69,6 +69,7 @@ static wf_par_options mesh_of(const app_options *o)
                             .tf32 = o->tf32,
                             .cuda_graph = o->cuda_graph,
                             .offload_optimizer = offloads(o, "optimizer"),
+                            .offload_dir = o->offload_dir,
                             .threads = (int)o->threads_per_rank,
                             .seed = (uint64_t)o->seed,
                             .exact_off = !o->exact,

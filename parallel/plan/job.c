@@ -16,6 +16,11 @@ static wf_status offload(wf_par *par, wf_nn_module *model, const wf_par_job *job
         return wf_fail(wf_par_context(par), WF_EUNSUPPORTED,
                        "activations of pipeline stages are not offloaded yet: use more "
                        "stages, or ranks of data parallelism");
+    if (job->mesh.offload_dir)
+        return wf_fail(wf_par_context(par), WF_EUNSUPPORTED,
+                       ".offload_dir %s is for the optimizer's state, and activations rest in "
+                       "host memory: use .offload optimizer, or leave the folder out",
+                       job->mesh.offload_dir);
     return wf_nn_offload_inputs(model);
 }
 

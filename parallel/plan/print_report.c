@@ -110,25 +110,25 @@ static const char *frozen_text(char text[48], const wf_par_report *r)
     return text;
 }
 
-/* Prints what is offloaded to host memory, where anything is. */
-static void print_host_memory(FILE *out, const wf_memory_report *m)
+/* Prints what is offloaded to host memory or files, where anything is. */
+static void print_host_memory(FILE *out, const wf_memory_report *m, bool in_files)
 {
     char a[32], b[32];
 
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
         if (m->most[k])
-            fprintf(out, "  in host memory: %-8s %14s %14s\n",
-                    wf_memory_kind_name((wf_memory_kind)k),
-                    wf_size_text(a, (double)m->at_peak[k]),
-                    wf_size_text(b, (double)m->most[k]));
+            fprintf(
+                out, "  in %-12s %-8s %14s %14s\n",
+                in_files ? "files:" : "host memory:", wf_memory_kind_name((wf_memory_kind)k),
+                wf_size_text(a, (double)m->at_peak[k]), wf_size_text(b, (double)m->most[k]));
 }
 
-static void print_memory(FILE *out, const wf_par_report *r)
+static void print_memory(FILE *out, const wf_par_report *r, bool in_files)
 {
     char frozen[48];
 
     wf_par_print_memory(out, &r->memory);
-    print_host_memory(out, &r->host_memory);
+    print_host_memory(out, &r->host_memory, in_files);
     if (!r->share) { /* a stage that hands on what it gets */
         fprintf(out, "  %-24s %14s\n\n", "bytes per parameter", "no parameters");
         return;
@@ -370,7 +370,7 @@ wf_status wf_plan_report_write(const wf_plan_report *p, FILE *out, wf_error *err
     print_units(out, r);
     print_unit_notes(out, o, r);
     print_parts(out, r);
-    print_memory(out, r);
+    print_memory(out, r, o->job.mesh.offload_dir != NULL);
     print_left_out(out, o);
     wf_par_print_traffic(out, r);
     fputc('\n', out);

@@ -70,6 +70,7 @@ static void put_run(walk *w, const wf_par_options *o)
     put(w, "tf32", o->tf32);
     put(w, "cuda_graph", o->cuda_graph);
     put(w, "offload_optimizer", o->offload_optimizer);
+    put(w, "offload_dir", o->offload_dir != NULL);
     put(w, "exact_off", o->exact_off);
     put(w, "exact_tp", o->exact_tp);
 }

@@ -78,6 +78,19 @@ static void optimizers(void)
     }
 }
 
+/* The optimizer's state in files of a folder, from where it comes to the device. */
+static void in_files(void)
+{
+    training here = make_training(LLAMA), there = here;
+    char folder[WF_TEST_FOLDER];
+
+    wf_test_new_folder(folder);
+    there.layout.offload_optimizer = true;
+    there.layout.offload_dir = folder;
+    if (train(&here) && train(&there))
+        CU_ASSERT_EQUAL(there.digest, here.digest);
+}
+
 /* Reports the second step on rank 0. */
 static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
@@ -242,6 +255,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"one digest over strategies", strategies},
                                     {"one digest of optimizers", optimizers},
+                                    {"one digest with files", in_files},
                                     {"a plan is the run, in both memories", plan_is_run},
                                     {"copies run beside work", copies_run_beside_work},
                                     {"checkpoints", checkpoints},
