@@ -9,6 +9,8 @@ endfunction()
 
 # The table of layouts on the README's first screen.
 weft_short_form(apps.layouts 120 pages/layouts.py --check --weft build)
+# What needs no GPU of the table that gpu_check.py prints of one.
+weft_short_form(apps.gpu_table 120 proofs/gpu_table.py build)
 # What docs/models.md says to do, with a real model; alone it trains longer.
 weft_short_form(apps.page 600 pages/page.py build --steps 2)
 # Links where programs write; alone it plants all kinds, at each name.

@@ -68,7 +68,8 @@ __device__ __forceinline__ void pick(const sum_job &a, int64_t r, const T *x, fl
     }
 }
 
-template <class T> __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(sum_job a)
+template <class T>
+__global__ void __launch_bounds__(WF_BLOCK) sum_kernel(const WF_GRID_CONSTANT sum_job a)
 {
     WF_SHARED(float, room, WF_MAX_CHUNKS *WF_WARP);
 

@@ -106,7 +106,7 @@ __device__ __forceinline__ void write_gradient(const row_gradient &g, const T *x
 #pragma unroll
         for (int e = 0; e < PACK; e++)
             y[e] = g.at(i + e, y[e]);
-        wf_store(dx + i, PACK, true, y);
+        wf_store_pack(dx + i, y);
     }
     for (int64_t i = head + packs * PACK + t; i < n; i += THREADS)
         wf_put(dx + i, g.at(i, wf_get(x[i])));

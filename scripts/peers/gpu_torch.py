@@ -1,11 +1,19 @@
 #!/usr/bin/env python3
 """
-gpu_torch.py LAYERS HEADS WIDTH BATCH DTYPE - PyTorch's speed with a GPT-2 on this GPU, for gpu_check.py:
-compiled, the attention that it chooses, fused AdamW, sequences of 1024. DTYPE: bf16, by autocast over fp32 parameters;
-tf32, fp32 whose products round their factors; fp32.
-Prints {"version", "tokens_per_s"} as JSON.
+gpu_torch.py JSON - PyTorch's speed in training a model on this GPU, for gpu_check.py: compiled, the attention that it
+chooses, fused AdamW over fp32 parameters, gradients clipped. JSON is an object of
+
+    arch      gpt2 (LayerNorm, GELU, learned positions) or llama (RMSNorm, SwiGLU, RoPE, grouped queries)
+    layers, heads, kv_heads, width, ffn, vocabulary, length, tied
+    micro, micros  sequences of a micro-batch, and how many of them are a step
+    dtype     bf16, by autocast; tf32, fp32 whose products round their factors; fp32
+    steps, kernels  steps that are measured, and whether one is profiled: milliseconds by kind of kernel
+    device    cuda; cpu, not compiled, to try this program
+
+Prints {"version", "tokens_per_s", "ms", "kernels"} as JSON.
 """
 import json
+import re
 import statistics
 import sys
 import time
@@ -18,66 +26,136 @@ except ImportError as missing:
     print(f"no torch: {missing}")
     sys.exit(0)
 
-VOCABULARY, LENGTH, STEPS, WARM_UP = 50304, 1024, 14, 4
+WARM_UP = 4
+# Kinds of kernels by their names, the first that fits: inductor's name what they compute.
+KINDS = [("products", r"gemm|cutlass|nvjet|xmma|wgmma|matmul"), ("attention", r"flash|fmha|sdpa|attention"),
+         ("AdamW", r"multi_tensor|adam|lpnorm|foreach"), ("loss", r"log_softmax|nll_loss|cross_entropy|logsumexp"),
+         ("copies", r"memcpy|memset|copy"), ("norms and the rest", r"")]
+
+
+def kind_of(kernel):
+    return next(kind for kind, pattern in KINDS if re.search(pattern, kernel.lower()))
+
+
+def rotated(x, cos, sin):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+
+
+class Attention(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.heads, self.kv_heads, self.head = c["heads"], c["kv_heads"], c["width"] // c["heads"]
+        self.rope = c["arch"] == "llama"
+        bias = not self.rope
+        self.qkv = nn.Linear(c["width"], (self.heads + 2 * self.kv_heads) * self.head, bias=bias)
+        self.out = nn.Linear(c["width"], c["width"], bias=bias)
+
+    def forward(self, x, cos, sin):
+        batch, length, width = x.shape
+        sizes = [self.heads * self.head, self.kv_heads * self.head, self.kv_heads * self.head]
+        q, k, v = (t.view(batch, length, -1, self.head).transpose(1, 2) for t in self.qkv(x).split(sizes, dim=2))
+        if self.rope:
+            q, k = rotated(q, cos, sin).to(v.dtype), rotated(k, cos, sin).to(v.dtype)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
 class Block(nn.Module):
-    def __init__(self, heads, width):
+    def __init__(self, c):
         super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        llama = c["arch"] == "llama"
+        norm = nn.RMSNorm if llama else nn.LayerNorm
+        self.norm1, self.norm2, self.attention = norm(c["width"]), norm(c["width"]), Attention(c)
+        self.gate = nn.Linear(c["width"], c["ffn"], bias=False) if llama else None
+        self.up, self.down = nn.Linear(c["width"], c["ffn"], bias=not llama), nn.Linear(c["ffn"], c["width"], bias=not llama)
 
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2)
-                   for t in self.qkv(self.norm1(x)).split(width, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+    def forward(self, x, cos, sin):
+        x = x + self.attention(self.norm1(x), cos, sin)
+        h = self.norm2(x)
+        h = F.silu(self.gate(h)) * self.up(h) if self.gate is not None else F.gelu(self.up(h), approximate="tanh")
+        return x + self.down(h)
 
 
-class GPT(nn.Module):
-    def __init__(self, layers, heads, width):
+class Model(nn.Module):
+    def __init__(self, c):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(LENGTH, width)
-        self.blocks = nn.ModuleList(Block(heads, width) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
+        llama = c["arch"] == "llama"
+        self.tokens = nn.Embedding(c["vocabulary"], c["width"])
+        self.positions = None if llama else nn.Embedding(c["length"], c["width"])
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c["layers"]))
+        self.norm = nn.RMSNorm(c["width"]) if llama else nn.LayerNorm(c["width"])
+        self.head = None if c["tied"] else nn.Linear(c["width"], c["vocabulary"], bias=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
+        half = c["width"] // c["heads"] // 2
+        angle = torch.arange(c["length"])[:, None] * 500000.0 ** (-torch.arange(half) / half)[None, :]
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, tokens, targets):
-        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.tokens(tokens)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
+            x = block(x, self.cos, self.sin)
+        weight = self.tokens.weight if self.head is None else self.head.weight
+        logits = F.linear(self.norm(x), weight)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.reshape(-1))
+
+
+class Trainer:
+    def __init__(self, c):
+        self.c, self.gpu = c, c["device"] == "cuda"
+        with torch.device(c["device"]):
+            self.model = Model(c)
+            self.tokens = torch.randint(c["vocabulary"], (c["micro"], c["length"] + 1))
+        self.forward = torch.compile(self.model) if self.gpu else self.model
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+
+    def wait(self):
+        if self.gpu:
+            torch.cuda.synchronize()
+
+    def step(self):
+        for _ in range(self.c["micros"]):
+            with torch.autocast(self.c["device"], dtype=torch.bfloat16, enabled=self.c["dtype"] == "bf16"):
+                loss = self.forward(self.tokens[:, :-1], self.tokens[:, 1:])
+            (loss / self.c["micros"]).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def seconds(self):
+        self.wait()
+        start = time.perf_counter()
+        self.step()
+        self.wait()
+        return time.perf_counter() - start
+
+    def kernels(self):
+        """Milliseconds of a step by kind of kernel."""
+        activity = torch.profiler.ProfilerActivity
+        kinds = dict.fromkeys((kind for kind, _ in KINDS), 0.0)
+        with torch.profiler.profile(activities=[activity.CUDA if self.gpu else activity.CPU]) as profile:
+            self.step()
+            self.wait()
+        for event in profile.key_averages():
+            kinds[kind_of(event.key)] += (event.self_device_time_total if self.gpu else event.self_cpu_time_total) / 1e3
+        return kinds
 
 
 def main():
-    layers, heads, width, batch = (int(word) for word in sys.argv[1:5])
-    dtype = sys.argv[5]
-    torch.set_float32_matmul_precision("highest" if dtype == "fp32" else "high")
+    c = {"kv_heads": None, "tied": True, "micros": 1, "dtype": "bf16", "steps": 10, "kernels": False, "device": "cuda",
+         **json.loads(sys.argv[1])}
+    c["kv_heads"] = c["kv_heads"] or c["heads"]
+    torch.set_float32_matmul_precision("highest" if c["dtype"] == "fp32" else "high")
     torch.manual_seed(1)
-    with torch.device("cuda"):
-        model = GPT(layers, heads, width)
-        tokens = torch.randint(VOCABULARY, (batch, LENGTH + 1))
-    step_of = torch.compile(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    times = []
-    for _ in range(STEPS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=dtype == "bf16"):
-            loss = step_of(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    rate = batch * LENGTH / statistics.median(times[WARM_UP:])
-    print(json.dumps({"version": torch.__version__, "tokens_per_s": rate}))
+    trainer = Trainer(c)
+    for _ in range(min(WARM_UP, c["steps"])):
+        trainer.step()
+    took = statistics.median(trainer.seconds() for _ in range(c["steps"]))
+    print(json.dumps({"version": torch.__version__, "tokens_per_s": c["micro"] * c["micros"] * c["length"] / took, "ms": 1e3 * took,
+                      "kernels": trainer.kernels() if c["kernels"] else None}))
 
 
 if __name__ == "__main__":

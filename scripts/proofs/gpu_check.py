@@ -21,10 +21,12 @@ import threading
 import time
 
 import gpu_features
+import gpu_table
 from training_runs import UNGROUPED as STRATEGIES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEAK = 989e12  # bf16 products of an H100 or H200 without sparsity, in floating-point operations/s
+PARTS = ("correctness", "features", "speeds", "table")
 TINY = "--n-layer 2 --n-head 4 --n-embd 64 --seq-len 64 --global-batch-size 8 --lr 3e-3".split()
 GPT2 = "--n-head 12 --n-layer 12 --n-embd 768 --vocab-size 50304 --seq-len 1024".split()
 GPT2_XL = "--n-head 25 --n-layer 48 --n-embd 1600 --vocab-size 50304 --seq-len 1024".split()
@@ -60,8 +62,8 @@ class Failed(Exception):
 
 
 class Check:
-    def __init__(self, options, gpu):
-        self.gpu = gpu
+    def __init__(self, options, gpus, gpu):
+        self.gpus, self.gpu = gpus, gpu
         self.build = pathlib.Path(options.build).resolve()
         self.plugins = pathlib.Path(options.plugins or options.build).resolve()
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
@@ -237,7 +239,9 @@ class Check:
         return rate
 
     def peer(self, name, shape, batch, rates, dtype="bf16"):
-        out = self.run([sys.executable, ROOT / "scripts/peers/gpu_torch.py", shape[3], shape[1], shape[5], batch, dtype], 150)
+        job = {"arch": "gpt2", "layers": int(shape[3]), "heads": int(shape[1]), "width": int(shape[5]), "ffn": 4 * int(shape[5]),
+               "vocabulary": 50304, "length": 1024, "micro": batch, "dtype": dtype}
+        out = self.run([sys.executable, ROOT / "scripts/peers/gpu_torch.py", json.dumps(job)], 150)
         if "no torch" in out:
             self.row(5, f"{name} against PyTorch", "-", "not run: " + out.strip())
             return
@@ -333,6 +337,10 @@ class Check:
         self.models()
 
     def table(self):
+        """Takes half an hour: asked for by --only table, or where --minutes leave it."""
+        gpu_table.Table(self, self.gpus).fill(PEAK)
+
+    def print_rows(self):
         rows = [("line", "what", "figure", "verdict"), *sorted(self.rows, key=lambda r: r[0])]
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         for row in rows:
@@ -346,7 +354,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=8, help="in all")
     parser.add_argument("--plugins", help="the folder of the plugin for GPUs, where it is not the built tree: with its "
                         "tests/cuda a machine without a GPU can try the checks")
-    parser.add_argument("--only", choices=("correctness", "features", "speeds"), help="a part of it")
+    parser.add_argument("--only", choices=PARTS, help="a part of it")
     parser.add_argument("--probe", action="store_true", help="only say whether there is a GPU")
     options = parser.parse_args()
     count, why = gpus()
@@ -355,14 +363,14 @@ def main():
         return 77
     if options.probe:
         return 0
-    check = Check(options, why)
+    check = Check(options, count, why)
     try:
-        for part in ("correctness", "features", "speeds"):
+        for part in PARTS:
             if options.only in (None, part):
                 getattr(check, part)()
     finally:
         shutil.rmtree(check.root)
-    check.table()
+    check.print_rows()
     return int(any(row[3] == "FAIL" for row in check.rows))
 
 
