@@ -3,8 +3,9 @@
 #
 # It has the module weft, the hooks of `weft check`, all programs (the command weft, python -m weft), and the shared libraries that they
 # need beside the C library's own: under names of their own, so that no other version of one that is in the process is taken
-# for it, each with its licence in the wheel's metadata. The tag has the newest version of glibc that a symbol asks for. It needs
-# patchelf, binutils and python3; --no-build takes what lies in BUILD. Plugins (MPI, CUDA, NCCL) are not in it: they stand on
+# for it, each with its licence in the wheel's metadata. The tag has the newest version of glibc that a symbol asks for, and the
+# processor that BUILD is for: a cross build (cmake/aarch64.cmake) makes the wheel of that one, with qemu to load its libraries. It
+# needs patchelf, binutils and python3; --no-build takes what lies in BUILD. Plugins (MPI, CUDA, NCCL) are not in it: they stand on
 # libraries of the machine (scripts/build.sh --all builds them there).
 set -euo pipefail
 
@@ -17,9 +18,9 @@ if [ $# -lt 1 ] || [ $# -gt 2 ] || [[ ${1:-} == -* ]]; then
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
-for program in patchelf readelf objcopy ldd python3; do
+for program in patchelf readelf objcopy python3; do
     if ! command -v $program >/dev/null; then
-        echo "wheel: no $program (Debian: patchelf, binutils, libc-bin, python3)" >&2
+        echo "wheel: no $program (Debian: patchelf, binutils, python3)" >&2
         exit 2
     fi
 done
@@ -34,6 +35,22 @@ if [ $build_it = yes ]; then
 fi
 build=$(cd "$build" && pwd)
 out=${2:-$build/wheel}
+
+# cached NAME: a variable of the build, "" where it has none.
+cached()
+{
+    sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"
+}
+objcopy=$(cached CMAKE_OBJCOPY)
+case $(readelf -h "$build/apps/weft" | sed -n 's/.*Machine: *//p') in
+*X86-64) machine=x86_64 ;;
+AArch64) machine=aarch64 ;;
+*)
+    echo "wheel: $build/apps/weft is of a processor whose wheels have no name here" >&2
+    exit 1
+    ;;
+esac
+emulator=$(cached WEFT_QEMU)
 mkdir -p "$out"
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
@@ -58,6 +75,20 @@ ours=("$tree"/weft/bin/* "$tree"/weft/lib/*)
 # What any glibc of the tag's version has, with its loader and the compiler's library.
 given='^(lib(c|m|pthread|dl|rt|gcc_s)\.so\.[0-9]+|ld-linux-.*)$'
 declare -A renamed=()
+loader=$(readelf -l "$tree/weft/bin/weft" | sed -n 's/.*program interpreter: \(.*\)\]/\1/p')
+
+# libraries FILE..: what each is loaded with, "NAME PATH", by the loader of the build's processor.
+libraries()
+{
+    local file
+    for file; do
+        if [ -n "$emulator" ]; then
+            "$emulator" -E LD_LIBRARY_PATH="$build" -E LD_TRACE_LOADED_OBJECTS=1 "$loader" "$file"
+        else
+            LD_LIBRARY_PATH=$build LD_TRACE_LOADED_OBJECTS=1 "$loader" "$file"
+        fi
+    done | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u
+}
 while read -r name path; do
     if [[ $name =~ $given ]] || [[ $name == libweft* ]] || [ -n "${renamed[$name]:-}" ]; then
         continue
@@ -75,10 +106,10 @@ while read -r name path; do
         exit 1
     fi
     cp "/usr/share/doc/$package/copyright" "$tree/licences/$package.txt"
-done < <(LD_LIBRARY_PATH=$build ldd "${ours[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u)
+done < <(libraries "${ours[@]}")
 
 for file in "$tree"/weft/bin/* "$tree"/weft/lib/*; do
-    objcopy -S "$file" # without symbols that no loader reads
+    "$objcopy" -S "$file" # without symbols that no loader reads
     # shellcheck disable=SC2016 # the loader's own word
     case $file in
     */bin/*) patchelf --set-rpath '$ORIGIN/../lib' "$file" ;;
@@ -102,7 +133,7 @@ END
 # ---- the wheel: a zip with a list of what is in it ----
 glibc=$(readelf -V "$tree"/weft/bin/* "$tree"/weft/lib/* 2>/dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -uV | tail -n 1)
 version=$(sed -n 's/^project(weft VERSION \([0-9.]*\).*/\1/p' "$top/CMakeLists.txt")
-python3 - "$tree" "$out" "$version" "manylinux_${glibc#GLIBC_}_$(uname -m)" <<'END'
+python3 - "$tree" "$out" "$version" "manylinux_${glibc#GLIBC_}_$machine" <<'END'
 import base64, hashlib, pathlib, stat, sys, zipfile
 
 tree, out, version, platform = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4].replace(".", "_")

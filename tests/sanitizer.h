@@ -1,7 +1,7 @@
 /*
  * tests/sanitizer.h - whether this is a sanitizer's build, where a test does less of what
  * repeats: the values are looked at in every other build, and code that has run once has been
- * looked at.
+ * looked at. One that an emulator runs (cmake/aarch64.cmake) counts as such: it is as slow.
  */
 #ifndef WF_TESTS_SANITIZER_H
 #define WF_TESTS_SANITIZER_H
@@ -17,7 +17,7 @@
 #define UNDER_THREAD_SANITIZER 0
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(WEFT_EMULATED)
 #define UNDER_SANITIZER 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)

@@ -1,11 +1,15 @@
 #!/bin/bash
-# aarch64.sh [--quick] [BUILD] - the same bits on AArch64: cross builds with Debian's compiler into BUILD
-# (build-aarch64), and runs under qemu's user mode the kernels' tests, the ten fixed digests, which were made on
-# x86-64, and exactness.py --quick. Then it counts the instructions of a step with NEON and in portable C.
+# aarch64.sh [--only PART].. [BUILD] - the same bits on AArch64: cross builds with Debian's compiler into BUILD
+# (build-aarch64), and runs under qemu's user mode
 #
-# qemu takes thirty times a processor's time and more: some hours on two cores. --quick takes the tests of products
-# and vectors, the digests and the counts. Skipped with a line (status 77) where the compiler, qemu or a library for
-# arm64 is missing. On Debian they come so:
+#     kernels        the kernels' tests, which do less of what repeats there, as under a sanitizer
+#     digests        the ten fixed digests, which were made on x86-64, with NEON and in portable C
+#     instructions   a count of what a step takes with NEON and in portable C
+#     wheel          a wheel for AArch64, whose programs have a digest of the build's
+#     exactness      exactness.py --quick, whose digests are those of this machine's build
+#
+# or those PARTs alone. qemu takes ten to thirty times a processor's time. Skipped with a line (status 77) where the
+# compiler, qemu or a library for arm64 is missing. On Debian they come so:
 #
 #     dpkg --add-architecture arm64 && apt-get update
 #     apt-get install gcc-aarch64-linux-gnu qemu-user libhwloc-dev:arm64 libjansson-dev:arm64 libxxhash-dev:arm64 \
@@ -13,11 +17,21 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-quick=
-if [ "${1:-}" = --quick ]; then
-    quick=yes
-    shift
+all="kernels digests instructions wheel exactness"
+chosen=
+while [ "${1:-}" = --only ]; do
+    if [[ " $all " != *" ${2:-} "* ]]; then
+        echo "aarch64.sh: --only takes one of: $all" >&2
+        exit 2
+    fi
+    chosen+=" $2"
+    shift 2
+done
+if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
+    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
+    exit 2
 fi
+chosen=${chosen:-$all}
 build=$(realpath -m "${1:-$root/build-aarch64}")
 failures=0
 
@@ -34,12 +48,17 @@ for module in hwloc jansson libxxhash libpcre2-8 libutf8proc libprotobuf-c cunit
         missing "$module for arm64"
 done
 
-# part NAME COMMAND..: runs one, and prints whether it passed and how long it took.
+# part NAME COMMAND..: runs one that was asked for, in a shell of its own, and prints whether it passed and how long it took.
 part()
 {
-    local name=$1 start=$SECONDS
+    local name=$1 start=$SECONDS status
     shift
-    if "$@"; then
+    [[ " $chosen " == *" $name "* ]] || return 0
+    set +e
+    (set -e && "$@")
+    status=$?
+    set -e
+    if [ $status = 0 ]; then
         echo "== $name: passed ($((SECONDS - start)) s)"
     else
         echo "== $name: FAILED ($((SECONDS - start)) s)"
@@ -47,14 +66,22 @@ part()
     fi
 }
 
-jobs=$(nproc)
-[ -f "$build/CMakeCache.txt" ] || cmake -S "$root" -B "$build" -G Ninja -DWEFT_PLUGINS=OFF \
-    -DCMAKE_TOOLCHAIN_FILE="$root/cmake/aarch64.cmake" >/dev/null
-tests=$(cd "$root/tests/kernels" && echo test_*.c | sed 's/\.c//g')
-[ -z "$quick" ] ||
-    tests="test_gemm test_gemm_bf16 test_gemv test_simd test_simd_exact test_simd_sums test_attention_simd"
-# shellcheck disable=SC2086 # names of targets
-cmake --build "$build" -j "$jobs" --target gpt_train $tests
+# build_targets TARGET..: makes them, in a folder that is configured where it is new.
+build_targets()
+{
+    [ -f "$build/CMakeCache.txt" ] || cmake -S "$root" -B "$build" -G Ninja -DWEFT_PLUGINS=OFF \
+        -DCMAKE_TOOLCHAIN_FILE="$root/cmake/aarch64.cmake" >/dev/null
+    cmake --build "$build" -j "$(nproc)" --target "$@"
+}
+
+run_kernels()
+{
+    local tests
+    tests=$(cd "$root/tests/kernels" && echo test_*.c | sed 's/\.c//g')
+    # shellcheck disable=SC2086 # names of targets
+    build_targets $tests
+    ctest --test-dir "$build" -R '^kernels[.]' -j "$(nproc)" --output-on-failure
+}
 
 # A program as others call it, which qemu runs.
 wrapped=$(mktemp -d)
@@ -66,10 +93,12 @@ exec "$qemu" -cpu max "$build/apps/gpt_train" "\$@"
 END
 chmod +x "$wrapped/apps/gpt_train"
 
-# Tests that run under qemu take longer than their time limits, which are those of a processor.
-part "kernels' tests" ctest --test-dir "$build" -R "^kernels\.(${tests// /|})\$" -j "$jobs" --timeout 7200 \
-    --output-on-failure
-part "fixed digests" bash "$root/tests/apps/test_witness.sh" "$wrapped"
+compare_digests()
+{
+    for isa in neon portable; do
+        WEFT_CPU_ISA=$isa bash "$root/tests/apps/test_witness.sh" "$wrapped"
+    done
+}
 
 # Counts the instructions of COMMAND..
 instructions()
@@ -96,14 +125,60 @@ count_instructions()
     cc -shared -fPIC -O2 -o "$wrapped/instructions.so" "$root/scripts/proofs/qemu_instructions.c"
     for dtype in fp32 bf16; do
         # shellcheck disable=SC2086 # flags are words
-        portable=$(count_step portable $model --dtype $dtype) neon=$(count_step neon $model --dtype $dtype)
+        portable=$(count_step portable $model --dtype $dtype)
+        # shellcheck disable=SC2086 # flags are words
+        neon=$(count_step neon $model --dtype $dtype)
         awk -v dtype=$dtype -v portable="$portable" -v neon="$neon" 'BEGIN {
             printf "%s: a step takes %.1f million instructions in portable C, %.1f with NEON: %.2f times as many\n",
                 dtype, portable / 1e6, neon / 1e6, portable / neon }'
     done
 }
-part "instructions" count_instructions
 
-[ -n "$quick" ] || part "exactness" python3 "$root/scripts/proofs/exactness.py" --quick --jobs 2 \
-    --gpt-train "$wrapped/apps/gpt_train"
+# digests_of COMMAND..: of the two steps that a run makes.
+digests_of()
+{
+    "$@" --data "$wrapped/text" --n-layer 1 --n-head 2 --n-embd 16 --seq-len 32 --steps 2 --eval-interval 0 --digest |
+        sed -n 's/^step .*digest //p'
+}
+
+# Makes the wheel, and trains with what is in it.
+try_wheel()
+{
+    local wheel site=$wrapped/site wanted found
+    build_targets apps/all weft_python
+    "$root/scripts/wheel.sh" --no-build "$build" "$wrapped"
+    wheel=$(echo "$wrapped"/weft-*_aarch64.whl)
+    python3 -m zipfile -e "$wheel" "$site"
+    chmod +x "$site"/weft/bin/*
+    ! readelf -h "$site"/weft/bin/* "$site"/weft/lib/* | grep Machine: | grep -v AArch64 || return 1
+    seq 4000 >"$wrapped/text"
+    wanted=$(digests_of "$wrapped/apps/gpt_train")
+    found=$(digests_of "$qemu" -cpu max "$site/weft/bin/gpt_train" --dp 2)
+    echo "digests of the build and of the wheel:" $wanted, $found
+    [ -n "$wanted" ] && [ "$wanted" = "$found" ]
+    cp "$wheel" "$build/"
+}
+
+# exact_runs PROGRAM FILE: the quick runs of a program, with their output and their digests in FILE.
+exact_runs()
+{
+    python3 "$root/scripts/proofs/exactness.py" --quick --jobs "$(nproc)" --gpt-train "$1" | tee "$wrapped/runs"
+    grep ': digest ' "$wrapped/runs" >"$2"
+}
+
+compare_layouts()
+{
+    "$root/scripts/build.sh" --only gpt_train "$root/build" >/dev/null
+    exact_runs "$root/build/apps/gpt_train" "$wrapped/native"
+    exact_runs "$wrapped/apps/gpt_train" "$wrapped/emulated"
+    diff "$wrapped/native" "$wrapped/emulated"
+    echo "$(wc -l <"$wrapped/native") models have the digests of $(uname -m)"
+}
+
+build_targets gpt_train
+part kernels run_kernels
+part digests compare_digests
+part instructions count_instructions
+part wheel try_wheel
+part exactness compare_layouts
 [ $failures = 0 ]
