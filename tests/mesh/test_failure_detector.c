@@ -5,6 +5,8 @@
  *
  * ctest: builds address thread
  */
+#include "mesh/comm/transport_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
 #include "tests/clock.h"
@@ -242,7 +244,70 @@ static void a_stack_overflows(void)
         remove_recording(r);
 }
 
-static const wf_test tests[] = {{"a rank crashes", a_rank_crashes},
+static void count_failure(void *world, int failed_rank, const wf_error *cause, bool lost)
+{
+    (void)failed_rank, (void)cause, (void)lost;
+    ++*(int *)world;
+}
+
+/* A failure detector of process 0 that has heard of three ranks, with a limit of a second. */
+static wf_detector heard_of(detector_rank rank[3], const wf_transport *transport, int *failures)
+{
+    wf_detector d = {.o = {.ranks = 3, .limit = 1, .world = failures, .transport = transport},
+                     .rank = rank};
+
+    *failures = 0;
+    pthread_mutex_init(&d.lock, NULL);
+    pthread_cond_init(&d.heard, NULL);
+    return d;
+}
+
+/* All wait: from when one has finished on, which does not count as one that advances later. The
+   first cause is the world's. */
+static void all_wait(void)
+{
+    const wf_transport transport = {.fail = count_failure};
+    detector_rank rank[3] = {{.rank = 0, .waits = 1, .where = "in barrier"},
+                             {.rank = 1, .waits = 1, .where = "in barrier"},
+                             {.rank = 2, .waits = 1, .where = "in barrier"}};
+    int failures;
+    wf_detector d = heard_of(rank, &transport, &failures);
+
+    for (int ms = 600; ms <= 2400; ms += 600) {
+        rank[0].quiet_ms = rank[1].quiet_ms = ms;
+        rank[2].finished = ms >= 1200;
+        wf_detector_find_stall(&d, 600);
+        CU_ASSERT_EQUAL(failures, ms == 2400);
+    }
+    CU_ASSERT_PTR_NOT_NULL(strstr(d.failure.text, "rank 0: deadlock, every rank has waited"));
+    rank[1].waits = 0;
+    wf_detector_find_stall(&d, 600);
+    CU_ASSERT_EQUAL(failures, 1);
+    CU_ASSERT_EQUAL(d.failure.failed_rank, 0);
+}
+
+/* Ranks of a lost process wait no more: the one that is named beside it is another's. */
+static void a_process_is_lost(void)
+{
+    const wf_transport transport = {.fail = count_failure};
+    detector_rank rank[3] = {{.rank = 0, .waits = 1, .quiet_ms = 100, .where = "in barrier"},
+                             {.rank = 1, .process = 1, .where = "in forward"},
+                             {.rank = 2, .process = 1, .waits = 1, .quiet_ms = 900}};
+    const detector_peer peer = {.process = 1, .state = PEER_LOST, .hello.rank = 1};
+    int failures;
+    wf_detector d = heard_of(rank, &transport, &failures);
+
+    d.lost = &peer;
+    d.how = "has ended";
+    wf_detector_decide_loss(&d);
+    CU_ASSERT_EQUAL(failures, 1);
+    CU_ASSERT_EQUAL(d.failure.failed_rank, 1);
+    CU_ASSERT_PTR_NOT_NULL(strstr(d.failure.text, "heard of in forward; rank 0 waits in"));
+}
+
+static const wf_test tests[] = {{"all ranks wait", all_wait},
+                                {"a process is lost", a_process_is_lost},
+                                {"a rank crashes", a_rank_crashes},
                                 {"all ranks crash", all_crash},
                                 {"a stack overflows", a_stack_overflows},
                                 {"slow is no stall", slow_is_no_stall},

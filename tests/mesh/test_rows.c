@@ -24,7 +24,8 @@ static float choice(int kind, int64_t row, int64_t i)
 typedef struct moved {
     int kind;
     wf_row_owners owners;
-    const wf_layout *home, *sent, *partial;
+    /* base: whole over the owners' axes; of 3 axes the first splits the batch further out */
+    const wf_layout *base, *home, *partial;
     wf_dim dim[3];
 } moved;
 
@@ -32,23 +33,23 @@ static moved moved_of(wf_mesh *mesh, int kind, bool tokens)
 {
     wf_context *ctx = mesh->ctx;
     const wf_dim index[] = {wf_dim_batch(BATCH), wf_dim_chunked(TOKENS), wf_dim_width(K)};
-    int inner = mesh->n_axes > 1 ? 1 : -1;
+    int axis = mesh->n_axes > 2, inner = mesh->n_axes > 1 ? axis + 1 : -1;
     moved m = {.kind = kind, .dim = {index[0], index[1], wf_dim_width(WIDTH)}};
-    float *at;
+    wf_tensor *t;
 
-    m.owners = (wf_row_owners){.axis = 0, .inner = inner, .dim = wf_dim_experts(OWNED)};
-    m.owners.layout = wf_layout_split(mesh, NULL, 0, 0);
-    m.home = wf_layout_split(mesh, NULL, 0, 0);
-    m.partial = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
+    m.base = axis ? wf_layout_split(mesh, NULL, 0, 0) : NULL;
+    m.owners = (wf_row_owners){.axis = axis, .inner = inner, .dim = wf_dim_experts(OWNED)};
+    m.owners.layout = wf_layout_split(mesh, NULL, 0, axis);
+    m.home = wf_layout_split(mesh, m.base, 0, axis);
+    m.partial = wf_layout_partial(mesh, m.base, axis, WF_REDUCE_SUM);
     if (inner >= 0) {
         m.owners.layout = wf_layout_split(mesh, m.owners.layout, 0, inner);
         m.partial = wf_layout_partial(mesh, m.partial, inner, WF_REDUCE_SUM);
         m.home = tokens ? wf_layout_split(mesh, m.home, 1, inner) : m.home;
     }
-    m.owners.index = wf_tensor_new(ctx, WF_F32, 3, index, NULL, WF_MEMORY_ACTIVATION);
-    at = m.owners.index ? m.owners.index->data : NULL;
-    for (int64_t e = 0; at && e < BATCH * TOKENS * K; e++)
-        at[e] = choice(kind, e / K, e % K);
+    m.owners.index = t = wf_tensor_new(ctx, WF_F32, 3, index, m.base, WF_MEMORY_ACTIVATION);
+    for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)
+        ((float *)t->data)[e] = choice(kind, whole_index(t, e) / K, e % K);
     return m;
 }
 
@@ -73,32 +74,33 @@ static wf_tensor *masked(wf_mesh *mesh, const moved *m, int64_t id, const wf_lay
     wf_tensor *t = make_tensor(mesh->ctx, WF_F32, id, 3, m->dim, layout);
 
     for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)
-        if (!takes(mesh, m, mesh->rank, e / WIDTH))
+        if (!takes(mesh, m, mesh->rank, whole_index(t, e) / WIDTH))
             ((float *)t->data)[e] = 0;
     return t;
 }
 
 static bool same(const wf_tensor *a, const wf_tensor *b)
 {
-    return a && b && a->layout == b->layout && wf_tensor_bytes(a) == wf_tensor_bytes(b) &&
+    return a && b && a->layout == b->layout && a->dtype == b->dtype &&
+           wf_tensor_bytes(a) == wf_tensor_bytes(b) &&
            memcmp(a->data, b->data, wf_tensor_bytes(a)) == 0;
 }
 
-static int64_t received(wf_mesh *mesh)
+static int64_t received(wf_mesh *mesh, const moved *m)
 {
-    return wf_comm_counters_of(wf_mesh_comm(mesh, 0))->of[WF_ALL_TO_ALL].bytes;
+    return wf_comm_counters_of(wf_mesh_comm(mesh, m->owners.axis))->of[WF_ALL_TO_ALL].bytes;
 }
 
 /* Bytes of the rows that this rank takes of other members' sequences. */
 static int64_t bytes_taken(wf_mesh *mesh, const moved *m)
 {
+    const wf_tensor *index = m->owners.index;
     int64_t start, local, rows = 0;
 
-    wf_layout_part(mesh, wf_layout_split(mesh, NULL, 0, 0), 0, &m->dim[0], mesh->rank, &start,
-                   &local);
-    for (int64_t r = 0; r < BATCH * TOKENS; r++)
-        rows += (r / TOKENS < start || r / TOKENS >= start + local) &&
-                takes(mesh, m, mesh->rank, r);
+    wf_layout_part(mesh, m->home, 0, &m->dim[0], mesh->rank, &start, &local);
+    for (int64_t s = index->start[0]; s < index->start[0] + index->local[0]; s++)
+        for (int64_t t = 0; t < TOKENS && (s < start || s >= start + local); t++)
+            rows += takes(mesh, m, mesh->rank, s * TOKENS + t);
     return rows * WIDTH * (int64_t)sizeof(float);
 }
 
@@ -113,10 +115,10 @@ static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens)
     wf_scope_open(ctx);
     m = moved_of(mesh, kind, tokens);
     x = wf_leaf(make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home));
-    before = received(mesh);
-    y = wf_border_rows(&m.owners, x, x, NULL);
-    NEED(same(y, masked(mesh, &m, 1, NULL)));
-    NEED(received(mesh) - before == bytes_taken(mesh, &m));
+    before = received(mesh, &m);
+    y = wf_border_rows(&m.owners, x, x, m.base);
+    NEED(same(y, masked(mesh, &m, 1, m.base)));
+    NEED(received(mesh, &m) - before == bytes_taken(mesh, &m));
     part = masked(mesh, &m, 2, m.partial);
     sum = wf_redistribute(part, m.home);
     NEED(wf_backward(y, part, false) == WF_OK && same(x->grad, sum));
@@ -125,7 +127,12 @@ static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens)
     y = wf_border_rows(&m.owners, part, part, m.home);
     NEED(same(y, sum));
     x = make_tensor(ctx, WF_F32, 3, 3, m.dim, m.home);
-    NEED(wf_backward(y, x, false) == WF_OK && same(part->grad, masked(mesh, &m, 3, NULL)));
+    NEED(wf_backward(y, x, false) == WF_OK && same(part->grad, masked(mesh, &m, 3, m.base)));
+
+    part = masked(mesh, &m, 2, m.partial);
+    part->rounds_to = WF_BF16; /* when it is complete */
+    y = wf_border_rows(&m.owners, part, part, m.home);
+    NEED(same(y, wf_redistribute(part, m.home)) && y->dtype == WF_BF16);
     wf_scope_close(ctx);
     wf_tape_close(tape);
     NEED(in_use(ctx) == 0);
@@ -134,10 +141,15 @@ static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens)
 
 static wf_status every_choice(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
+    const char *unused;
+
     (void)arg;
     for (int kind = 0; kind < CHOICES; kind++)
         for (int tokens = 0; tokens <= (mesh->n_axes > 1); tokens++)
             GOOD(one(rank, mesh, kind, tokens));
+    unused = wf_context_blocks(mesh->ctx)->at;
+    GOOD(one(rank, mesh, MIXED, false));
+    NEED(wf_context_blocks(mesh->ctx)->at == unused); /* what was taken was given back */
     return WF_OK;
 }
 
@@ -152,6 +164,22 @@ static void two_axes(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = every_choice});
     on_mesh((mesh_test){.n_axes = 2, .size = {4, 2}, .body = every_choice});
+}
+
+/* The batch is split by another axis, too: rows move between the owners of one part. */
+static void parts_of_a_batch(void)
+{
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 2}, .body = every_choice});
+}
+
+/* One index of 4 is an owner's of 1 with that chance; of 2 that differ neither is an owner's of
+   2 with 2/4 x 1/3. */
+static void likely_shares(void)
+{
+    CU_ASSERT_DOUBLE_EQUAL(wf_rows_share(1, 4, 1), 1.0 / 4, 1e-15);
+    CU_ASSERT_DOUBLE_EQUAL(wf_rows_share(2, 4, 2), 5.0 / 6, 1e-15);
+    CU_ASSERT_DOUBLE_EQUAL(wf_rows_share(3, 4, 2), 1, 1e-15);
+    CU_ASSERT_DOUBLE_EQUAL(wf_rows_share(4, 4, 1), 1, 1e-15);
 }
 
 /* Refuses by name a tensor without tokens. */
@@ -176,6 +204,8 @@ int main(void)
     static const wf_test tests[] = {
         {"owners along an axis", one_axis},
         {"owners along two", two_axes},
+        {"parts of a batch", parts_of_a_batch},
+        {"shares of rows that are likely", likely_shares},
         {"what cannot be moved", refusals},
         {NULL, NULL},
     };

@@ -45,6 +45,26 @@ static wf_status load_both(model_rank *r, void *arg)
     return WF_OK;
 }
 
+/* A folder's model, and that of a file made of it, are one on a layout. */
+static void is_loaded_as(const char *from, const wf_par_options *layout)
+{
+    wf_error error = {WF_OK, ""};
+    wf_nn_gpt_config theirs;
+    both b = {.folder = from, .file = path_in("back.gguf")};
+    model_test test = {.options = *layout, .body = load_both, .arg = &b};
+
+    CU_ASSERT_EQUAL(gguf_save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, b.file, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(from, &test.config, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(b.file, &theirs, &error), WF_OK);
+    CU_ASSERT(wf_nn_gpt_same(&theirs, &test.config));
+    if (!wf_nn_gpt_same(&theirs, &test.config))
+        printf("%s %.20g %.20g %.20g %.20g\n", from, theirs.embedding_scale,
+               test.config.embedding_scale, theirs.attention_scale,
+               test.config.attention_scale);
+    on_model_ranks(&test);
+    CU_ASSERT(b.digest[0] && b.digest[0] == b.digest[1]);
+}
+
 static void a_file_is_loaded_as_its_folder(void)
 {
     static const char *const models[] = {"/hf_gpt2",    "/hf_llama", "/hf_llama_tied",
@@ -54,25 +74,52 @@ static void a_file_is_loaded_as_its_folder(void)
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
-            wf_error error = {WF_OK, ""};
-            wf_nn_gpt_config theirs;
             char from[PATH];
-            both b = {.folder = from, .file = path_in("back.gguf")};
-            model_test test = {.options = layouts[l], .body = load_both, .arg = &b};
 
             snprintf(from, sizeof from, WEFT_REFERENCE "%s", models[i]);
-            CU_ASSERT_EQUAL(gguf_save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, b.file, &error),
-                            WF_OK);
-            CU_ASSERT_EQUAL(wf_par_pretrained_config(from, &test.config, &error), WF_OK);
-            CU_ASSERT_EQUAL(wf_par_pretrained_config(b.file, &theirs, &error), WF_OK);
-            CU_ASSERT(wf_nn_gpt_same(&theirs, &test.config));
-            if (!wf_nn_gpt_same(&theirs, &test.config))
-                printf("%s %.20g %.20g %.20g %.20g\n", from, theirs.embedding_scale,
-                       test.config.embedding_scale, theirs.attention_scale,
-                       test.config.attention_scale);
-            on_model_ranks(&test);
-            CU_ASSERT(b.digest[0] && b.digest[0] == b.digest[1]);
+            is_loaded_as(from, &layouts[l]);
         }
+}
+
+static wf_status save_folder(model_rank *r, void *arg)
+{
+    return wf_par_pretrained_save(r->par, r->model, arg, NULL, NULL);
+}
+
+/* Experts lie on ranks that split them; llama.cpp has one length for a Mixtral's features, that
+   of its experts. */
+static void mixtures_are_loaded(void)
+{
+    static const char *const families[][2] = {{"mixtral", "llama"}, {"qwen3_moe", "qwen3moe"}};
+    static const wf_par_options layouts[] = {{.tp = 1, .dp = 1}, {.tp = 2, .dp = 2, .ep = 4}};
+    char from[PATH], key[PATH];
+
+    snprintf(from, sizeof from, "%s", path_in("mixture"));
+    for (int i = 0; i < 2; i++) {
+        model_test test = {.options = layouts[0], .body = save_folder, .arg = from};
+        wf_nn_gpt_config *m = &test.config;
+        gguf_file f;
+
+        *m = *wf_nn_gpt_family(families[i][0]);
+        m->positions = m->vocabulary = m->ffn = 64;
+        m->width = 32;
+        m->layers = 2;
+        m->heads = 4;
+        m->kv_heads = 2;
+        m->experts = 8;
+        m->top_k = 2;
+        m->router_normalised = true;
+        m->expert_ffn = i ? 24 : 64;
+        on_model_ranks(&test);
+        for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++)
+            is_loaded_as(from, &layouts[l]);
+        gguf_read(&f, path_in("back.gguf"));
+        snprintf(key, sizeof key, "%s.feed_forward_length", families[i][1]);
+        CU_ASSERT_EQUAL(gguf_number(&f, key), 64);
+        snprintf(key, sizeof key, "%s.expert_feed_forward_length", families[i][1]);
+        CU_ASSERT_EQUAL(gguf_number(&f, key), i ? 24 : UINT32_MAX);
+        free(f.bytes);
+    }
 }
 
 /* Llama 3.1's scaling is in a file as factors of frequencies: what is read gives the same ones,
@@ -296,6 +343,7 @@ static void what_a_file_says_is_read_or_refused(void)
 
 static const wf_test tests[] = {
     {"a file is loaded as its folder", a_file_is_loaded_as_its_folder},
+    {"mixtures are loaded", mixtures_are_loaded},
     {"each scaling is read back", each_scaling_is_read_back},
     {"a factor is linear", a_factor_is_linear},
     {"an epsilon is needed", an_epsilon_is_needed},
