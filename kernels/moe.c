@@ -20,6 +20,11 @@ wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor
     return wf_apply(&wf_op_experts, NULL, 0, 6, gate, up, down, x, weights, index);
 }
 
+wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
+{
+    return wf_moe_sizes_at(call, wf_context_exact(call->ctx));
+}
+
 wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e))
 {
     const wf_tensor *index = call->in[WF_MOE_INDEX];
@@ -31,7 +36,7 @@ wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64
     for (int64_t i = 0; i < s.tokens * s.k; i++) {
         double e = at(index->data, i), before = i % s.k ? at(index->data, i - 1) : -1;
 
-        if (!(e > before && e < (double)s.all && e == (double)(int64_t)e))
+        if (!(e > before && wf_moe_is_expert(e, s.all)))
             return wf_fail(call->ctx, WF_EINVAL,
                            "%s: choice %" PRId64 " of token %" PRId64 " is %g after %g, of "
                            "%" PRId64 " experts: give it whole numbers that ascend, as "

@@ -81,9 +81,10 @@ WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index,
  * The sum is the midpoint tree over all experts' indices, in which experts without this token
  * are left out. What experts make of a token is rounded to the type of x before it is summed,
  * and the sum once. Sums over the f features of an expert are those of a linear: where f has 8
- * chunks (wf_dim_chunked), one expert is a SwiGLU MLP bit for bit. A row depends on no other
- * row. Gradients of gate, up and down are sums over the batch of one chain for each sequence,
- * through those of its tokens that chose the expert.
+ * chunks (wf_dim_chunked), one expert is a SwiGLU MLP bit for bit; on a GPU, whose silu has
+ * bits of its own outside of experts, but for those. A row depends on no other row. Gradients
+ * of gate, up and down are sums over the batch of one chain for each sequence, through those of
+ * its tokens that chose the expert.
  *
  * @param gate, up  [e, f, d]; e is wf_dim_experts
  * @param down      [e, d, f]

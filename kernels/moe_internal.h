@@ -36,6 +36,12 @@ static inline wf_tensor *const *wf_moe_factors(const wf_call *call)
                                                         : NULL;
 }
 
+/* Returns true for a whole number of one of n experts. */
+WF_HOST_DEVICE static inline bool wf_moe_is_expert(double e, int64_t n)
+{
+    return e >= 0 && e < (double)n && e == (double)(int64_t)e;
+}
+
 /* Sizes of a call on this rank. */
 typedef struct wf_moe_sizes {
     int64_t tokens, k, d, f;
@@ -43,7 +49,8 @@ typedef struct wf_moe_sizes {
     wf_token_cuts cuts;          /* chunks of tokens, each a chain */
 } wf_moe_sizes;
 
-static inline wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
+/* exact: that of the context. */
+static inline wf_moe_sizes wf_moe_sizes_at(const wf_call *call, bool exact)
 {
     const wf_tensor *gate = call->in[WF_MOE_GATE], *x = call->in[WF_MOE_X];
     const wf_tensor *index = call->in[WF_MOE_INDEX];
@@ -54,10 +61,13 @@ static inline wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
                       .experts = gate->local[0],
                       .first = gate->start[0],
                       .all = gate->dim[0].size,
-                      .cuts = wf_token_cuts_of(x, x->ndim - 1, wf_context_exact(call->ctx))};
+                      .cuts = wf_token_cuts_of(x, x->ndim - 1, exact)};
 
     return s;
 }
+
+/* Returns those of a call in its context. */
+wf_moe_sizes wf_moe_sizes_of(const wf_call *call);
 
 /* Checks indices: WF_EINVAL, naming it, where one is no whole number of an expert, or does not
    ascend in its row. `at` gives index e of the operand. */

@@ -15,39 +15,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the greatest, 1 where both are 0: sizes that the check of choices refuses. */
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-
-        a = b;
-        b = rest;
-    }
-    return a ? a : 1;
-}
-
-wf_load_sizes wf_load_sizes_of(const wf_call *call)
-{
-    const wf_tensor *index = call->in[1];
-    int last = index->ndim - 1;
-    wf_load_sizes s = {.sequences = last > 0 ? index->local[0] : 1,
-                       .k = index->local[last],
-                       .experts = call->in[0]->local[last],
-                       .first = true};
-    int64_t whole = s.k, divisor;
-
-    s.tokens = wf_extent(index, 1, last);
-    for (int d = 1; d < last; d++) {
-        whole *= index->dim[d].size;
-        s.first = s.first && index->start[d] == 0 && index->local[d] > 0; /* one rank */
-    }
-    divisor = common_divisor(s.experts, whole);
-    s.one = s.experts / divisor;
-    s.mean = whole / divisor;
-    return s;
-}
-
 wf_status wf_route_choices_check(const wf_call *call, double (*at)(const void *data, int64_t e))
 {
     const wf_load_sizes s = wf_load_sizes_of(call);
@@ -60,7 +27,7 @@ wf_status wf_route_choices_check(const wf_call *call, double (*at)(const void *d
     for (int64_t i = 0; i < s.sequences * s.tokens * s.k; i++) {
         double e = at(call->in[1]->data, i);
 
-        if (!(e >= 0 && e < (double)s.experts && e == (double)(int64_t)e))
+        if (!wf_moe_is_expert(e, s.experts))
             return wf_fail(call->ctx, WF_EINVAL,
                            "%s: index %g of row %" PRId64 ", of %" PRId64
                            " experts: give it those of wf_route",

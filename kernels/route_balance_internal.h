@@ -20,7 +20,39 @@ typedef struct wf_load_sizes {
     bool first; /* this rank has a sequence's first tokens, and takes the mean */
 } wf_load_sizes;
 
-wf_load_sizes wf_load_sizes_of(const wf_call *call);
+/* Returns the greatest common divisor, 1 where both are 0: sizes that the check of choices
+   refuses. */
+static inline int64_t wf_common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a ? a : 1;
+}
+
+static inline wf_load_sizes wf_load_sizes_of(const wf_call *call)
+{
+    const wf_tensor *index = call->in[1];
+    int last = index->ndim - 1;
+    wf_load_sizes s = {.sequences = last > 0 ? index->local[0] : 1,
+                       .k = index->local[last],
+                       .experts = call->in[0]->local[last],
+                       .first = true};
+    int64_t whole = s.k, divisor;
+
+    s.tokens = wf_extent(index, 1, last);
+    for (int d = 1; d < last; d++) {
+        whole *= index->dim[d].size;
+        s.first = s.first && index->start[d] == 0 && index->local[d] > 0; /* one rank */
+    }
+    divisor = wf_common_divisor(s.experts, whole);
+    s.one = s.experts / divisor;
+    s.mean = whole / divisor;
+    return s;
+}
 
 /* Returns the losses of a router in a step. */
 wf_balance wf_balance_of(const wf_route_options *o, const wf_tensor *logits);

@@ -1,8 +1,8 @@
 /*
  * kernels/route_balance_rows_internal.h - the arithmetic of route_load, route_losses and
- * route_balance, written once for the reference in double and the CPU: T is the type of
- * numbers, BALANCE_LOOP how functions are declared. The includer has row_softmax and
- * row_sigmoid, as for router_rows_internal.h.
+ * route_balance, written once for every device and for the reference in double: T is the type
+ * of numbers, BALANCE_LOOP how functions are declared. The includer has row_softmax and
+ * row_sigmoid, as for router_rows_internal.h, wf_expd and wf_logd.
  */
 
 /* Counts a sequence's choices: whole numbers, exact in floats up to 2^24. */
@@ -19,12 +19,18 @@ BALANCE_LOOP void load_row(const wf_load_sizes *s, const T *index, T *load)
  * the tokens that chose the expert, P the mean of its share of a token's scores. Of a mean over
  * sequences, its gradient by the score of a token is weight f / (tokens sequences).
  */
+BALANCE_LOOP T dscore_of_one(const wf_balance *o, const wf_load_sizes *s)
+{
+    const double tokens = (double)s->tokens;
+
+    return (T)(o->sequence * (double)s->experts /
+               ((double)s->k * tokens * tokens * o->sequences));
+}
+
 BALANCE_LOOP void balance_dscore(const wf_balance *o, const wf_load_sizes *s, const T *index,
                                  T *dscore)
 {
-    const double tokens = (double)s->tokens;
-    const T each =
-        (T)(o->sequence * (double)s->experts / ((double)s->k * tokens * tokens * o->sequences));
+    const T each = dscore_of_one(o, s);
 
     for (int64_t e = 0; e < s->experts; e++)
         dscore[e] = 0;
@@ -62,6 +68,16 @@ BALANCE_LOOP T balance_scores(const wf_balance *o, const void *with, const T *lo
     return o->sigmoid ? sum : 1;
 }
 
+/* Computes an expert's share of a token's scores, for all experts. */
+BALANCE_LOOP void share_row(const wf_balance *o, const void *with, const T *logits, T *share,
+                            int64_t n)
+{
+    const T whole = balance_scores(o, with, logits, share, n);
+
+    for (int64_t e = 0; e < n; e++)
+        share[e] = share[e] / whole;
+}
+
 /* Computes the losses of a sequence, without weights: the sum of f P is that of P over all
    choices, times experts / (k tokens). Scratch has 2 n numbers. */
 BALANCE_LOOP void sequence_losses(const wf_balance *o, const void *with, const wf_load_sizes *s,
@@ -75,10 +91,9 @@ BALANCE_LOOP void sequence_losses(const wf_balance *o, const void *with, const w
     for (int64_t e = 0; e < n; e++)
         share[e] = 0;
     for (int64_t t = 0; t < s->tokens && o->sequence > 0; t++) {
-        const T whole = balance_scores(o, with, logits + t * n, scratch, n);
-
+        share_row(o, with, logits + t * n, scratch, n);
         for (int64_t e = 0; e < n; e++)
-            share[e] += scratch[e] / whole;
+            share[e] += scratch[e];
     }
     for (int64_t t = 0; t < s->tokens && o->z > 0; t++) {
         const double one = log_sum_exp(logits + t * n, n);

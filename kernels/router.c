@@ -121,7 +121,7 @@ wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data
     for (int64_t i = 0; i < rows * k; i++) {
         double e = at(index->data, i);
 
-        if (!(e >= 0 && e < (double)n && e == (double)(int64_t)e))
+        if (!wf_moe_is_expert(e, n))
             return wf_fail(call->ctx, WF_EINVAL,
                            "route_grad: index %g of row %" PRId64 ", of %" PRId64
                            " experts: give it those of wf_route",

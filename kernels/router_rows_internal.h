@@ -1,8 +1,8 @@
 /*
- * kernels/router_rows_internal.h - one row of a router, written once for the reference in
- * double and the CPU: T is the type of its numbers, ROUTER_LOOP how its functions are declared.
- * The includer has what takes exponentials: row_softmax(with, x, y, n) and
- * row_sigmoid(with, x, y, n). Scratch has n numbers.
+ * kernels/router_rows_internal.h - one row of a router, written once for every device and for
+ * the reference in double: T is the type of its numbers, ROUTER_LOOP how its functions are
+ * declared. The includer has what takes exponentials: row_softmax(with, x, y, n) and
+ * row_sigmoid(with, x, y, n). Scratch has n numbers, and may be the row's dlogits.
  */
 
 /* Chooses the experts of greatest score + bias, equal ones by the lower index, then

@@ -319,6 +319,7 @@ enum {
     }
 
 const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace);
+const wf_kernel wf_cuda_linear1_fp32 = PRODUCT(forward, forward_workspace);
 const wf_kernel wf_cuda_linear2 = PRODUCT(forward, forward_workspace);
 const wf_kernel wf_cuda_linear3 = PRODUCT(forward, forward_workspace);
 const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace);

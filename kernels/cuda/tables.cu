@@ -177,27 +177,6 @@ __global__ void __launch_bounds__(WF_BLOCK) rank_kernel(sorting s)
     }
 }
 
-/* Returns the depth at which i and j part in the tree over n chunks, `each` of a sequence, i <
-   j. */
-__device__ int depth_of(int64_t n, int64_t each, int64_t i, int64_t j)
-{
-    int64_t first = 0;
-    int depth = 0;
-
-    for (;; depth++) {
-        int64_t left = wf_tree_left(n, each);
-
-        if (j < first + left) {
-            n = left;
-        } else if (i >= first + left) {
-            first += left;
-            n -= left;
-        } else {
-            return depth;
-        }
-    }
-}
-
 /* Finds where in order[begin .. end) the tokens from `token` on begin. */
 __device__ uint32_t find(const uint32_t *order, uint32_t begin, uint32_t end, int64_t token)
 {
@@ -269,8 +248,9 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
             }
         }
         /* Nodes that lie in the tree below where the next chunk branches off are complete. */
-        while (open > 0 && (next < 0 || depth_of(n, a.cuts.chunks, chunk_of[open - 1], chunk) >
-                                            depth_of(n, a.cuts.chunks, chunk, next))) {
+        while (open > 0 &&
+               (next < 0 || wf_tree_parts(n, a.cuts.chunks, chunk_of[open - 1], chunk) >
+                                wf_tree_parts(n, a.cuts.chunks, chunk, next))) {
             open--;
 #pragma unroll
             for (int e = 0; e < PACK; e++)

@@ -96,6 +96,31 @@ static void products(void)
     product_parts(odd_width, even, WF_F32, 0);
 }
 
+/* A router's logits are never rounded. */
+static void products_that_stay_f32(void)
+{
+    const split tokens_split = {"linear1_fp32 over tokens", {1, WHOLE}, {1}, ANY};
+    const split over_k = {"linear1_fp32 over k", {2, 1}, {SUM}, TREE};
+    const wf_call call = {.op = &wf_op_linear1_fp32, .n_in = 2, .n_out = 1};
+
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        numbers in[2], y;
+
+        open_context(false);
+        in[0] = activations(heads, bf16 ? WF_BF16 : WF_F32);
+        in[1] = matrix(sparse, heads, bf16 ? WF_BF16 : WF_F32);
+        y = numbers_of(3, (wf_dim[]){in[0].t.dim[0], in[0].t.dim[1], sparse}, WF_F32);
+        check(&call, in, &y, &tokens_split, false);
+        check(&call, in, &y, &over_k, false);
+        if (!bf16)
+            check_cpu(&call, in, &y);
+        free(in[0].host);
+        free(in[1].host);
+        free(y.host);
+        close_context();
+    }
+}
+
 static void products_of_bf16(void)
 {
     product_parts(heads, ffn, WF_BF16, 0);
@@ -326,6 +351,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"products over every dim", products},
+        {"products that stay f32", products_that_stay_f32},
         {"products of bf16", products_of_bf16},
         {"products of many tiles", products_of_many_tiles},
         {"products that underflow", products_that_underflow},

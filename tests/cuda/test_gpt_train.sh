@@ -79,6 +79,27 @@ result "they are what the CPU makes of both" "$(python3 -c '
 import re
 gpu, cpu, plain = ([float(x) for x in re.findall(r"^step .* loss ([0-9.]+)", open(f).read(), re.M)] for f in ("smooth", "cpu", "out"))
 if not gpu or max(abs(a - b) for a, b in zip(gpu, cpu)) > 2e-4 or abs(cpu[0] - plain[0]) < 1e-2: print(gpu, cpu, plain)')"
+# same NAME FLAG...: the digest of $wanted.
+same()
+{
+    run "$@" --device cuda --digest
+    [ -n "$wanted" ] && [ "$(digest)" = "$wanted" ] && result "$1: one digest" "" ||
+        result "$1: one digest" "'$wanted' and '$(digest)'"
+}
+
+mixture=(--arch mixtral --n-expert 4 --moe-z-weight 0.1 --moe-shared 16)
+run "a mixture of experts" --device cuda --digest "${mixture[@]}"
+wanted=$(digest)
+cp out mixture
+same "its experts on four ranks" "${mixture[@]}" --tp 2 --dp 2 --ep 4
+run "on the CPU" --device cpu "${mixture[@]}"
+result "near the CPU's losses" "$(python3 -c '
+import re
+gpu, cpu = ([float(x) for x in re.findall(r"(?:loss|norm|router_z) +([0-9.]+)", open(f).read())] for f in ("mixture", "out"))
+if len(gpu) != 6 or max(abs(a - b) for a, b in zip(gpu, cpu)) > 1e-3: print(gpu, cpu)')"
+run "tokens over two ranks, by heads" --device cuda --digest --arch llama --cp 2
+wanted=$(digest)
+same "by gathered keys" --arch llama --cp 2 --cp-form gather
 run "a plan of graphs" --device cuda --plan --cuda-graph on
 grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
     result "counts their memory" "no row of it"

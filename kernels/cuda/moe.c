@@ -1,0 +1,185 @@
+/*
+ * kernels/cuda/moe.c - experts on the GPU: the products and rows of a call, one after the
+ * other, each of all experts at once, as kernels/cpu/moe.c has them expert by expert.
+ */
+#include "kernels/cuda/moe_job_internal.h"
+#include <inttypes.h>
+
+enum { LINE = 256 };
+
+static void *take(char *base, size_t *used, int64_t count, size_t size)
+{
+    void *at = base ? base + *used : NULL;
+
+    *used += ((size_t)count * size + LINE - 1) / LINE * LINE;
+    return at;
+}
+
+static bool is_gradient(const wf_call *call)
+{
+    return call->op->id != WF_ID_experts && call->op->id != WF_ID_experts_adapted;
+}
+
+static void take_lists(wf_cuda_moe_job *j, char *base, size_t *used)
+{
+    wf_moe_lists *l = &j->lists;
+    int **const rows[] = {&l->expert, &l->row, &l->token, &l->choice};
+
+    *l = (wf_moe_lists){.index = j->call->in[WF_MOE_INDEX]->data,
+                        .choices = j->s.tokens * j->s.k,
+                        .k = j->s.k,
+                        .experts = j->s.experts,
+                        .first = j->s.first,
+                        .all = j->s.all};
+    for (int i = 0; i < 4; i++)
+        *rows[i] = take(base, used, l->choices, sizeof(int));
+    l->begin = take(base, used, l->experts + 1, sizeof(int));
+}
+
+static void take_low(wf_cuda_moe_job *j, char *base, size_t *used, size_t size)
+{
+    void **const rows[] = {&j->u_in, &j->u_out, &j->v_out, &j->wv_out, &j->v_in};
+
+    for (int i = 0; i < (is_gradient(j->call) ? 5 : 2); i++)
+        *rows[i] = take(base, used, j->lists.choices * j->rank, size);
+}
+
+/* Lays a job's rows out in the workspace; *used: its bytes. */
+wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t *used)
+{
+    wf_cuda_moe_job j = {
+        .call = call,
+        .s = wf_moe_sizes_at(call, wf_cuda_host_table->context_exact(call->ctx)),
+        .type = call->in[WF_MOE_X]->dtype,
+        .stream = wf_cuda_of(call)->stream};
+    const size_t size = j.type == WF_BF16 ? 2 : sizeof(float);
+    const int64_t rows = j.s.tokens * j.s.k;
+
+    *used = 0;
+    if ((j.factors = wf_moe_factors(call))) {
+        j.rank = j.factors[WF_MOE_GATE_UP_A]->local[1];
+        j.scale = ((const wf_moe_adapted *)call->attr)->scale;
+    }
+    j.cuts = wf_cuda_host_table->chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
+    take_lists(&j, workspace, used);
+    j.gate = take(workspace, used, rows * j.s.f, size);
+    j.up = take(workspace, used, rows * j.s.f, size);
+    j.h = take(workspace, used, rows * j.s.f, size);
+    j.rows = take(workspace, used, rows * j.s.d, size);
+    if (is_gradient(call)) {
+        j.wdy = take(workspace, used, rows * j.s.d, size);
+        j.c = take(workspace, used, rows * j.s.f, sizeof(float));
+    }
+    if (j.factors)
+        take_low(&j, workspace, used, size);
+    return j;
+}
+
+size_t wf_cuda_moe_workspace(const wf_call *call)
+{
+    size_t used;
+
+    wf_cuda_moe_job_of(call, NULL, &used);
+    return used;
+}
+
+/* gate, up and h of all rows. */
+void wf_cuda_moe_h(wf_cuda_moe_job *j)
+{
+    const wf_moe_matrix x = of_tokens(j, WF_MOE_X);
+    wf_moe_row_product p =
+        product_of(j, x, operand(j, WF_MOE_GATE, false), j->s.d, j->s.f, j->gate);
+
+    if (j->factors) {
+        multiply_low(
+            j, product_of(j, x, factor(j, WF_MOE_GATE_UP_A, false), j->s.d, j->rank, j->u_in));
+        ends_with(j, &p, j->u_in, factor(j, WF_MOE_GATE_B, false));
+    }
+    multiply(j, &p);
+    p.pair[0].b = operand(j, WF_MOE_UP, false);
+    p.c = j->up;
+    if (j->factors)
+        p.low.b = factor(j, WF_MOE_UP_B, false);
+    multiply(j, &p);
+    if (j->error == cudaSuccess)
+        j->error =
+            wf_cuda_launch_moe_act(j->stream, j->type, j->gate, j->up, j->h, &j->lists, j->s.f);
+}
+
+/* u_out = scale down_a h */
+void wf_cuda_moe_down_low(wf_cuda_moe_job *j)
+{
+    wf_moe_row_product p = product_of(j, of_rows(j->h, j->s.f), factor(j, WF_MOE_DOWN_A, false),
+                                      j->s.f, j->rank, j->u_out);
+
+    over_features(j, &p);
+    multiply_low(j, p);
+}
+
+/* Checks types and sizes. */
+static wf_status check(const wf_cuda_moe_job *j)
+{
+    int64_t sequences = j->s.cuts.sequences;
+    int levels = 0;
+
+    for (int64_t n = 1; n < sequences * j->s.cuts.chunks; n *= 2)
+        levels++;
+    if (wf_cuda_moe_check_types(j->call) != WF_OK)
+        return WF_EDTYPE;
+    if (j->s.k > WF_ROUTE_MOST)
+        return wf_cuda_host_table->fail(j->call->ctx, WF_ESHAPE,
+                                        "%s: %" PRId64 " experts of a token, at most %d",
+                                        j->call->op->name, j->s.k, WF_ROUTE_MOST);
+    if (j->lists.choices > INT32_MAX || j->s.experts > 65535 || levels + 1 > WF_MOE_LEVELS)
+        return wf_cuda_host_table->fail(
+            j->call->ctx, WF_ESHAPE,
+            "%s: %" PRId64 " choices of a rank's tokens in %" PRId64 " sequences, of %" PRId64
+            " experts here; a GPU takes less than 2^31, 2^15 and 2^16 "
+            "of them: take smaller micro-batches",
+            j->call->op->name, j->lists.choices, sequences, j->s.experts);
+    return WF_OK;
+}
+
+wf_status wf_cuda_moe_begin(wf_cuda_moe_job *j)
+{
+    wf_status status = check(j);
+
+    if (status == WF_OK)
+        j->error = wf_cuda_launch_moe_lists(j->stream, &j->lists);
+    return status;
+}
+
+void wf_cuda_moe_combine(wf_cuda_moe_job *j, const float *weights, const wf_tensor *y)
+{
+    if (j->error == cudaSuccess)
+        j->error =
+            wf_cuda_launch_moe_combine(j->stream, j->type, &j->lists, j->rows, weights, y);
+}
+
+static wf_status forward(const wf_call *call, void *workspace)
+{
+    size_t used;
+    wf_cuda_moe_job j = wf_cuda_moe_job_of(call, workspace, &used);
+    wf_moe_row_product p = product_of(&j, of_rows(j.h, j.s.f), operand(&j, WF_MOE_DOWN, false),
+                                      j.s.f, j.s.d, j.rows);
+    wf_status status = wf_cuda_moe_begin(&j);
+
+    if (status != WF_OK)
+        return status;
+    wf_cuda_moe_h(&j);
+    over_features(&j, &p);
+    if (j.factors) {
+        wf_cuda_moe_down_low(&j);
+        ends_with(&j, &p, j.u_out, factor(&j, WF_MOE_DOWN_B, false));
+    }
+    multiply(&j, &p);
+    wf_cuda_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
+    return wf_cuda_check(call->ctx, j.error, call->op->name);
+}
+
+enum { OPERANDS = WF_IN(WF_MOE_X + 1) - 1, FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << WF_MOE_DY };
+
+const wf_kernel wf_cuda_experts = {forward, wf_cuda_moe_workspace, .mixed_ok = WF_OUT(0),
+                                   .all_bf16 = OPERANDS};
+const wf_kernel wf_cuda_experts_adapted = {
+    forward, wf_cuda_moe_workspace, .mixed_ok = WF_OUT(0), .all_bf16 = OPERANDS | FACTORS};
