@@ -1,6 +1,7 @@
 /* apps/program.c - see the header. */
 #include "apps/program.h"
 #include "apps/commit.h" /* made by cmake/commit.cmake */
+#include "core/plugin.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,14 +25,26 @@ void app_program_begin(void)
     app_program_flags();
 }
 
+/* Prints those that can be loaded here: a package or a wheel may lack what its build had. */
+static void print_plugins(FILE *out)
+{
+    static const char *const plugins[] = {"mpi", "cuda", "nccl"};
+    int found = 0;
+
+    fprintf(out, "built in: threads, cpu; plugins here: ");
+    for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++)
+        if (wf_plugin_is_here(plugins[i]))
+            fprintf(out, "%s%s", found++ ? ", " : "", plugins[i]);
+    fprintf(out, "%s\n", found ? "" : "none");
+}
+
 void app_program_version(FILE *out, const char *name)
 {
     fprintf(out, "%s of Weft %s, commit %s\n", name, WEFT_VERSION,
             *WEFT_COMMIT ? WEFT_COMMIT : "unknown");
     fprintf(out, "compiled by %s, %s%s%s\n", COMPILER, WEFT_BUILD_TYPE,
             *WEFT_SANITIZER ? " with sanitizers: " : "", WEFT_SANITIZER);
-    fprintf(out, "built in: threads%s%s%s\n", WEFT_HAS_MPI ? ", mpi" : "",
-            WEFT_HAS_CUDA ? ", cuda" : "", WEFT_HAS_NCCL ? ", nccl" : "");
+    print_plugins(out);
 }
 
 void app_program_job(wf_job *job)

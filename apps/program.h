@@ -18,7 +18,7 @@ void app_program_begin(void);
 /* Prints the version and returns true where the first argument is --version. */
 bool app_program_version_asked(const char *name, int argc, char **argv);
 
-/* The version, the commit where it is known, the compiler, and what the build has. */
+/* The version, the commit where it is known, the compiler, and which plugins can be loaded. */
 void app_program_version(FILE *out, const char *name);
 
 /* Entries of a job: version, commit and build of the program. */

@@ -79,6 +79,7 @@ void wf_context_close(wf_context *ctx)
         wf_context_run(NULL);
     while (ctx->device->memory && ctx->n_owned > 0) /* the pool does not know what is in use */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
+    wf_together_close(ctx);
     wf_handles_close(ctx);
     wf_offload_close(ctx);
     wf_pool_close(ctx->pool); /* frees the data of tensors that are still held, too */

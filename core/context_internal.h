@@ -69,9 +69,11 @@ struct wf_context {
     const wf_oplog *oplog; /* NULL: ops are not logged */
     int64_t phase_start, action_start;
     struct wf_handles
-        *handles;            /* NULL: ends of tensors are not kept (core/handles_internal.h) */
-    struct wf_graph *graph;  /* the graph that is being captured, or NULL */
-    wf_op_observer *observe; /* NULL: results are not inspected */
+        *handles;           /* NULL: ends of tensors are not kept (core/handles_internal.h) */
+    struct wf_graph *graph; /* the graph that is being captured, or NULL */
+    bool together;          /* wf_together_begin */
+    struct wf_together *waiting; /* the calls that wait; NULL: none has */
+    wf_op_observer *observe;     /* NULL: results are not inspected */
     void *observer_arg;
     void (*warning)(void *self, const char *text); /* NULL: nothing is said */
     void *warning_self;
@@ -92,6 +94,10 @@ wf_status wf_handles_open(wf_context *ctx, wf_error *error);
 void wf_handles_close(wf_context *ctx);
 /* Keeps a tensor's description instead of giving it back. */
 void wf_handle_end(wf_tensor *t);
+
+/* core/together.c */
+/* Forgets the calls that wait, after an error, and the room for them. */
+void wf_together_close(wf_context *ctx);
 
 /* core/tensor.c */
 /* Make a blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an

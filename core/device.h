@@ -104,10 +104,11 @@ typedef struct wf_device {
                        int64_t n_dst, bool non_temporal, int64_t n);
     /* copy by non-temporal stores what will not be read soon; NULL: there is no such copy */
     void (*copy_non_temporal)(const void *from, void *to, size_t bytes);
-    /* required: add the squares of a tensor's local floats to a sum, in double. A chunk is one
-       row of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added in
-       strides of 4, 2, 1. The sum lies in the device's memory: see core/numerics/squares.h */
-    void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
+    /* required: add the squares of the local floats of n tensors to a sum, in double. A chunk
+       is one row of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added
+       in strides of 4, 2, 1. The sum lies in the device's memory: see core/numerics/squares.h
+     */
+    void (*sum_squares)(int64_t n, wf_tensor *const *t, struct wf_exact_sum *sum);
     /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where
        two gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);

@@ -170,6 +170,8 @@ wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
 {
     size_t size = wf_dtype_size(t->dtype), at = (size_t)first * size, bytes = (size_t)n * size;
 
+    if (wf_handle_check(t, "wf_data_get: the tensor") != WF_OK)
+        return WF_EINVAL;
     if (t->ctx->device->memory && !wf_tensor_is_offloaded(t))
         return fetch(t, at, bytes, to);
     memcpy(to, (const char *)in_place(t) + at, bytes);

@@ -11,6 +11,7 @@
  */
 #include "core/offload.h"
 #include "core/context_internal.h"
+#include "core/together.h"
 
 wf_pool *wf_context_host_pool(const wf_context *ctx)
 {
@@ -152,7 +153,10 @@ wf_status wf_tensor_offload_stacked(wf_tensor *t)
 
 wf_status wf_tensor_put_back(wf_tensor *t)
 {
-    return t && t->storage && t->storage->rests_on_host ? wf_tensor_offload(t) : WF_OK;
+    if (!t || !t->storage || !t->storage->rests_on_host)
+        return WF_OK;
+    wf_together_run(t->ctx); /* it may be what calls that wait are to change */
+    return wf_tensor_offload(t);
 }
 
 /* Begins to bring a storage to the device. */

@@ -48,8 +48,8 @@ enum {
     /* the sum is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed
        too */
     WF_OP_CHAIN = 2048,
-    /* output o is the value of operand o, moved or as it is: its uses are uses of the operand,
-       whose gradients are added in one order (core/fan_in.c) */
+    /* output o is the value of operand o, moved or as it is, and wants a gradient where that
+       does: its uses are uses of the operand, whose gradients have one order (fan_in.c) */
     WF_OP_PASS = 4096,
     /* its gradient recomputes forward on a tape of its own, in which operands may have several
        uses */
@@ -108,6 +108,9 @@ typedef struct wf_kernel {
        not compute in fp32 (wf_context_options.compute_fp32) */
     unsigned all_bf16;
     unsigned dynamic8_ok; /* WF_IN: operands taken in 8 bits too (core/numerics/dynamic8.h) */
+    /* NULL, or the same for n calls that change tensors of their own, by few launches: of an op
+       in place without workspace (core/together.h) */
+    wf_status (*run_many)(const wf_call *calls, int n);
 } wf_kernel;
 
 /** wf_device_kernel - the kernel that an application's op brings for one device. */

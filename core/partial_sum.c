@@ -11,7 +11,8 @@ static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
     char text_a[256], text_b[256], why[WF_PARTIAL_TEXT] = "";
     const wf_tensor *left;
 
-    if (!a || !b)
+    if (!a || !b || wf_handle_check(a, "a sum of two: the first") != WF_OK ||
+        wf_handle_check(b, "a sum of two: the second") != WF_OK)
         return false;
     if (a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
         memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0)
@@ -109,7 +110,7 @@ static wf_status add(wf_tensor **older, wf_tensor *newer)
     wf_tensor *a = *older, *sum;
 
     if (!nodes_meet(a, newer))
-        return a && newer ? WF_ELAYOUT : WF_EINVAL;
+        return a && newer ? a->ctx->failure.error.code : WF_EINVAL;
     if (adds_together(a, newer) &&
         (add_together(older, newer) || a->ctx->failure.error.code != WF_OK))
         return (*older)->ctx->failure.error.code;

@@ -2,12 +2,11 @@
 #include "core/plugin.h"
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, WHY_BYTES = 512 };
 
 static struct loaded {
     struct loaded *next;
@@ -62,7 +61,7 @@ static void *open_library(const char *name, char *why, size_t room)
 
 static const void *load(const wf_plugin_ask *ask, wf_error *error)
 {
-    char why[512];
+    char why[WHY_BYTES];
     void *library = open_library(ask->name, why, sizeof why), *symbol;
     const void *given;
 
@@ -116,4 +115,11 @@ const void *wf_plugin_find(const wf_plugin_ask *ask, wf_error *error)
         keep(ask->name, given);
     pthread_mutex_unlock(&lock);
     return given;
+}
+
+bool wf_plugin_is_here(const char *name)
+{
+    char why[WHY_BYTES];
+
+    return open_library(name, why, sizeof why) != NULL;
 }

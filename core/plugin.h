@@ -7,6 +7,7 @@
 #define WF_CORE_PLUGIN_H
 
 #include "core/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 WF_BEGIN_DECLS
@@ -30,6 +31,12 @@ typedef struct wf_plugin_ask {
  * Errors:  WF_EUNSUPPORTED, saying what it is made with; result is then NULL
  */
 WF_API const void *wf_plugin_find(const wf_plugin_ask *ask, wf_error *error);
+
+/**
+ * wf_plugin_is_here - returns true where wf_plugin_find would find the library of a plugin,
+ * "mpi", and what it stands on; the library stays loaded
+ */
+WF_API bool wf_plugin_is_here(const char *name);
 
 WF_END_DECLS
 

@@ -6,6 +6,8 @@
 #include "core/run_kernel_internal.h"
 #include "core/context_internal.h"
 #include "core/dtype.h"
+#include "core/together_internal.h"
+#include "core/trace_calls_internal.h"
 
 enum { PACED_MOST = 600 }; /* seconds of an op on the machine whose pace a run has */
 
@@ -49,35 +51,6 @@ static wf_status spend(const wf_call *call)
                        call->op->name, seconds, PACED_MOST);
     if (seconds > 0)
         wf_pace_spend(pace, seconds);
-    return WF_OK;
-}
-
-/* Returns the bytes that a call reads and writes at least, on this rank. */
-static int64_t bytes_of_call(const wf_call *call)
-{
-    size_t bytes = 0;
-
-    for (int i = 0; i < call->n_in; i++)
-        bytes += call->in[i] ? wf_tensor_bytes(call->in[i]) : 0;
-    for (int o = 0; o < call->n_out; o++)
-        bytes += call->out[o] ? wf_tensor_bytes(call->out[o]) : 0;
-    return (int64_t)bytes;
-}
-
-static wf_status trace_op(const wf_call *call, wf_trace_mark begun)
-{
-    wf_device *device = call->ctx->device;
-    wf_error error = {WF_OK, ""};
-
-    if (wf_trace_waits(call->ctx->trace) && device->memory &&
-        device->memory->wait(device, &error) != WF_OK)
-        return wf_fail(call->ctx, error.code, "%s: %s", call->op->name, error.text);
-    wf_trace_end(call->ctx->trace, begun,
-                 &(wf_trace_event){.kind = WF_TRACE_OP,
-                                   .name = call->op->name,
-                                   .place = call->ctx->failure.path,
-                                   .bytes = bytes_of_call(call),
-                                   .flops = call->op->flops ? call->op->flops(call) : 0});
     return WF_OK;
 }
 
@@ -165,9 +138,12 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
                          const wf_kernel *kernel, char *workspace, wf_share_role role)
 {
     wf_context *ctx = asked->ctx;
+    const bool may_wait = role == WF_SHARE_NONE && !s->differs && !workspace;
     wf_status status = WF_OK;
 
-    if (role != WF_SHARE_TAKE) {
+    if (role != WF_SHARE_TAKE && wf_together_take(call, kernel, may_wait, &status)) {
+        status = spend(call);
+    } else if (role != WF_SHARE_TAKE && status == WF_OK) {
         const wf_trace_mark begun = wf_trace_begin(ctx->trace);
 
         widen_operands(asked, s, workspace);
@@ -177,8 +153,8 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
         if (status == WF_OK)
             round_outputs(asked, s);
         if (begun.at && status == WF_OK)
-            status = trace_op(call, begun);
-    } else {
+            status = wf_trace_calls(call, 1, begun);
+    } else if (status == WF_OK) {
         spend(call);
     }
     if (status == WF_OK && ctx->observe)

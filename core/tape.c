@@ -167,22 +167,37 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
     }
 }
 
+static bool any_wants_gradient(const wf_call *call)
+{
+    bool wanted = false;
+
+    for (int i = 0; i < call->n_in; i++)
+        wanted |= call->in[i]->requires_grad;
+    return wanted;
+}
+
+/* Returns true where an output wants a gradient: where an operand does, and where the op passes
+   operands on, the one that it is the value of. */
+static bool is_wanted(const wf_call *call, int output)
+{
+    return call->op->flags & WF_OP_PASS ? call->in[output]->requires_grad
+                                        : any_wants_gradient(call);
+}
+
 /* Notes for ops without a tape that will be recomputed for one (activation checkpointing) which
    results want a gradient, and that they were computed. */
 static void note_wanted(const wf_call *call)
 {
-    bool wanted = false, passes = call->op->flags & WF_OP_PASS;
-
-    for (int i = 0; i < call->n_in; i++) {
-        wanted |= call->in[i]->requires_grad;
+    for (int i = 0; i < call->n_in; i++)
         if (call->in[i]->requires_grad && !call->in[i]->tape) {
             call->in[i]->readers++;
             call->in[i]->prompt = true;
         }
-    }
     for (int o = 0; o < call->n_out; o++) {
+        bool wanted = is_wanted(call, o);
+
         call->out[o]->requires_grad |= wanted;
-        call->out[o]->computed = passes ? call->in[o]->computed : wanted;
+        call->out[o]->computed = call->op->flags & WF_OP_PASS ? call->in[o]->computed : wanted;
     }
 }
 
@@ -201,6 +216,25 @@ static void note_recomputed(wf_tape *tape, node *n, const wf_call *call)
     call->out[0]->recomputed.version = wf_tensor_version(call->out[0]);
 }
 
+/* Notes of results that want a gradient which node made them, and saves those that it reads. */
+static void note_results(const wf_tape *tape, node *n, const wf_call *call)
+{
+    for (int o = 0; o < call->n_out; o++) {
+        wf_tensor *t = call->out[o];
+
+        if (!is_wanted(call, o))
+            continue;
+        t->requires_grad = true;
+        t->tape = tape->serial;
+        t->node = n;
+        t->output = o;
+        if (call->op->save & WF_SAVE_OUT(o)) {
+            n->out[o] = wf_tensor_retain(t);
+            n->out_version[o] = wf_tensor_version(t);
+        }
+    }
+}
+
 /* Notes whether a leaf's gradients can wait: all of them, or none. */
 static void note_prompt(node *n)
 {
@@ -215,17 +249,12 @@ static void note_prompt(node *n)
    that have none are recorded differently. */
 static void warn_of_lost_gradient(const wf_call *call)
 {
-    bool wanted = false;
-
-    for (int i = 0; i < call->n_in; i++)
-        wanted |= call->in[i]->requires_grad;
-    if (wanted && call->op->id == 0 && call->n_out > 0)
+    if (any_wants_gradient(call) && call->op->id == 0 && call->n_out > 0)
         wf_context_warn(
             call->ctx, call->op,
             "%s has no backward (wf_op.backward), and an operand of it wants a gradient: what "
-            "is "
-            "before it is not trained through it. If that is meant, pass the operand through "
-            "wf_detach first",
+            "is before it is not trained through it. If that is meant, pass the operand "
+            "through wf_detach first",
             call->op->name);
 }
 
@@ -245,7 +274,6 @@ bool wf_context_is_recorded_later(const wf_context *ctx)
 wf_status wf_tape_record(const wf_call *call)
 {
     wf_tape *tape = call->ctx->tape;
-    bool wanted = false;
     node *n;
 
     if (!tape && call->op->backward && call->ctx->recorded_later)
@@ -263,9 +291,8 @@ wf_status wf_tape_record(const wf_call *call)
                            "not reach: pass it through wf_leaf to get the gradient, or through "
                            "wf_detach to go without",
                            call->op->name, i);
-        wanted |= t->requires_grad;
     }
-    if (!wanted)
+    if (!any_wants_gradient(call))
         return WF_OK;
     n = append(tape);
     if (!n)
@@ -290,18 +317,7 @@ wf_status wf_tape_record(const wf_call *call)
     for (int i = 0; i < call->n_in; i++)
         wf_node_save_input(tape, call, n, i);
     note_prompt(n);
-    for (int o = 0; o < call->n_out; o++) {
-        wf_tensor *t = call->out[o];
-
-        t->requires_grad = true;
-        t->tape = tape->serial;
-        t->node = n;
-        t->output = o;
-        if (call->op->save & WF_SAVE_OUT(o)) {
-            n->out[o] = wf_tensor_retain(t);
-            n->out_version[o] = wf_tensor_version(t);
-        }
-    }
+    note_results(tape, n, call);
     note_recomputed(tape, n, call);
     return tape->ctx->failure.error.code;
 }

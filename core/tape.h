@@ -196,6 +196,20 @@ WF_API wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer);
  * NULL where an operand is NULL or on errors. */
 WF_API wf_tensor *wf_partial_add_to(wf_tensor *a, wf_tensor *b);
 
+/**
+ * wf_tape_made_by - finds out whether the values of a tensor are results of one of some ops: as
+ * they are, copied or moved, or added up where each term is one
+ *
+ * @param tape    that t was made on, not walked as yet; NULL, or another one: nothing is found
+ * @param ops     ended by NULL
+ * @param sum     the op that adds two tensors
+ * @param module  set to the path of the module that ran the op, where one is found; may be NULL
+ * Returns: the op, of a sum that of its first term; NULL: none of these
+ */
+WF_API const wf_op *wf_tape_made_by(const wf_tape *tape, const wf_tensor *t,
+                                    const wf_op *const *ops, const wf_op *sum,
+                                    const char **module);
+
 /** wf_detach - returns an alias that gradients do not pass. Owner: the innermost scope. */
 WF_API wf_tensor *wf_detach(wf_tensor *t);
 

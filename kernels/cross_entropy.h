@@ -63,6 +63,23 @@ WF_API wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor 
 WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,
                                   wf_tensor **dpicked);
 
+/**
+ * wf_logit_loss_into - computes a loss per token and the gradient of the logits at once, over a
+ * vocabulary that is whole: with the bits of the ops above, and logits read once
+ *
+ * @param targets    i32, as of wf_logit_sum
+ * @param dloss      [..] the gradient that the losses have
+ * @param smoothing  as of wf_logit_sum
+ * @param dlogits    filled; may be logits, which it then overwrites
+ * @param loss       [..] filled; for instance rows of a larger tensor
+ * Layout:      "...v!,...,...->...v!,..."
+ * Owner:       the caller, of both
+ * Errors:      also WF_EINVAL while a tape records
+ * Gradient:    none
+ */
+WF_API wf_status wf_logit_loss_into(wf_tensor *logits, wf_tensor *targets, wf_tensor *dloss,
+                                    float smoothing, wf_tensor *dlogits, wf_tensor *loss);
+
 WF_END_DECLS
 
 #endif

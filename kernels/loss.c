@@ -13,6 +13,9 @@
  * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + ((1 - e) [v
  * = target] + e / V) dpicked. max has no gradient: it cancels out. The CPU's kernels are in
  * kernels/cpu/loss.c.
+ *
+ * Where a rank has all of the vocabulary, and the gradient of the losses is known, logit_loss
+ * is all of it in one pass.
  */
 #include "core/numerics/math.h"
 #include "kernels/shared_internal.h"
@@ -86,6 +89,20 @@ void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,
     wf_dispatch(&call);
     *dsum = call.out[0];
     *dpicked = call.out[1];
+}
+
+wf_status wf_logit_loss_into(wf_tensor *logits, wf_tensor *targets, wf_tensor *dloss,
+                             float smoothing, wf_tensor *dlogits, wf_tensor *loss)
+{
+    wf_call call = {.op = &wf_op_logit_loss,
+                    .n_in = 3,
+                    .in = {logits, targets, dloss},
+                    .n_out = 2,
+                    .into = {dlogits, loss},
+                    .attr = &smoothing,
+                    .attr_size = sizeof smoothing};
+
+    return wf_dispatch(&call);
 }
 
 static void sum_backward(wf_gradient *g)
@@ -202,6 +219,46 @@ static wf_status reference_cross_entropy_grad(const wf_call *call, void *workspa
     return WF_OK;
 }
 
+static double greatest_of(const double *x, int64_t n)
+{
+    double max = -INFINITY;
+
+    for (int64_t v = 0; v < n; v++)
+        max = x[v] > max ? x[v] : max;
+    return max;
+}
+
+static wf_status reference_loss(const wf_call *call, void *workspace)
+{
+    const wf_tensor *t = call->in[0];
+    const int32_t *target = call->in[1]->data;
+    const double *dloss = call->in[2]->data;
+    double *loss = call->out[1]->data;
+    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
+    wf_label_weights weight = wf_label_weights_of(call);
+    wf_status status = wf_check_tokens(call, call->in[1], WF_NO_TARGET, n);
+
+    (void)workspace;
+    for (int64_t r = 0; status == WF_OK && r < rows; r++) {
+        const double *x = (const double *)t->data + r * n;
+        double *dx = (double *)call->out[0]->data + r * n, max = greatest_of(x, n), sum = 0;
+        bool counts = target[r] != WF_NO_TARGET;
+
+        loss[r] = 0;
+        for (int64_t v = 0; v < n && counts; v++) {
+            sum += wf_expd(x[v] - max);
+            loss[r] -= (weight.each + (v == target[r] ? weight.target : 0)) * x[v];
+        }
+        loss[r] += counts ? wf_logd(sum) + max : 0;
+        for (int64_t v = 0; v < n; v++)
+            dx[v] = counts ? (wf_expd(x[v] - max) / sum - weight.each -
+                              (v == target[r] ? weight.target : 0)) *
+                                 dloss[r]
+                           : 0;
+    }
+    return status;
+}
+
 const wf_op wf_op_logit_max = {WF_OP_ROW(logit_max), .keep_fp32 = 1,
                                .reference = {.run = reference_max}};
 const wf_op wf_op_logit_sum = {WF_OP_ROW(logit_sum),
@@ -217,3 +274,5 @@ const wf_op wf_op_cross_entropy = {
     .reference = {.run = reference_cross_entropy}, .backward = cross_entropy_backward};
 const wf_op wf_op_cross_entropy_grad = {WF_OP_ROW(cross_entropy_grad), .keep_fp32 = 1 | 1 << 1,
                                         .reference = {.run = reference_cross_entropy_grad}};
+const wf_op wf_op_logit_loss = {WF_OP_ROW(logit_loss), .keep_fp32 = 1 << 1, .integers = 1 << 1,
+                                .reference = {.run = reference_loss}};

@@ -6,18 +6,63 @@
  *     experts_dx    dx and dw: with c = down_e^T dy, dw_e = c . h, dh = w_e c
  *     experts_grad  these, and dgate_e, dup_e, ddown_e, a chunk per sequence
  *
- * Nothing of forward is kept: gradients recompute gate, up and h from x. The CPU's kernels are
- * in kernels/cpu/moe.c and kernels/cpu/moe_grad.c.
+ * A rank that has all experts keeps gate_e x and up_e x of each choice for gradients, k rows of
+ * a token whatever tokens choose; where experts are split, the number of a rank's rows is up to
+ * the tokens, and gradients recompute them from x. The CPU's kernels are in kernels/cpu/moe.c
+ * and kernels/cpu/moe_grad.c.
  */
 #include "kernels/moe_internal.h"
 #include "core/numerics/math.h"
+#include "core/tape.h"
 #include <inttypes.h>
 #include <string.h>
+
+/* The rows of experts, experts_dx and experts_grad, with gate_e x and up_e x of each choice as
+   two more outputs or operands, [.., k, f]. Their order is the kernel's own: no other op reads
+   them. */
+static const wf_op with_kept, dx_of_kept, grad_of_kept;
+
+/* Returns the type that results are stored as now, which is that of `like` or another. */
+static wf_dtype stored_as(const wf_tensor *like)
+{
+    const wf_dtype now = wf_context_storage(like->ctx, like->dtype);
+
+    wf_context_storage(like->ctx, now);
+    return now;
+}
+
+/* Returns true where a call of wf_op_experts keeps gate_e x and up_e x: a tape wants them, this
+   rank has all experts, and they are stored as the products give them. */
+static bool keeps(const wf_call *call)
+{
+    const wf_tensor *gate = call->in[WF_MOE_GATE];
+    bool wanted = false;
+
+    for (int i = 0; i < call->n_in; i++) {
+        const wf_tensor *t = call->in[i];
+
+        if (!t || (i <= WF_MOE_X && t->dtype != call->in[0]->dtype))
+            return false;
+        wanted |= t->requires_grad;
+    }
+    return wanted && wf_context_recording(gate->ctx) && gate->local[0] == gate->dim[0].size &&
+           (gate->dtype == WF_BF16 ? wf_context_compute(gate->ctx) == WF_BF16
+                                   : gate->dtype == wf_context_device(gate->ctx)->dtype) &&
+           stored_as(gate) == gate->dtype;
+}
 
 wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
                       wf_tensor *weights, wf_tensor *index)
 {
-    return wf_apply(&wf_op_experts, NULL, 0, 6, gate, up, down, x, weights, index);
+    wf_call call = {
+        .op = &wf_op_experts, .n_in = 6, .n_out = 1, .in = {gate, up, down, x, weights, index}};
+
+    if (keeps(&call)) {
+        call.op = &with_kept;
+        call.n_out = 1 + WF_MOE_KEPT;
+    }
+    wf_dispatch(&call);
+    return call.out[0];
 }
 
 wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
@@ -50,14 +95,20 @@ wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64
    make gate, up and h once more costs more. */
 static void backward(wf_gradient *g)
 {
+    const bool kept = g->n_out > 1;
     bool all = g->in[WF_MOE_GATE]->requires_grad || g->in[WF_MOE_UP]->requires_grad ||
                g->in[WF_MOE_DOWN]->requires_grad;
-    wf_call call = {
-        .op = all ? &wf_op_experts_grad : &wf_op_experts_dx, .n_in = 7, .n_out = all ? 5 : 2};
+    wf_call call = {.n_in = WF_MOE_DY + 1, .n_out = all ? 5 : 2};
 
+    if (kept)
+        call.op = all ? &grad_of_kept : &dx_of_kept;
+    else
+        call.op = all ? &wf_op_experts_grad : &wf_op_experts_dx;
     for (int i = 0; i < WF_MOE_DY; i++)
         call.in[i] = g->in[i];
     call.in[WF_MOE_DY] = g->dout[0];
+    for (int i = 0; i < WF_MOE_KEPT && kept; i++)
+        call.in[call.n_in++] = g->out[1 + i];
     wf_dispatch(&call);
     for (int o = 0; o < call.n_out; o++)
         g->din[all ? o : WF_MOE_X + o] = call.out[o];
@@ -118,6 +169,9 @@ wf_status wf_moe_reference(const wf_call *call, double *room, wf_moe_choose *cho
 
         if (choose_one(call, &s, c, room, &at) < 0)
             continue;
+        for (int o = 1; o < call->n_out; o++)
+            memcpy((double *)call->out[o]->data + c * s.f, o == 1 ? at.g : at.u,
+                   (size_t)s.f * sizeof(double));
         for (int64_t i = 0; i < s.d; i++)
             for (int64_t j = 0; j < s.f; j++)
                 y[c / s.k * s.d + i] += w * at.down[i * s.f + j] * at.h[j];
@@ -202,6 +256,16 @@ static double grad_flops(const wf_call *call)
     return products(call, 8);
 }
 
+static double kept_dx_flops(const wf_call *call)
+{
+    return products(call, 3);
+}
+
+static double kept_grad_flops(const wf_call *call)
+{
+    return products(call, 6);
+}
+
 wf_status wf_moe_shape(const wf_call *call, int out, int like, int *ndim, wf_dim *dims)
 {
     const wf_dim experts = call->in[WF_MOE_GATE]->dim[0];
@@ -225,21 +289,60 @@ static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
     return wf_moe_shape(call, out, WF_MOE_GATE, ndim, dims);
 }
 
+/* Gives what is kept the dims of the indices, and an expert's features. */
+static wf_status shape_with_kept(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_tensor *index = call->in[WF_MOE_INDEX], *gate = call->in[WF_MOE_GATE];
+
+    if (index->ndim >= WF_MAX_DIMS)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "%s: what is kept of %d dims of tokens has one more, at most %d",
+                       call->op->name, index->ndim, WF_MAX_DIMS);
+    if (out == 0)
+        return wf_moe_shape(call, 0, WF_MOE_X, ndim, dims);
+    *ndim = index->ndim + 1;
+    memcpy(dims, index->dim, sizeof index->dim);
+    dims[index->ndim] = gate->dim[1];
+    return WF_OK;
+}
+
 enum { EVERY = WF_SAVE_IN(6) - 1 };
 
-const wf_op wf_op_experts = {
-    WF_OP_ROW(experts),   .save = EVERY,
-    .backward = backward, .reference = {.run = reference, .workspace = workspace},
-    .shape = shape,       .flops = forward_flops};
-const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx),
-                                .keep_fp32 = 1 << 1,
-                                .reference = {.run = reference_grad, .workspace = workspace},
-                                .shape = shape,
-                                .flops = dx_flops,
+#define FORWARD                                                                                \
+    .backward = backward, .reference = {.run = reference, .workspace = workspace},             \
+    .flops = forward_flops
+#define GRADIENT .reference = {.run = reference_grad, .workspace = workspace}, .shape = shape
+#define DX       .keep_fp32 = 1 << 1
+#define GRAD     .keep_fp32 = 7 | 1 << 4
+
+const wf_op wf_op_experts = {WF_OP_ROW(experts), .save = EVERY, .shape = shape, FORWARD};
+const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx), GRADIENT, DX, .flops = dx_flops,
                                 .repeats = 2.0 / 5};
-const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad),
-                                  .keep_fp32 = 7 | 1 << 4,
-                                  .reference = {.run = reference_grad, .workspace = workspace},
-                                  .shape = shape,
-                                  .flops = grad_flops,
+const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad), GRADIENT, GRAD, .flops = grad_flops,
                                   .repeats = 2.0 / 8};
+
+#define TOKENS  "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!"
+#define KEPT_OF "b...k!f!,b...k!f!"
+
+static const wf_op with_kept = {.name = "experts",
+                                .id = WF_ID_experts,
+                                .signature = TOKENS "->b...d!," KEPT_OF,
+                                .flags = WF_OP_EXPERTS,
+                                .save = EVERY | WF_SAVE_OUT(1) | WF_SAVE_OUT(2),
+                                .shape = shape_with_kept,
+                                FORWARD};
+static const wf_op dx_of_kept = {.name = "experts_dx",
+                                 .id = WF_ID_experts_dx,
+                                 .signature = TOKENS ",b...d!," KEPT_OF "->b...d!,b...k!",
+                                 .flags = WF_OP_EXPERTS,
+                                 GRADIENT,
+                                 DX,
+                                 .flops = kept_dx_flops};
+static const wf_op grad_of_kept = {.name = "experts_grad",
+                                   .id = WF_ID_experts_grad,
+                                   .signature = TOKENS ",b...d!," KEPT_OF
+                                                       "->ef!d!,ef!d!,ed!f!,b...d!,b...k!",
+                                   .flags = WF_OP_OWN_SUMS | WF_OP_EXPERTS,
+                                   GRADIENT,
+                                   GRAD,
+                                   .flops = kept_grad_flops};

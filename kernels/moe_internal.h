@@ -12,6 +12,21 @@
    experts_grad. experts_dx has the last two of them. */
 enum { WF_MOE_GATE, WF_MOE_UP, WF_MOE_DOWN, WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_INDEX, WF_MOE_DY };
 
+/* Tensors that forward keeps for gradients: gate_e x and up_e x of each choice, outputs of
+   experts after y, and operands after WF_MOE_DY. A call has both or none. */
+enum { WF_MOE_KEPT = 2 };
+
+/* Returns what a call keeps or has of forward, WF_MOE_KEPT tensors, or NULL. */
+static inline wf_tensor *const *wf_moe_kept(const wf_call *call)
+{
+    if (call->op->id == WF_ID_experts)
+        return call->n_out > 1 ? call->out + 1 : NULL;
+    return (call->op->id == WF_ID_experts_dx || call->op->id == WF_ID_experts_grad) &&
+                   call->n_in > WF_MOE_DY + 1
+               ? call->in + WF_MOE_DY + 1
+               : NULL;
+}
+
 /* Factors of adapters, which are operands after WF_MOE_INDEX, or after WF_MOE_DY, and the first
    outputs of experts_adapted_grad; dx and dw are its last ones, as of the others. */
 enum {

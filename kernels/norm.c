@@ -16,9 +16,10 @@
 
 static wf_tensor *norm(wf_call call, float eps)
 {
-    if (call.in[0] && !(eps > 0)) {
-        wf_fail(call.in[0]->ctx, WF_EINVAL, "%s: eps is %g, but must be greater than 0",
-                call.op->name, (double)eps);
+    if (call.in[0] && !(eps > 0 && isfinite(eps))) {
+        wf_fail(call.in[0]->ctx, WF_EINVAL,
+                "%s: eps is %g, but must be greater than 0, and finite", call.op->name,
+                (double)eps);
         return NULL;
     }
     call.attr = &eps;

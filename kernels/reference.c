@@ -41,9 +41,10 @@ static double squares(const float *x, int64_t n)
     return lane[0];
 }
 
-static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
+static void sum_squares(int64_t n, wf_tensor *const *t, struct wf_exact_sum *sum)
 {
-    wf_add_squares(t, 0, t->ndim ? t->local[0] : 1, squares, sum);
+    for (int64_t i = 0; i < n; i++)
+        wf_add_squares(t[i], 0, t[i]->ndim ? t[i]->local[0] : 1, squares, sum);
 }
 
 static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)

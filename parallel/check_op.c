@@ -22,6 +22,11 @@ static wf_status reason(wf_context *ctx, wf_error *error)
     return wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
 }
 
+static bool is_bound(double bound)
+{
+    return bound >= 0 && isfinite(bound);
+}
+
 static wf_status check_counts(const wf_op_check *c, wf_error *error)
 {
     if (!c->op || !c->apply || c->n_in < 1 || c->n_in > WF_MAX_INPUTS || c->n_out < 1 ||
@@ -31,6 +36,21 @@ static wf_status check_counts(const wf_op_check *c, wf_error *error)
             "a check of an op needs the op, a function that applies it, 1 to %d "
             "operands and 1 to %d outputs",
             WF_MAX_INPUTS, WF_MAX_OUTPUTS);
+    if (!c->op->name || !c->op->signature)
+        return wf_error_set(error, WF_EINVAL,
+                            "an op has a name and a signature (wf_op.name, .signature): %s has "
+                            "none",
+                            c->op->name ? c->op->name : "this one");
+    if (!is_bound(c->gradient_bound) || !is_bound(c->kernel_bound))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s: bounds of errors %g and %g: each is finite and at least 0",
+                            c->op->name, c->gradient_bound, c->kernel_bound);
+    for (int i = 0; i < c->n_in; i++)
+        if (!(c->in[i].low <= c->in[i].high) || !isfinite(c->in[i].high - c->in[i].low))
+            return wf_error_set(error, WF_EINVAL,
+                                "%s: operand %d in [%g, %g): the range of its numbers has a "
+                                "lower end first, and both are finite",
+                                c->op->name, i, c->in[i].low, c->in[i].high);
     return WF_OK;
 }
 
@@ -60,13 +80,21 @@ static wf_status moved(const wf_op_run *from, int64_t element, double by, double
     return status;
 }
 
-/* Puts central differences of operand i where its gradient was. */
-static wf_status difference(wf_context *ctx, const wf_op_check *c, int i, wf_op_results *r)
+/* Returns by how much an element is moved: by more where the operand's numbers are large. */
+static double step_of(const wf_op_check_operand *o)
 {
-    const double step = 0x1p-17;
-    wf_op_run run = {.check = c, .ctx = ctx, .operand = i};
+    return 0x1p-17 * fmax(1, fmax(fabs(o->low), fabs(o->high)) / 2);
+}
+
+/* Puts central differences of operand i where its gradient was. */
+static wf_status difference(const wf_op_run *how, int i, wf_op_results *r)
+{
+    const double step = step_of(&how->check->in[i]);
+    wf_op_run run = *how;
     wf_status status = WF_OK;
 
+    run.gradients = false;
+    run.operand = i;
     for (int64_t k = 0; k < r->n[WF_MAX_OUTPUTS + i] && status == WF_OK; k++) {
         double above, below;
 
@@ -88,26 +116,33 @@ static int64_t elements(const wf_op_check_operand *o)
     return n;
 }
 
-static wf_status check_gradients(wf_context *ctx, const wf_op_check *c, const wf_op_results *r,
+const char *wf_op_doubt(double distance, const char *usual)
+{
+    return isfinite(distance) ? usual
+                              : ": does a kernel read elements that it has not written, or "
+                                "beside its operands? Both are NaN or huge in a check";
+}
+
+static wf_status check_gradients(const wf_op_run *run, const wf_op_results *r,
                                  wf_op_check_report *report, wf_error *error)
 {
+    const wf_op_check *c = run->check;
     const double bound = c->gradient_bound > 0 ? c->gradient_bound : 1e-6;
     wf_op_results differences = {.n = {0}};
-    wf_op_run again = {.check = c, .ctx = ctx, .gradients = true};
-    wf_status status = wf_op_run_once(&again, &differences);
+    wf_status status = wf_op_run_once(run, &differences);
 
     for (int i = 0; i < c->n_in && status == WF_OK; i++)
         if (r->x[WF_MAX_OUTPUTS + i]) {
             if (r->n[WF_MAX_OUTPUTS + i] != elements(&c->in[i])) {
                 status =
-                    wf_fail(ctx, WF_EINVAL,
+                    wf_fail(run->ctx, WF_EINVAL,
                             "%s: the gradient of operand %d has %lld elements, the operand "
                             "%lld",
                             c->op->name, i, (long long)r->n[WF_MAX_OUTPUTS + i],
                             (long long)elements(&c->in[i]));
                 break;
             }
-            status = difference(ctx, c, i, &differences);
+            status = difference(run, i, &differences);
         }
     for (int i = 0; i < c->n_in && status == WF_OK; i++) {
         double off;
@@ -119,27 +154,75 @@ static wf_status check_gradients(wf_context *ctx, const wf_op_check *c, const wf
         if (!(off <= bound)) /* so that a NaN is one, too */
             status = wf_error_set(error, WF_EINVAL,
                                   "%s: the gradient of operand %d is %.1e away from finite "
-                                  "differences, at most %.0e is allowed: does its backward say "
-                                  "what the reference loop does?",
-                                  c->op->name, i, off, bound);
+                                  "differences, at most %.0e is allowed%s",
+                                  c->op->name, i, off, bound,
+                                  wf_op_doubt(off, ": does its backward say what the reference "
+                                                   "loop does?"));
     }
     wf_op_results_forget(&differences);
-    return wf_context_status(ctx) == WF_OK ? status : reason(ctx, error);
+    return wf_context_status(run->ctx) == WF_OK ? status : reason(run->ctx, error);
 }
 
-/* Step 1; `r` gets the results of the reference. */
-static wf_status check_reference(const wf_op_check *c, wf_op_results *r,
-                                 wf_op_check_report *report, wf_error *error)
+wf_status wf_op_differentiate(const wf_op_run *how, wf_op_results *results,
+                              wf_op_check_report *report, wf_error *error)
 {
     wf_context *ctx = context_over(wf_reference_device(error), error);
-    wf_op_run run = {.check = c, .ctx = ctx, .gradients = true};
+    wf_op_results own = {.n = {0}}, *r = results ? results : &own;
+    wf_op_run run = *how;
     wf_status status;
 
     if (!ctx)
         return error->code;
-    status = wf_op_run_once(&run, r) == WF_OK ? check_gradients(ctx, c, r, report, error)
+    run.ctx = ctx;
+    run.gradients = true;
+    status = wf_op_run_once(&run, r) == WF_OK ? check_gradients(&run, r, report, error)
                                               : reason(ctx, error);
     wf_context_close(ctx);
+    wf_op_results_forget(&own);
+    return status;
+}
+
+wf_status wf_op_run_on(wf_device *device, const wf_op_run *how, wf_op_results *r,
+                       wf_error *error)
+{
+    wf_context *ctx = context_over(device, error);
+    wf_op_run run = *how;
+    wf_status status;
+
+    *r = (wf_op_results){.n = {0}};
+    if (!ctx)
+        return error->code;
+    run.ctx = ctx;
+    status = wf_op_run_once(&run, r) == WF_OK ? WF_OK : reason(ctx, error);
+    wf_context_close(ctx);
+    return status;
+}
+
+wf_status wf_op_near(const wf_op_check *c, const wf_op_results *r,
+                     const wf_op_results *reference, double bound, const char *where,
+                     double *most, wf_error *error)
+{
+    wf_status status = WF_OK;
+    char name[48];
+
+    for (int i = 0; i < WF_CHECK_RESULTS && status == WF_OK; i++) {
+        double off;
+
+        if (!reference->x[i])
+            continue;
+        if (!r->x[i] || r->n[i] != reference->n[i])
+            return wf_error_set(error, WF_EINVAL,
+                                "%s: %s has other sizes on the CPU than by the reference",
+                                c->op->name, wf_op_result_name(i, name));
+        off = wf_op_distance(r, reference, i);
+        *most = fmax(*most, off);
+        if (!(off <= bound))
+            status = wf_error_set(error, WF_EINVAL,
+                                  "%s: %s by the CPU's kernel is %.1e away from the reference "
+                                  "loop, at most %.0e is allowed%s%s",
+                                  c->op->name, wf_op_result_name(i, name), off, bound, where,
+                                  wf_op_doubt(off, ""));
+    }
     return status;
 }
 
@@ -148,38 +231,14 @@ static wf_status check_kernels(const wf_op_check *c, const wf_op_results *refere
                                wf_op_results *cpu, wf_op_check_report *report, wf_error *error)
 {
     const double bound = c->kernel_bound > 0 ? c->kernel_bound : 1e-5;
-    wf_context *ctx = context_over(wf_cpu_device(1, error), error);
-    wf_op_run run = {.check = c, .ctx = ctx, .gradients = true};
-    wf_status status;
-    char name[48];
+    const wf_op_run run = {.check = c, .gradients = true};
+    wf_status status = wf_op_run_on(wf_cpu_device(1, error), &run, cpu, error);
 
-    if (!ctx)
-        return error->code;
-    status = wf_op_run_once(&run, cpu) == WF_OK ? WF_OK : reason(ctx, error);
-    wf_context_close(ctx);
-    for (int i = 0; i < WF_CHECK_RESULTS && status == WF_OK; i++) {
-        double off;
-
-        if (!reference->x[i])
-            continue;
-        if (!cpu->x[i] || cpu->n[i] != reference->n[i])
-            return wf_error_set(error, WF_EINVAL,
-                                "%s: %s has other sizes on the CPU than by the reference",
-                                c->op->name, wf_op_result_name(i, name));
-        off = wf_op_distance(cpu, reference, i);
-        report->kernel = fmax(report->kernel, off);
-        if (!(off <= bound))
-            status = wf_error_set(error, WF_EINVAL,
-                                  "%s: %s by the CPU's kernel is %.1e away from the reference "
-                                  "loop, at most %.0e is allowed",
-                                  c->op->name, wf_op_result_name(i, name), off, bound);
-    }
-    return status;
+    return status == WF_OK ? wf_op_near(c, cpu, reference, bound, "", &report->kernel, error)
+                           : status;
 }
 
-static void note(wf_op_check_report *report, const char *format, ...) WF_PRINTF(2, 3);
-
-static void note(wf_op_check_report *report, const char *format, ...)
+void wf_op_note(wf_op_check_report *report, const char *format, ...)
 {
     size_t used = strlen(report->notes);
     va_list args;
@@ -202,15 +261,16 @@ static void note_constants(const wf_op_check *c, wf_op_check_report *report)
         constant += !integer && c->in[i].constant;
     }
     if (!c->op->backward && floats)
-        note(report,
-             "%s has no backward: gradients end at it, so nothing before it is trained\n",
-             c->op->name);
+        wf_op_note(report,
+                   "%s has no backward: gradients end at it, so nothing before it is trained\n",
+                   c->op->name);
     else if (constant)
-        note(report,
-             "%s: %d of %d operands of numbers are constant in this check, so their gradients "
-             "are not "
-             "looked at\n",
-             c->op->name, constant, floats);
+        wf_op_note(
+            report,
+            "%s: %d of %d operands of numbers are constant in this check, so their gradients "
+            "are not "
+            "looked at\n",
+            c->op->name, constant, floats);
 }
 
 wf_status wf_check_op(const wf_op_check *check, wf_op_check_report *report, wf_error *error)
@@ -227,9 +287,11 @@ wf_status wf_check_op(const wf_op_check *check, wf_op_check_report *report, wf_e
     if (status == WF_OK)
         note_constants(check, report);
     if (status == WF_OK)
-        status = check_reference(check, &reference, report, error);
+        status = wf_op_differentiate(&(wf_op_run){.check = check}, &reference, report, error);
     if (status == WF_OK)
         status = check_kernels(check, &reference, &cpu, report, error);
+    if (status == WF_OK)
+        status = wf_check_op_parts(check, &reference, report, error);
     if (status == WF_OK)
         status = wf_check_op_layouts(check, &cpu, report, error);
     wf_op_results_forget(&reference);

@@ -62,7 +62,7 @@ typedef struct wf_op_check_report {
        none, and a last line with the number of those without room */
     char refusals[WF_CHECK_REFUSALS];
     /* "" or warnings, a line each: an op without backward, an operand that no gradient is asked
-       of */
+       of, a backward_joined */
     char notes[512];
 } wf_op_check_report;
 
@@ -70,16 +70,22 @@ typedef struct wf_op_check_report {
  * wf_check_op - checks an op in three steps, each of which needs the one before:
  *
  *   1. its gradients against central differences of its outputs, in double by the reference
- *      loops
- *   2. outputs and gradients of the CPU's kernels against those of the reference loops
+ *      loops; for each output alone, too, and for each operand alone
+ *   2. outputs and gradients of the CPU's kernels against those of the reference loops; for
+ *      other numbers, too, and for operands stored as bf16 where a kernel takes them so
  *   3. on a small mesh, ranks as threads, each with two workers: every way to lay the operands
  *      out, split on any dim by either axis or both, and partial where the op takes that
- *      (WF_OP_LINEAR). Outputs and gradients have the bits of one rank, or are reported as
- *      layout-inexact and right but for rounding, or the layouts are refused (WF_ELAYOUT), by
- *      the op or where its gradient is taken; outputs are compared before their gradient is.
- *      Kernels that write outside of their outputs are found in 2 and 3
+ *      (WF_OP_LINEAR), as the sum of 2 x, -x and zeros. Outputs and gradients have the bits of
+ *      one rank, or are reported as layout-inexact and right but for rounding, or the layouts
+ *      are refused (WF_ELAYOUT), by the op or where its gradient is taken; outputs are compared
+ *      before their gradient is. Kernels that write outside of their outputs are found in 2
+ *      and 3
  *
- * Numbers are functions of operand and index, so every call checks the same ones.
+ * Everywhere memory that was not written is NaN, and that beside a tensor huge, operands stay
+ * as they were, and wf_op.recompute returns output 0 bit by bit. wf_op.backward_joined is not
+ * looked at, which the notes say.
+ *
+ * Numbers are functions of operand and index, so every check takes the same ones.
  *
  * @param report  filled in, also on errors; NULL: no report
  * Collective:    no; it launches ranks of its own

@@ -1,4 +1,5 @@
 /* parallel/check_op_run.c - one run of an op that is checked: operands, outputs, gradients. */
+#include "core/numerics/bf16.h"
 #include "core/numerics/bits.h"
 #include "core/tape.h"
 #include "kernels/ops.h"
@@ -24,10 +25,12 @@ static double operand_value(const wf_op_run *run, int i, int64_t index)
     const wf_op_check_operand *o = &run->check->in[i];
     bool any = o->low == 0 && o->high == 0;
     double low = any ? -2 : o->low, high = any ? 2 : o->high;
-    double x = low + (high - low) * uniform(i, index);
+    double x = low + (high - low) * uniform(i + run->numbers * WF_CHECK_RESULTS, index);
 
     if (run->check->op->integers >> i & 1)
         return floor(x);
+    if (run->bf16 >> i & 1)
+        return wf_bf16_value(wf_bf16_of((float)x));
     return (float)x + (run->operand == i && run->element == index ? run->by : 0);
 }
 
@@ -76,37 +79,71 @@ static wf_tensor *filled(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim
 typedef struct operand_arg {
     const wf_op_run *run;
     int i;
-    bool nothing; /* this rank's share of a sum over ranks */
+    double share; /* this rank's, of a sum over ranks */
 } operand_arg;
 
 static double operand_element(const void *arg, int64_t index)
 {
     const operand_arg *a = arg;
 
-    return a->nothing ? 0 : operand_value(a->run, a->i, index);
+    return a->share * operand_value(a->run, a->i, index);
 }
 
-/* Returns true where a rank's term of a partial operand is zero: the first rank of each axis
-   has all of it. */
-static bool has_nothing(const wf_mesh *mesh, const wf_layout *layout)
+/* Returns a rank's share of a partial operand: 2 and -1 of the first two ranks of an axis,
+   whose sum has the value's bits, and 0 of others. A function that is not linear shows. */
+static double share_of(const wf_mesh *mesh, const wf_layout *layout)
 {
-    bool nothing = false;
+    static const double shares[] = {2, -1, 0};
+    double share = 1;
 
-    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
-        nothing |= wf_layout_is_partial(layout, axis) && wf_mesh_coordinate(mesh, axis) > 0;
-    return nothing;
+    for (int axis = 0; layout && axis < wf_mesh_axes(mesh); axis++) {
+        int at = wf_mesh_coordinate(mesh, axis);
+
+        if (wf_layout_is_partial(layout, axis) && wf_mesh_size(mesh, axis) > 1)
+            share *= shares[at < 2 ? at : 2];
+    }
+    return share;
+}
+
+static operand_arg arg_of(const wf_op_run *run, int i)
+{
+    return (operand_arg){run, i, share_of(wf_mesh_of(run->ctx), run->layout[i])};
 }
 
 static wf_tensor *make_operand(const wf_op_run *run, int i)
 {
     const wf_op_check_operand *o = &run->check->in[i];
-    const wf_layout *layout = run->layout[i];
-    operand_arg arg = {run, i, layout && has_nothing(wf_mesh_of(run->ctx), layout)};
+    operand_arg arg = arg_of(run, i);
     wf_dtype dtype =
         run->check->op->integers >> i & 1 ? WF_I32 : wf_context_device(run->ctx)->dtype;
-    wf_tensor *t = filled(run->ctx, dtype, o->ndim, o->dim, layout, operand_element, &arg);
+    wf_tensor *t =
+        filled(run->ctx, dtype, o->ndim, o->dim, run->layout[i], operand_element, &arg);
 
+    if (run->stored && run->bf16 >> i & 1)
+        return wf_cast(t, WF_BF16);
     return t && run->gradients && !o->constant && dtype != WF_I32 ? wf_leaf(t) : t;
+}
+
+/* Checks that operands are as they were made. */
+static wf_status check_unwritten(const wf_op_run *run, wf_tensor *const *in)
+{
+    const wf_op *op = run->check->op;
+
+    for (int i = 0; i < run->check->n_in; i++) {
+        const operand_arg arg = arg_of(run, i);
+
+        if (in[i]->dtype == WF_BF16 || (op->writes & WF_IN(i)) ||
+            (op->flags & WF_OP_IN_PLACE && i == 0))
+            continue;
+        for (int64_t e = 0; e < wf_tensor_local_count(in[i]); e++)
+            if (element(in[i], e) != operand_element(&arg, whole_index(in[i], e)))
+                return wf_fail(run->ctx, WF_EINVAL,
+                               "%s has written to operand %d, in element %lld: kernels read "
+                               "their operands, but for those of an op in place "
+                               "(WF_OP_IN_PLACE, wf_op.writes)",
+                               op->name, i, (long long)e);
+    }
+    return WF_OK;
 }
 
 /* A number that every output has a weight in. Only its gradient counts: it is the weights. */
@@ -140,8 +177,16 @@ static double one_element(const void *arg, int64_t index)
     return 1;
 }
 
+static double zero_element(const void *arg, int64_t index)
+{
+    (void)arg, (void)index;
+    return 0;
+}
+
 static wf_tensor *whole(wf_tensor *t)
 {
+    if (t && t->dtype == WF_BF16)
+        t = wf_cast(t, wf_context_device(t->ctx)->dtype);
     return t && t->layout ? wf_whole(t) : t;
 }
 
@@ -173,6 +218,8 @@ static wf_status differentiate(const wf_op_run *run, wf_tensor *const *out)
         term = wf_apply(&weigh, &weights, sizeof weights, 1, out[o]);
         sum = sum ? wf_add(sum, term) : term;
     }
+    if (!sum && run->some_outputs)
+        return WF_OK;
     if (!sum)
         return wf_fail(run->ctx, WF_EINVAL,
                        "%s: no output has a gradient (wf_op.backward), though an operand is to "
@@ -190,6 +237,9 @@ static wf_status keep_gradients(const wf_op_run *run, wf_tensor *const *in, wf_o
 
         if (!in[i]->requires_grad)
             continue;
+        if (!grad && run->some_outputs)
+            grad = filled(run->ctx, wf_context_device(run->ctx)->dtype, o->ndim, o->dim, NULL,
+                          zero_element, NULL);
         if (!grad)
             return wf_fail(run->ctx, WF_EINVAL,
                            "%s: operand %d has no gradient: its backward fills din[%d] where "
@@ -214,9 +264,9 @@ static wf_status run_on(const wf_op_run *run, wf_op_results *r)
         in[i] = make_operand(run, i);
         wanted |= in[i] && in[i]->requires_grad;
     }
-    if (wf_context_status(run->ctx) == WF_OK)
-        run->check->apply(run->check->self, in, out);
     status = wf_context_status(run->ctx);
+    if (status == WF_OK)
+        status = wf_op_apply(run, in, out);
     for (int o = 0; o < run->check->n_out && status == WF_OK; o++) {
         if (!out[o])
             return wf_fail(run->ctx, WF_EINVAL, "%s: output %d is NULL", run->check->op->name,
@@ -229,7 +279,7 @@ static wf_status run_on(const wf_op_run *run, wf_op_results *r)
         status = differentiate(run, out);
     if (status == WF_OK && wanted)
         status = keep_gradients(run, in, r);
-    return status;
+    return status == WF_OK ? check_unwritten(run, in) : status;
 }
 
 wf_status wf_op_run_once(const wf_op_run *run, wf_op_results *r)
@@ -237,6 +287,8 @@ wf_status wf_op_run_once(const wf_op_run *run, wf_op_results *r)
     wf_tape *tape = NULL;
 
     *r = (wf_op_results){.n = {0}};
+    if (run->stored)
+        wf_context_storage(run->ctx, WF_BF16);
     wf_scope_open(run->ctx);
     if (run->gradients)
         tape = wf_tape_open(run->ctx);

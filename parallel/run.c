@@ -42,14 +42,16 @@ static bool may_store(const wf_par_options *o, wf_dtype dtype)
     return dtype == WF_F32 || dtype == WF_BF16 || (o->plan && wf_dtype_is_stored(dtype));
 }
 
-/* Checks when gradients are summed, and what is given back after forward. */
+/* Checks when gradients are summed, what is given back after forward, and how tokens move. */
 static wf_status check_moments(const wf_par_options *o, wf_error *error)
 {
-    if ((unsigned)o->accumulate > WF_PAR_GROUP || (unsigned)o->reshard > WF_PAR_RESHARD_NEVER)
-        return wf_error_set(error, WF_EINVAL,
-                            "accumulate %d and reshard %d: one of them is no value of its enum "
-                            "(parallel/run.h)",
-                            (int)o->accumulate, (int)o->reshard);
+    if ((unsigned)o->accumulate > WF_PAR_GROUP || (unsigned)o->reshard > WF_PAR_RESHARD_NEVER ||
+        (unsigned)o->dispatch > WF_PAR_DISPATCH_EXCHANGE)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "accumulate %d, reshard %d and dispatch %d: one of them is no value "
+            "of its enum (parallel/run.h)",
+            (int)o->accumulate, (int)o->reshard, (int)o->dispatch);
     if (o->accumulate_group && o->accumulate != WF_PAR_GROUP)
         return wf_error_set(
             error, WF_EINVAL,

@@ -276,6 +276,22 @@ bool app_job_moves_nothing(const app_options *o)
     return o->plan || strcmp(o->transport, "fake") == 0;
 }
 
+/* A drill whose bit is never flipped would pass for one that nothing has found. */
+static wf_status read_flip(const app_options *o, wf_flip *flip, wf_error *error)
+{
+    int64_t ranks = app_options_ranks(o);
+
+    if (wf_flip_read(o->flip_bit, flip, error) != WF_OK)
+        return error->code;
+    if (flip->step < 1 || flip->step > o->steps || flip->rank < 0 || flip->rank >= ranks)
+        return wf_error_set(error, WF_EINVAL,
+                            "--flip-bit %s is of step %lld and rank %d, and the run has steps "
+                            "1 to %lld and ranks 0 to %lld",
+                            o->flip_bit, (long long)flip->step, flip->rank, (long long)o->steps,
+                            (long long)ranks - 1);
+    return WF_OK;
+}
+
 wf_status app_job_open(app_job *job, wf_error *error)
 {
     app_options *o = job->options;
@@ -286,7 +302,7 @@ wf_status app_job_open(app_job *job, wf_error *error)
     is_text = !job->data || wf_dataset_is_text(job->data);
     if (app_sample_prompt_open(o, is_text, &job->prompt, error) != WF_OK ||
         app_exam_open(o, is_text, &job->exam, error) != WF_OK ||
-        (o->flip_bit && wf_flip_read(o->flip_bit, &job->flip, error) != WF_OK))
+        (o->flip_bit && read_flip(o, &job->flip, error) != WF_OK))
         return error->code;
     return WF_OK;
 }

@@ -241,6 +241,12 @@ static wf_status check_sample(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Returns true where a run reaches a step. */
+static bool comes(const app_options *o, int64_t step)
+{
+    return !o->steps || step <= o->steps;
+}
+
 /* Refuses options that no part of the run would read: --tokenizer alone would look as if it
    made ids of --data. */
 static wf_status check_unread(app_options *o, wf_error *error)
@@ -249,6 +255,7 @@ static wf_status check_unread(app_options *o, wf_error *error)
     unsigned uses = row ? row->uses : 0;
     bool text = o->sample || o->eval_requests || strcmp(o->documents, "mask") == 0;
     bool points = o->schedule.kind == WF_NN_POINTS;
+    bool local = o->sliding_window && app_options_model(o).position == WF_NN_ROPE;
     bool falls = !points && o->schedule.kind != WF_NN_CONSTANT;
     const struct {
         app_option_id id;
@@ -277,6 +284,14 @@ static wf_status check_unread(app_options *o, wf_error *error)
          "is of adamw, muon and lion, and --optimizer is another"},
         {APP_OPTION_eps, uses & WF_NN_USES_EPS, "--eps",
          "is of adamw and muon, and --optimizer is another"},
+        {APP_OPTION_check_replicas, comes(o, o->check_replicas), "--check-replicas",
+         "is more than --steps, so that nothing would be compared"},
+        {APP_OPTION_verify_every, comes(o, o->verify_every), "--verify-every",
+         "is more than --steps, so that nothing would be compared"},
+        {APP_OPTION_window_rope_base, !(o->window_rope_base > 0) || local, "--window-rope-base",
+         "is of RoPE in blocks that have a window (--sliding-window, --arch llama)"},
+        {APP_OPTION_rope_skip, o->rope_skip <= o->n_layer, "--rope-skip",
+         "is more than --n-layer, so that every block would have RoPE"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -94,7 +94,7 @@ static wf_status check_context(const app_options *o, wf_error *error)
     long long cp = o->cp, tp = o->tp, heads = o->n_head;
 
     if (cp == 1)
-        return strcmp(o->cp_form, "auto") == 0
+        return strcmp(o->cp_form, "auto") == 0 || strcmp(o->search, "off") != 0
                    ? WF_OK
                    : wf_error_set(error, WF_EINVAL,
                                   "--cp-form %s is what ranks of --cp do, and --cp is 1: use "

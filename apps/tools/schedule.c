@@ -1,7 +1,6 @@
 /* apps/tools/schedule.c - pipeline schedules: generated, read, proved, lowered and drawn; see
    schedule --help. */
 #include "apps/tools/schedule_flags.h"
-#include "core/files/input.h"
 #include "apps/tools/schedule_picture.h"
 #include "apps/program.h"
 #include <errno.h>
@@ -9,31 +8,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static wf_status read_text(const char *path, char **text, wf_error *error)
-{
-    FILE *file = wf_input_open(path), *copy;
-    char *all = NULL, block[4096];
-    size_t size, n;
-    bool bad = !file;
-
-    *text = NULL;
-    copy = file ? open_memstream(&all, &size) : NULL;
-    while (copy && (n = fread(block, 1, sizeof block, file)) > 0)
-        fwrite(block, 1, n, copy);
-    bad = bad || !copy || ferror(file);
-    if (bad)
-        wf_error_set(error, WF_EIO, "cannot read %s: %s", path, strerror(errno));
-    if (copy && fclose(copy) != 0 && !bad)
-        bad = wf_error_set(error, WF_ENOMEM, "no memory to read %s", path) != WF_OK;
-    if (file)
-        fclose(file);
-    if (bad)
-        free(all);
-    else
-        *text = all;
-    return bad ? error->code : WF_OK;
-}
 
 /* The schedule that a word names; without a name where it is a file. */
 static wf_pipe_schedule find(const char *word)
@@ -61,8 +35,6 @@ static wf_status make(const app_schedule_request *q, wf_pipe_table **table, wf_e
 {
     wf_pipe_schedule schedule = find(q->source);
     int64_t v = q->virtual ? q->virtual : schedule.per_rank;
-    wf_status status;
-    char *text;
 
     *table = NULL;
     if (!is_file(q->source)) {
@@ -73,11 +45,7 @@ static wf_status make(const app_schedule_request *q, wf_pipe_table **table, wf_e
 
         return wf_pipe_generate(q->source, &shape, table, error);
     }
-    status = read_text(q->source, &text, error);
-    if (status == WF_OK)
-        status = wf_pipe_table_parse(q->source, text, table, error);
-    free(text);
-    return status;
+    return wf_pipe_table_read(q->source, table, error);
 }
 
 /* Returns the costs of stages, in ticks of which a unit of a rank has 100 times its stages. */

@@ -1,13 +1,14 @@
 /*
  * core/memory/guard.c - zones around blocks that nothing may write to, and a quarantine: what
  * is given back is filled with NaNs and reused late, so that a use after free reads no other
- * tensor's numbers.
+ * tensor's numbers. What is taken is filled with NaNs too, and the zones are large numbers: a
+ * kernel that reads what it has not written, or beside its operands, shows in its results.
  */
 #include "core/memory/guard_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES = 4096, ZONE_BYTE = 0xA5, POISON = 0xFF };
+enum { ENTRIES = 4096, ZONE_BYTE = 0x7F, POISON = 0xFF };
 
 static const size_t most_bytes = (size_t)64 << 20;
 
@@ -47,6 +48,7 @@ static bool is_filled(const char *at, size_t bytes, int with)
 void *wf_guard_take(char *taken, size_t bytes)
 {
     memset(taken, ZONE_BYTE, WF_GUARD_ZONE);
+    memset(taken + WF_GUARD_ZONE, POISON, bytes);
     memset(taken + WF_GUARD_ZONE + bytes, ZONE_BYTE, WF_GUARD_ZONE);
     return taken + WF_GUARD_ZONE;
 }

@@ -47,27 +47,53 @@ void wf_squares_begin(wf_squares *s, wf_context *ctx)
         clear(s);
 }
 
-/* Adds a tensor's squares by chunks: a row of dim 0, or one of the 8 cuts of its dim 1. */
-void wf_squares_add(wf_squares *s, const wf_tensor *t)
+/* Returns the terms of a tensor: a row of dim 0 each, or one of the 8 cuts of its dim 1; of
+   experts, those of all their rows. */
+static int64_t chunks_of(const wf_tensor *t)
 {
-    int64_t chunks = t->ndim == 0   ? 1
-                     : t->ndim == 1 ? t->local[0]
-                                    : t->local[0] * WF_MAX_CHUNKS;
+    bool experts = t->ndim > 2 && t->dim[0].chunks == WF_CHUNKS_EXPERTS;
+    int64_t rows = t->ndim == 0 ? 1 : t->local[0] * (experts ? t->local[1] : 1);
 
+    return t->ndim < 2 ? rows : rows * WF_MAX_CHUNKS;
+}
+
+/* Returns how many of n tensors, from the first on, a limb has room for; at least one. */
+static int64_t together(wf_squares *s, int64_t n, wf_tensor *const *tensor)
+{
+    int64_t k = 0, chunks = 0;
+
+    while (k < n && (k == 0 || s->added + chunks + chunks_of(tensor[k]) <= most))
+        chunks += chunks_of(tensor[k++]);
+    s->added += chunks;
+    return k;
+}
+
+void wf_squares_add(wf_squares *s, int64_t n, wf_tensor *const *tensor)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (wf_handle_check(tensor[i], "a sum of squares: the tensor") != WF_OK)
+            return;
     if (!s->there || s->ctx->options.plan)
         return;
-    if (on_device(s) && chunks > most) {
-        wf_fail(s->ctx, WF_EUNSUPPORTED,
-                "the norm of a tensor of %lld rows: on device %s it has at most %lld parts",
-                (long long)t->local[0], s->ctx->device->name, (long long)most);
-        return;
+    for (int64_t i = 0; i < n && on_device(s); i++)
+        if (chunks_of(tensor[i]) > most) {
+            wf_fail(s->ctx, WF_EUNSUPPORTED,
+                    "the norm of a tensor of %lld rows: on device %s it has at most %lld parts",
+                    (long long)tensor[i]->local[0], s->ctx->device->name, (long long)most);
+            return;
+        }
+    while (n > 0) {
+        int64_t k;
+
+        if (on_device(s) && s->added + chunks_of(tensor[0]) > most) {
+            bring(s);
+            clear(s);
+        }
+        k = on_device(s) ? together(s, n, tensor) : n;
+        s->ctx->device->sum_squares(k, tensor, s->there);
+        tensor += k;
+        n -= k;
     }
-    if (on_device(s) && s->added + chunks > most) {
-        bring(s);
-        clear(s);
-    }
-    s->added += chunks;
-    s->ctx->device->sum_squares(t, s->there);
 }
 
 wf_status wf_squares_end(wf_squares *s, wf_exact_sum *sum)

@@ -20,16 +20,14 @@ typedef struct wf_squares {
 
 /**
  * wf_squares_begin - begins an empty sum; wf_squares_end frees its memory
- * 
- * In a dry run nothing is added, and memory is counted.
  *
- * Of a dry run nothing is added, and memory is counted.
+ * In a dry run nothing is added, and memory is counted.
  * Errors:  WF_ENOMEM in the context
  */
 WF_API void wf_squares_begin(wf_squares *s, wf_context *ctx);
-/** wf_squares_add - adds the squares of the local part of a tensor of the device's own
- * floats. */
-WF_API void wf_squares_add(wf_squares *s, const wf_tensor *t);
+/** wf_squares_add - adds the squares of the local parts of n tensors of the device's own
+ * floats, in any order: their sum is exact. */
+WF_API void wf_squares_add(wf_squares *s, int64_t n, wf_tensor *const *tensor);
 /**
  * wf_squares_end - ends a sum and gives this rank's value, for the caller to merge over ranks
  *

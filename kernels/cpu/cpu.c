@@ -110,13 +110,18 @@ static void squares_task(void *arg, int64_t begin, int64_t end, int worker)
     pthread_mutex_unlock(&j->lock);
 }
 
-static void sum_squares(const wf_tensor *t, wf_exact_sum *sum)
+static void sum_squares(int64_t n, wf_tensor *const *tensor, wf_exact_sum *sum)
 {
-    wf_cpu *cpu = wf_context_device(t->ctx)->self;
-    squares j = {.simd = cpu->simd, .t = t, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER};
+    squares j = {.sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-    wf_thread_pool_run(cpu->pool, wf_extent(t, 0, t->ndim < 1 ? 0 : 1),
-                       wf_task_rows(wf_extent(t, 1, t->ndim)), squares_task, &j);
+    for (int64_t i = 0; i < n; i++) {
+        const wf_tensor *t = j.t = tensor[i];
+        wf_cpu *cpu = wf_context_device(t->ctx)->self;
+
+        j.simd = cpu->simd;
+        wf_thread_pool_run(cpu->pool, wf_extent(t, 0, t->ndim < 1 ? 0 : 1),
+                           wf_task_rows(wf_extent(t, 1, t->ndim)), squares_task, &j);
+    }
     pthread_mutex_destroy(&j.lock);
 }
 

@@ -11,6 +11,7 @@ enum { LOG_COST = 16 }; /* elements of a simple loop that cost as much as a loga
 
 enum {
     LOGITS = WF_IN(0),
+    LOSS = LOGITS | WF_IN(1) | WF_IN(2) | WF_OUT(0) | WF_OUT(1),
     MAX = LOGITS | WF_OUT(0),
     SUM = LOGITS | WF_IN(1) | WF_IN(2) | WF_OUT(0) | WF_OUT(1),
     SUM_GRAD = LOGITS | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(4) | WF_OUT(0)
@@ -127,6 +128,42 @@ static wf_status logit_sum_grad(const wf_call *call, void *workspace)
     return over_rows(call, workspace, SUM_GRAD, sum_grad_rows);
 }
 
+/* Has the expressions of the loops above. */
+static void loss_rows(const wf_row_run *r)
+{
+    const wf_tensor *t = r->call->in[0];
+    const int32_t *target = (const int32_t *)r->call->in[1]->data + r->first;
+    int64_t n = t->local[t->ndim - 1], at[WF_MAX_CHUNKS + 1];
+    int chunks = wf_chunk_cuts(t, t->ndim - 1, at);
+    wf_label_weights weight = wf_label_weights_of(r->call);
+
+    for (int64_t i = 0; i < r->n; i++) {
+        const float *x = r->in[0] + i * n;
+        float *dx = r->out[0] + i * n, max = r->simd->row_max(x, n), dloss = r->in[2][i];
+        int64_t v = target[i];
+        float sum = v == WF_NO_TARGET ? 0.0f : row_sum(r->simd, x, max, chunks, at);
+        float picked = weight.each == 0 ? x[v < 0 ? 0 : v] + 0.0f
+                                        : smooth_picked(r->simd, x, v, weight, chunks, at);
+        float dsum = sum == 0.0f ? 0.0f : dloss / sum, dpicked = sum == 0.0f ? 0.0f : -dloss;
+
+        r->out[1][i] = sum == 0.0f ? 0.0f : wf_logf(sum) + max - picked;
+        r->simd->exp_scale(x, max, dsum, dx, n);
+        for (int64_t e = 0; weight.each != 0 && e < n; e++)
+            dx[e] += weight.each * dpicked;
+        if (v >= 0)
+            dx[v] += weight.target * dpicked;
+    }
+}
+
+static wf_status logit_loss(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    wf_status status =
+        wf_check_tokens(call, call->in[1], WF_NO_TARGET, x->dim[x->ndim - 1].size);
+
+    return status == WF_OK ? over_rows(call, workspace, LOSS, loss_rows) : status;
+}
+
 static void cross_entropy_tokens(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
@@ -167,3 +204,4 @@ const wf_kernel wf_cpu_logit_sum = WF_ROWS_KERNEL(logit_sum, LOGITS);
 const wf_kernel wf_cpu_logit_sum_grad = WF_ROWS_KERNEL(logit_sum_grad, LOGITS | WF_OUT(0));
 const wf_kernel wf_cpu_cross_entropy = {.run = cross_entropy};
 const wf_kernel wf_cpu_cross_entropy_grad = {.run = cross_entropy_grad};
+const wf_kernel wf_cpu_logit_loss = WF_ROWS_KERNEL(logit_loss, LOGITS | WF_OUT(0));

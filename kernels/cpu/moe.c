@@ -151,7 +151,12 @@ static void act_task(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-void wf_moe_up(wf_moe_job *j)
+void wf_moe_act(wf_moe_job *j)
+{
+    wf_thread_pool_run(j->cpu->pool, wf_moe_rows(j), wf_task_rows(j->s.f), act_task, j);
+}
+
+void wf_moe_gate_up(wf_moe_job *j)
 {
     wf_moe_product p = {.m = wf_moe_rows(j),
                         .n = j->s.f,
@@ -181,7 +186,6 @@ void wf_moe_up(wf_moe_job *j)
     if (j->factors)
         p.low_b = wf_moe_factor(j, WF_MOE_UP_B);
     wf_moe_multiply(j, &p);
-    wf_thread_pool_run(j->cpu->pool, p.m, wf_task_rows(j->s.f), act_task, j);
 }
 
 /* ---- the sum over experts ---- */
@@ -271,7 +275,8 @@ static void run_expert(wf_moe_job *j)
                         .c = wf_moe_row(j, j->rows, j->begin[j->expert], j->s.d)};
 
     wf_moe_take(j, j->call->in[WF_MOE_X], j->x);
-    wf_moe_up(j);
+    wf_moe_gate_up(j);
+    wf_moe_act(j);
     if (j->factors) {
         wf_moe_down_low(j);
         p.low_a = j->u_out;
@@ -289,17 +294,21 @@ static wf_status forward(const wf_call *call, void *workspace)
 
     if (wf_moe_list(&j) != WF_OK)
         return WF_EINVAL;
-    for (j.expert = 0; j.expert < j.s.experts; j.expert++)
+    for (int64_t e = 0; e < j.s.experts; e++) {
+        wf_moe_begin(&j, e);
         if (wf_moe_rows(&j) > 0)
             run_expert(&j);
+    }
     wf_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
     return wf_context_status(call->ctx);
 }
 
 enum { OPERANDS = WF_IN(WF_MOE_X + 1) - 1, FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << WF_MOE_DY };
 
-const wf_kernel wf_cpu_experts = {
-    .run = forward, .workspace = wf_moe_workspace, .mixed_ok = WF_OUT(0), .all_bf16 = OPERANDS};
+const wf_kernel wf_cpu_experts = {.run = forward,
+                                  .workspace = wf_moe_workspace,
+                                  .mixed_ok = WF_OUT(0),
+                                  .all_bf16 = OPERANDS | WF_OUT(1) | WF_OUT(2)};
 const wf_kernel wf_cpu_experts_adapted = {.run = forward,
                                           .workspace = wf_moe_workspace,
                                           .mixed_ok = WF_OUT(0),

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/moe_grad.c - gradients of experts on the CPU. Forward's gate, up and h are
- * recomputed; with c = dy down_e in floats,
+ * kernels/cpu/moe_grad.c - gradients of experts on the CPU. Forward's h is recomputed, and its
+ * gate and up where they are not kept; with c = dy down_e in floats,
  *
  *     dw = sum of c h in 16 lanes    dh = w c    dgate, dup = swiglu_grad(gate, up, dh)
  *     dx = tree over experts of dgate gate_e + dup up_e, a chain through both for each chunk
@@ -171,9 +171,12 @@ static void backward(wf_moe_job *j)
     int64_t n = wf_moe_rows(j), d = j->s.d, f = j->s.f, r = j->rank;
     wf_tensor *const *out = call->out;
 
-    wf_moe_take(j, call->in[WF_MOE_X], j->x);
+    if (!j->kept[0] || call->op->id == WF_ID_experts_grad)
+        wf_moe_take(j, call->in[WF_MOE_X], j->x);
     wf_moe_take(j, call->in[WF_MOE_DY], j->dy);
-    wf_moe_up(j);
+    if (!j->kept[0])
+        wf_moe_gate_up(j);
+    wf_moe_act(j);
     if (j->factors)
         wf_moe_down_low(j);
     down_gradient(j);
@@ -213,17 +216,20 @@ static wf_status grad(const wf_call *call, void *workspace)
     if (wf_moe_list(&j) != WF_OK)
         return WF_EINVAL;
     memset(dweights->data, 0, wf_tensor_bytes(dweights));
-    for (j.expert = 0; j.expert < j.s.experts; j.expert++)
+    for (int64_t e = 0; e < j.s.experts; e++) {
+        wf_moe_begin(&j, e);
         if (wf_moe_rows(&j) > 0)
             backward(&j);
         else
             no_gradient(&j);
+    }
     wf_moe_combine(&j, NULL, dx);
     return wf_context_status(call->ctx);
 }
 
 enum {
     OPERANDS = (WF_IN(WF_MOE_X + 1) - 1) | WF_IN(WF_MOE_DY),
+    KEPT = (WF_IN(WF_MOE_KEPT) - 1) << (WF_MOE_DY + 1),
     DX = WF_OUT(0), /* without gradients of weights */
     DX_OF_ALL = WF_OUT(3),
     DX_ADAPTED = WF_OUT(WF_MOE_FACTORS),
@@ -231,9 +237,11 @@ enum {
 };
 
 const wf_kernel wf_cpu_experts_dx = {
-    .run = grad, .workspace = wf_moe_workspace, .mixed_ok = DX, .all_bf16 = OPERANDS};
-const wf_kernel wf_cpu_experts_grad = {
-    .run = grad, .workspace = wf_moe_workspace, .mixed_ok = DX_OF_ALL, .all_bf16 = OPERANDS};
+    .run = grad, .workspace = wf_moe_workspace, .mixed_ok = DX, .all_bf16 = OPERANDS | KEPT};
+const wf_kernel wf_cpu_experts_grad = {.run = grad,
+                                       .workspace = wf_moe_workspace,
+                                       .mixed_ok = DX_OF_ALL,
+                                       .all_bf16 = OPERANDS | KEPT};
 const wf_kernel wf_cpu_experts_adapted_grad = {.run = grad,
                                                .workspace = wf_moe_workspace,
                                                .mixed_ok = DX_ADAPTED,

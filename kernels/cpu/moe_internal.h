@@ -27,8 +27,10 @@ typedef struct wf_moe_job {
     int cuts;            /* chunks of features, of which sums over these are trees, and where */
     int64_t cut[WF_MAX_CHUNKS + 1];
     void *x, *gate, *up, *h; /* rows of an expert: [tokens, d] and [tokens, f] */
-    void *rows;              /* [tokens k, d]: what experts give, by row */
-    float *scratch;          /* a worker's: of scratch_size floats */
+    /* NULL, or gate and up of all rows, which are then no part of the workspace */
+    void *kept[WF_MOE_KEPT];
+    void *rows;     /* [tokens k, d]: what experts give, by row */
+    float *scratch; /* a worker's: of scratch_size floats */
     int64_t scratch_size;
     void *gemm;
     size_t gemm_bytes;
@@ -65,8 +67,27 @@ static inline int64_t wf_moe_rows(const wf_moe_job *j)
 /* Copies the rows of x, or dy, that the expert at work has. */
 void wf_moe_take(wf_moe_job *j, const wf_tensor *from, void *to);
 
-/* Computes gate, up and h of the expert at work from its rows of x. */
-void wf_moe_up(wf_moe_job *j);
+/* Returns row r of rows that have n numbers of the products' type. */
+static inline void *wf_moe_row(const wf_moe_job *j, const void *rows, int64_t r, int64_t n)
+{
+    return (char *)rows + r * n * j->bytes;
+}
+
+/* Makes an expert the one at work. */
+static inline void wf_moe_begin(wf_moe_job *j, int64_t expert)
+{
+    j->expert = expert;
+    if (!j->kept[0])
+        return;
+    j->gate = wf_moe_row(j, j->kept[0], j->begin[expert], j->s.f);
+    j->up = wf_moe_row(j, j->kept[1], j->begin[expert], j->s.f);
+}
+
+/* Computes gate and up of the expert at work from its rows of x. */
+void wf_moe_gate_up(wf_moe_job *j);
+
+/* Computes h of the expert at work from its gate and up. */
+void wf_moe_act(wf_moe_job *j);
 
 /* c[m, n] = a[m, k] b, whose element (p, j) is b[p b_k + j b_col]; to c added where `add`; c is
    floats or of the type of products. */
@@ -116,12 +137,6 @@ void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y);
 static inline const void *wf_moe_matrix(const wf_moe_job *j, int operand)
 {
     return (const char *)j->call->in[operand]->data + j->expert * j->s.d * j->s.f * j->bytes;
-}
-
-/* Returns row r of rows that have n numbers of the products' type. */
-static inline void *wf_moe_row(const wf_moe_job *j, const void *rows, int64_t r, int64_t n)
-{
-    return (char *)rows + r * n * j->bytes;
 }
 
 #endif

@@ -143,6 +143,7 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     const int64_t chunks = wf_token_chunks_of(&j.s.cuts);
     const int64_t both = d > f ? d : f, wide = both > j.rank ? both : j.rank;
     const int64_t most = j.s.k * d > 4 * wide ? j.s.k * d : 4 * wide;
+    wf_tensor *const *kept = wf_moe_kept(call);
     arena r = {workspace, 0};
     size_t size;
 
@@ -160,8 +161,13 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     j.cuts = wf_chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
     j.parts = take(&r, chunks > WF_MOE_PARTS ? chunks : WF_MOE_PARTS, sizeof *j.parts);
     j.x = take(&r, j.s.tokens * d, size);
-    j.gate = take(&r, j.s.tokens * f, size);
-    j.up = take(&r, j.s.tokens * f, size);
+    if (kept) {
+        for (int i = 0; i < WF_MOE_KEPT; i++)
+            j.kept[i] = kept[i]->data;
+    } else {
+        j.gate = take(&r, j.s.tokens * f, size);
+        j.up = take(&r, j.s.tokens * f, size);
+    }
     j.h = take(&r, j.s.tokens * f, size);
     j.rows = take(&r, rows * d, size);
     j.scratch_size = (most + 15) / 16 * 16;

@@ -94,11 +94,20 @@ cudaError_t wf_cuda_launch_widen(cudaStream_t stream, const uint16_t *from, floa
                                  int64_t n);
 cudaError_t wf_cuda_launch_fill(cudaStream_t stream, uint32_t *to, uint32_t word, int64_t n);
 
-/* *sum += for all rows r and chunks l the squares, in double, of x[r * columns + at[l] .. at[l
-   + 1]): element i of a chunk in lane i % 8, the lanes added 4, 2, 1 apart. */
-cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
-                                   int64_t columns, const int64_t at[WF_MAX_CHUNKS + 1],
-                                   int chunks, struct wf_exact_sum *sum);
+enum { WF_CUDA_SQUARED = 32 }; /* tensors of a launch, at most */
+
+/* The local part of a tensor whose squares are summed: rows, each of some chunks. */
+typedef struct wf_cuda_squared {
+    const float *x;
+    int64_t rows, columns;         /* columns: elements of a row */
+    int64_t at[WF_MAX_CHUNKS + 1]; /* starts of its chunks, and the end of the last */
+    int chunks;
+} wf_cuda_squared;
+
+/* *sum += for all tensors, rows r and chunks l the squares, in double, of x[r * columns + at[l]
+   .. at[l + 1]): element i of a chunk in lane i % 8, the lanes added 4, 2, 1 apart. */
+cudaError_t wf_cuda_launch_squares(cudaStream_t stream, int n, const wf_cuda_squared *list,
+                                   struct wf_exact_sum *sum);
 
 /* *digest += wf_digest_part of a tensor's floats */
 cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,

@@ -106,39 +106,44 @@ static void widen(const wf_device *device, const uint16_t *from, void *to, int64
         wf_cuda_note(cuda, wf_cuda_launch_widen(cuda->stream, from, to, n), "cast");
 }
 
-/* Lists local offsets of dim 1's chunks, in elements of a row, as kernels/squares.c cuts
-   them. */
-static int chunks_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_MAX_CHUNKS + 1])
+/* Describes rows of a tensor and their chunks, as kernels/squares.c cuts them. */
+static wf_cuda_squared squared(const wf_tensor *t)
 {
+    int d = t->ndim > 2 && t->dim[0].chunks == WF_CHUNKS_EXPERTS ? 2 : 1; /* the dim cut */
+    wf_cuda_squared s = {.x = t->data, .rows = 1, .columns = 1, .chunks = 1, .at = {0, 1}};
     int64_t inner = 1;
 
-    *columns = 1;
-    at[0] = 0;
-    at[1] = 1;
+    for (int i = 0; i < d && i < t->ndim; i++)
+        s.rows *= t->local[i];
     if (t->ndim < 2)
-        return 1;
-    for (int d = 2; d < t->ndim; d++)
-        inner *= t->local[d];
-    *columns = t->local[1] * inner;
+        return s;
+    for (int i = d + 1; i < t->ndim; i++)
+        inner *= t->local[i];
+    s.columns = t->local[d] * inner;
+    s.chunks = WF_MAX_CHUNKS;
     for (int l = 1; l <= WF_MAX_CHUNKS; l++) {
-        int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_MAX_CHUNKS, l) - t->start[1];
+        int64_t cut = wf_cut(t->dim[d].size, t->dim[d].grain, WF_MAX_CHUNKS, l) - t->start[d];
 
-        at[l] = (cut < 0 ? 0 : cut > t->local[1] ? t->local[1] : cut) * inner;
+        s.at[l] = (cut < 0 ? 0 : cut > t->local[d] ? t->local[d] : cut) * inner;
     }
-    return WF_MAX_CHUNKS;
+    return s;
 }
 
-static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
+static void sum_squares(int64_t n, wf_tensor *const *tensor, struct wf_exact_sum *sum)
 {
-    wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(t->ctx));
-    int64_t at[WF_MAX_CHUNKS + 1], columns, rows = t->ndim ? t->local[0] : 1;
-    int chunks = chunks_of_row(t, &columns, at);
+    wf_cuda_squared list[WF_CUDA_SQUARED];
+    wf_cuda *cuda = n ? cuda_of(wf_cuda_host_table->context_device(tensor[0]->ctx)) : NULL;
 
-    wf_cuda_enter(cuda);
-    if (rows && columns)
-        wf_cuda_note(
-            cuda, wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, chunks, sum),
-            "sum_squares");
+    for (int64_t i = 0; i < n;) {
+        int k = 0;
+
+        for (; i < n && k < WF_CUDA_SQUARED; i++) {
+            list[k] = squared(tensor[i]);
+            k += list[k].rows && list[k].columns;
+        }
+        wf_cuda_enter(cuda);
+        wf_cuda_note(cuda, wf_cuda_launch_squares(cuda->stream, k, list, sum), "sum_squares");
+    }
 }
 
 static void close_device(wf_device *device)

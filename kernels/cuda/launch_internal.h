@@ -315,6 +315,43 @@ template <int N> static __device__ __forceinline__ void wf_block_sum(float x[N],
     __syncthreads();
 }
 
+/* ---- launches for several tensors ---- */
+
+enum { WF_ARGUMENT_BYTES = 4096 }; /* arguments of a launch, on every GPU */
+
+/* The pieces of up to MOST tensors, one after another; a block takes piece by piece. */
+template <int MOST> struct wf_pieces {
+    int n;               /* tensors */
+    int first[MOST + 1]; /* the number of the first piece of each, and of all */
+
+    void add(int64_t pieces)
+    {
+        first[n + 1] = first[n] + (int)pieces;
+        n++;
+    }
+
+    __host__ __device__ __forceinline__ int all() const
+    {
+        return first[n];
+    }
+
+    /* Returns the tensor that a piece is of, by bisection. */
+    __device__ __forceinline__ int of(int piece) const
+    {
+        int low = 0, high = n;
+
+        while (high - low > 1) {
+            const int middle = (low + high) / 2;
+
+            if (first[middle] <= piece)
+                low = middle;
+            else
+                high = middle;
+        }
+        return low;
+    }
+};
+
 /* ---- grids ---- */
 
 static inline int64_t wf_ceil(int64_t n, int64_t d)

@@ -6,59 +6,20 @@
  * anywhere, and which thread has an element must not depend on it: so sums read element by
  * element, and only the maximum and the gradient, which have no order, read packs.
  */
-#include "kernels/cuda/operands_internal.h"
+#include "kernels/cuda/loss_row_internal.h"
 
 namespace
 {
-struct logits {
-    const void *x;
-    int64_t rows, n;
-    bool wide; /* the first row begins where a pack may */
-};
-
-/* Returns the elements before the first whole pack of a row; all where packs cannot be read. */
-template <class T>
-__device__ __forceinline__ int64_t head_of(const T *row, int64_t n, bool wide)
-{
-    int64_t over = (int64_t)((uintptr_t)row % 16 / sizeof(T));
-    int64_t head = over ? wf_pack<T>::N - over : 0;
-
-    return wide && head < n ? head : n;
-}
-
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) max_kernel(logits a, float *max)
 {
-    constexpr int PACK = wf_pack<T>::N;
     WF_SHARED(float, room, WF_WARP);
-    const int t = (int)threadIdx.x;
 
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
         const T *x = (const T *)a.x + r * a.n;
-        int64_t head = head_of(x, a.n, a.wide), packs = (a.n - head) / PACK;
-        float most = -INFINITY;
+        float most = block_greatest<WF_BLOCK>(most_of<WF_BLOCK>(x, a.n, a.wide), room);
 
-        for (int64_t i = t; i < head; i += WF_BLOCK)
-            most = wf_greater(most, wf_get(x[i]));
-#pragma unroll 4
-        for (int64_t p = t; p < packs; p += WF_BLOCK) {
-            float v[PACK];
-
-            wf_load(x + head + p * PACK, PACK, true, v);
-#pragma unroll
-            for (int e = 0; e < PACK; e++)
-                most = wf_greater(most, v[e]);
-        }
-        for (int64_t i = head + packs * PACK + t; i < a.n; i += WF_BLOCK)
-            most = wf_greater(most, wf_get(x[i]));
-        most = wf_warp_greatest(most);
-        if (t % WF_WARP == 0)
-            room[t / WF_WARP] = most;
-        __syncthreads();
-        for (int w = 0; t == 0 && w < WF_BLOCK / WF_WARP; w++)
-            most = wf_greater(most, room[w]);
-        if (t == 0)
+        if (threadIdx.x == 0)
             max[r] = most;
-        __syncthreads();
     }
 }
 
@@ -70,12 +31,6 @@ struct sum_job {
     wf_label_weights weight;
     int64_t at[WF_MAX_CHUNKS + 1], start, size;
 };
-
-__device__ __forceinline__ float tree_of(const float *chunk)
-{
-    return ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
-           ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
-}
 
 /* Picks the target's logit of a row, with label smoothing beside a share of all, chunk by
    chunk. All threads of the block call it. */
@@ -144,41 +99,14 @@ struct grad_job {
     int64_t start;
 };
 
-/* dx may be x: a thread writes what it has read. */
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) grad_kernel(grad_job a)
 {
-    constexpr int PACK = wf_pack<T>::N;
-    const int t = (int)threadIdx.x;
-
     for (int64_t r = blockIdx.x; r < a.l.rows; r += gridDim.x) {
-        const T *x = (const T *)a.l.x + r * a.l.n;
-        T *dx = (T *)a.dx + r * a.l.n;
-        const float max = a.max[r], dsum = a.dsum[r], dpicked = a.dpicked[r];
-        const int64_t v = a.target[r] - a.start, head = head_of(x, a.l.n, a.l.wide);
-        const int64_t packs = (a.l.n - head) / PACK;
-        auto one = [&](int64_t i, float logit) {
-            float y = wf_exp_of(logit - max) * dsum;
+        const row_gradient g = {a.max[r], a.dsum[r], a.dpicked[r], a.weight,
+                                a.target[r] - a.start};
 
-            if (a.weight.each != 0)
-                y += a.weight.each * dpicked;
-            return i == v ? y + a.weight.target * dpicked : y;
-        };
-
-        for (int64_t i = t; i < head; i += WF_BLOCK)
-            wf_put(dx + i, one(i, wf_get(x[i])));
-#pragma unroll 2
-        for (int64_t p = t; p < packs; p += WF_BLOCK) {
-            int64_t i = head + p * PACK;
-            float y[PACK];
-
-            wf_load(x + i, PACK, true, y);
-#pragma unroll
-            for (int e = 0; e < PACK; e++)
-                y[e] = one(i + e, y[e]);
-            wf_store(dx + i, PACK, true, y);
-        }
-        for (int64_t i = head + packs * PACK + t; i < a.l.n; i += WF_BLOCK)
-            wf_put(dx + i, one(i, wf_get(x[i])));
+        write_gradient<WF_BLOCK>(g, (const T *)a.l.x + r * a.l.n, (T *)a.dx + r * a.l.n, a.l.n,
+                                 a.l.wide);
     }
 }
 
@@ -201,14 +129,6 @@ __global__ void __launch_bounds__(WF_BLOCK)
         dsum[i] = sum[i] == 0.0f ? 0.0f : dloss[i] / sum[i];
         dpicked[i] = sum[i] == 0.0f ? 0.0f : -dloss[i];
     }
-}
-
-template <class T> logits logits_of(const wf_call *call, const void *second)
-{
-    const wf_tensor *x = call->in[0];
-    uintptr_t bits = (uintptr_t)x->data | (uintptr_t)second;
-
-    return {x->data, wf_rows(x), wf_width(x), bits % 16 == 0};
 }
 
 wf_status logit_max(const wf_call *call, void *)

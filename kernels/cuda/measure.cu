@@ -14,10 +14,15 @@ typedef unsigned long long word; /* the type of CUDA's atomics */
 
 enum { LANES = 8, CHUNKS_OF_BLOCK = WF_BLOCK / LANES, MOST_BLOCKS = 1024 };
 
-/* cuts of a row, by value */
-struct cuts {
-    int64_t at[WF_MAX_CHUNKS + 1];
+/* Describes a launch. */
+struct squares_job {
+    wf_cuda_squared list[WF_CUDA_SQUARED];
+    wf_pieces<WF_CUDA_SQUARED> pieces; /* CHUNKS_OF_BLOCK chunks each */
+    int64_t chunks;                    /* sum over the list */
+    wf_exact_sum *sum;
 };
+
+static_assert(sizeof(squares_job) <= WF_ARGUMENT_BYTES, "a launch takes no more");
 
 /* Adds a chunk to the limbs; x is not negative, so that words may be limbs. */
 __device__ __forceinline__ void add_chunk(double x, word *limb, word *not_finite)
@@ -45,11 +50,8 @@ __device__ __forceinline__ double chunk_of(const float *row, int64_t begin, int6
 }
 
 /* A lane takes every eighth square; those of a chunk sit side by side in a warp. */
-__global__ void __launch_bounds__(WF_BLOCK)
-    squares_kernel(const float *x, int64_t rows, int64_t columns, cuts c, int chunks,
-                   wf_exact_sum *all)
+__global__ void __launch_bounds__(WF_BLOCK) squares_kernel(const WF_GRID_CONSTANT squares_job a)
 {
-    const int64_t step = (int64_t)gridDim.x * CHUNKS_OF_BLOCK, n = rows * chunks;
     const int lane = (int)(threadIdx.x % LANES);
     WF_SHARED(word, limb, WF_EXACT_LIMBS);
     WF_SHARED(word, not_finite, 1);
@@ -59,25 +61,29 @@ __global__ void __launch_bounds__(WF_BLOCK)
     if (threadIdx.x == 0)
         not_finite[0] = 0;
     __syncthreads();
-    for (int64_t first = (int64_t)blockIdx.x * CHUNKS_OF_BLOCK; first < n; first += step) {
-        int64_t i = first + threadIdx.x / LANES;
-        int l = (int)(i % chunks);
+    for (int piece = (int)blockIdx.x; piece < a.pieces.all(); piece += (int)gridDim.x) {
+        const int k = a.pieces.of(piece);
+        const wf_cuda_squared &s = a.list[k];
+        const int64_t i =
+            (int64_t)(piece - a.pieces.first[k]) * CHUNKS_OF_BLOCK + threadIdx.x / LANES;
+        const bool here = i < s.rows * s.chunks;
+        const int l = (int)(i % s.chunks);
         double sum =
-            i < n ? chunk_of(x + i / chunks * columns, c.at[l] + lane, c.at[l + 1]) : 0;
+            here ? chunk_of(s.x + i / s.chunks * s.columns, s.at[l] + lane, s.at[l + 1]) : 0;
 
         for (int apart = LANES / 2; apart > 0; apart /= 2)
             sum += __shfl_down_sync(0xffffffffu, sum, apart, LANES);
-        if (lane == 0 && i < n)
+        if (lane == 0 && here)
             add_chunk(sum, limb, not_finite);
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < WF_EXACT_LIMBS; i += WF_BLOCK)
         if (limb[i])
-            atomicAdd((word *)&all->limb[i], limb[i]);
+            atomicAdd((word *)&a.sum->limb[i], limb[i]);
     if (threadIdx.x == 0 && not_finite[0])
-        atomicOr((word *)&all->not_finite, not_finite[0]);
+        atomicOr((word *)&a.sum->not_finite, not_finite[0]);
     if (threadIdx.x == 0 && blockIdx.x == 0)
-        atomicAdd((word *)&all->added, (word)n);
+        atomicAdd((word *)&a.sum->added, (word)a.chunks);
 }
 
 /* A tensor's local part as runs of elements that follow each other in the whole. */
@@ -88,7 +94,7 @@ struct runs {
 };
 
 __global__ void __launch_bounds__(WF_BLOCK)
-    digest_kernel(const uint32_t *x, runs r, uint64_t key, word *digest)
+    digest_kernel(const uint32_t *x, const WF_GRID_CONSTANT runs r, uint64_t key, word *digest)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
     word sum = 0;
@@ -138,16 +144,18 @@ unsigned grid_of(int64_t pieces, int64_t per_block)
 
 } // namespace
 
-cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
-                                   int64_t columns, const int64_t at[WF_MAX_CHUNKS + 1],
-                                   int chunks, wf_exact_sum *sum)
+cudaError_t wf_cuda_launch_squares(cudaStream_t stream, int n, const wf_cuda_squared *list,
+                                   wf_exact_sum *sum)
 {
-    cuts c = {};
+    squares_job a = {};
 
-    for (int l = 0; l <= chunks; l++)
-        c.at[l] = at[l];
-    return wf_launch(squares_kernel, grid_of(rows * chunks, CHUNKS_OF_BLOCK), WF_BLOCK, 0,
-                     stream, x, rows, columns, c, chunks, sum);
+    a.sum = sum;
+    for (int k = 0; k < n; k++) {
+        a.list[k] = list[k];
+        a.chunks += list[k].rows * list[k].chunks;
+        a.pieces.add(wf_ceil(list[k].rows * list[k].chunks, CHUNKS_OF_BLOCK));
+    }
+    return wf_launch(squares_kernel, grid_of(a.pieces.all(), 1), WF_BLOCK, 0, stream, a);
 }
 
 cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,

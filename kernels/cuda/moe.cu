@@ -33,8 +33,8 @@ __device__ __forceinline__ float sum_of_lanes(float x)
     return x;
 }
 
-/* Computes with 16 threads for a row of an expert its weight's gradient c . h, then dgate and
-   dup, where gate and up were, w dy, and w v of an adapter. */
+/* Computes with 16 threads for a row of an expert its weight's gradient c . h, then dgate
+   and dup, w dy, and w v of an adapter. */
 template <class T>
 __global__ void __launch_bounds__(WF_BLOCK) expert_grad_kernel(wf_moe_grad_rows g)
 {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(WF_BLOCK) expert_grad_kernel(wf_moe_grad_rows 
         const int64_t choice = there ? g.choice[r] : 0, token = there ? g.token[r] : 0;
         const float *c = g.c + r * g.f, w = there ? g.weights[choice] : 0.0f;
         const T *h = (const T *)g.h + r * g.f, *dy = (const T *)g.dy + token * g.d;
-        T *gate = (T *)g.gate + r * g.f, *up = (T *)g.up + r * g.f;
+        const T *gate = (const T *)g.gate + r * g.f, *up = (const T *)g.up + r * g.f;
         float dot = 0.0f;
 
         for (int64_t i = lane; there && i < g.f; i += WF_LANES_OF_SUM)
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(WF_BLOCK) expert_grad_kernel(wf_moe_grad_rows 
         for (int64_t i = lane; there && i < g.f; i += WF_LANES_OF_SUM) {
             const wf_lanes1 x = wf_get(gate[i]), y = wf_get(up[i]), dh = c[i] * w;
 
-            wf_put(gate + i, wf_lanes1_silu_grad(x, dh * y).v);
-            wf_put(up + i, (dh * wf_lanes1_silu(x)).v);
+            wf_put((T *)g.dgate + r * g.f + i, wf_lanes1_silu_grad(x, dh * y).v);
+            wf_put((T *)g.dup + r * g.f + i, (dh * wf_lanes1_silu(x)).v);
         }
         for (int64_t i = lane; there && i < g.d; i += WF_LANES_OF_SUM)
             wf_put((T *)g.wdy + r * g.d + i, wf_get(dy[i]) * w);

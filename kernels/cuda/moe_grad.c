@@ -37,6 +37,8 @@ static void row_gradients(wf_cuda_moe_job *j)
                                 .v = j->v_out,
                                 .gate = j->gate,
                                 .up = j->up,
+                                .dgate = j->dgate,
+                                .dup = j->dup,
                                 .wdy = j->wdy,
                                 .wv = j->wv_out,
                                 .dweights = call->out[call->n_out - 1]->data};
@@ -48,7 +50,7 @@ static void row_gradients(wf_cuda_moe_job *j)
 /* Rows of dx. */
 static void x_gradient(wf_cuda_moe_job *j)
 {
-    const wf_moe_matrix dgate = of_rows(j->gate, j->s.f), dup = of_rows(j->up, j->s.f);
+    const wf_moe_matrix dgate = of_rows(j->dgate, j->s.f), dup = of_rows(j->dup, j->s.f);
     wf_moe_row_product p =
         product_of(j, dgate, operand(j, WF_MOE_GATE, true), j->s.f, j->s.d, j->rows);
 
@@ -89,7 +91,7 @@ static void matrix_gradients(wf_cuda_moe_job *j)
 {
     wf_tensor *const *out = j->call->out;
     const wf_moe_matrix x = of_tokens(j, WF_MOE_X), h = of_rows(j->h, j->s.f);
-    const wf_moe_matrix dgate = of_rows(j->gate, j->s.f), dup = of_rows(j->up, j->s.f);
+    const wf_moe_matrix dgate = of_rows(j->dgate, j->s.f), dup = of_rows(j->dup, j->s.f);
     const wf_moe_matrix wdy = of_rows(j->wdy, j->s.d), u = of_rows(j->u_in, j->rank);
 
     if (j->call->op->id == WF_ID_experts_grad) {
@@ -127,6 +129,7 @@ static wf_status grad(const wf_call *call, void *workspace)
 
 enum {
     OPERANDS = (WF_IN(WF_MOE_X + 1) - 1) | WF_IN(WF_MOE_DY),
+    KEPT = (WF_IN(WF_MOE_KEPT) - 1) << (WF_MOE_DY + 1),
     DX = WF_OUT(0), /* without gradients of weights */
     DX_OF_ALL = WF_OUT(3),
     DX_ADAPTED = WF_OUT(WF_MOE_FACTORS),
@@ -134,8 +137,8 @@ enum {
 };
 
 const wf_kernel wf_cuda_experts_dx = {grad, wf_cuda_moe_workspace, .mixed_ok = DX,
-                                      .all_bf16 = OPERANDS};
+                                      .all_bf16 = OPERANDS | KEPT};
 const wf_kernel wf_cuda_experts_grad = {grad, wf_cuda_moe_workspace, .mixed_ok = DX_OF_ALL,
-                                        .all_bf16 = OPERANDS};
+                                        .all_bf16 = OPERANDS | KEPT};
 const wf_kernel wf_cuda_experts_adapted_grad = {
     grad, wf_cuda_moe_workspace, .mixed_ok = DX_ADAPTED, .all_bf16 = OPERANDS | FACTORS};

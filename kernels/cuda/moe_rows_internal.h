@@ -14,7 +14,8 @@ typedef struct wf_moe_grad_rows {
     const float *weights;
     const float *c;         /* dy down, of each row */
     const void *h, *dy, *v; /* dy: of each token */
-    void *gate, *up;        /* become dgate and dup */
+    const void *gate, *up;
+    void *dgate, *dup; /* may be gate and up */
     void *wdy, *wv;
     float *dweights;
 } wf_moe_grad_rows;

@@ -6,21 +6,35 @@
 
 namespace
 {
-enum { FLOATS = 4 }; /* elements of a thread: 16 bytes of each float */
+enum {
+    FLOATS = 4, /* elements of a thread: 16 bytes of each float */
+    PIECE = WF_BLOCK * FLOATS,
+    MANY = 64 /* parameters of a launch, at most */
+};
 
-struct parameter_update {
+struct parameter {
     float *p, *m, *v;
     const void *grad;
     int64_t n;
-    wf_update u;
-    const wf_now *now; /* NULL: all of u is as it stands */
+    float lr, weight_decay; /* the call's own */
     bool wide;
 };
 
-__device__ __forceinline__ wf_update update_now(const parameter_update &a)
+struct parameter_updates {
+    parameter list[MANY];
+    wf_pieces<MANY> pieces; /* PIECE elements each */
+    wf_update u;            /* all that is alike */
+    const wf_now *now;      /* NULL: all of u is as it stands */
+};
+
+static_assert(sizeof(parameter_updates) <= WF_ARGUMENT_BYTES, "a launch takes no more");
+
+__device__ __forceinline__ wf_update update_now(const parameter_updates &a, const parameter &p)
 {
     wf_update u = a.u;
 
+    u.lr = p.lr;
+    u.weight_decay = p.weight_decay;
     if (a.now) {
         u.lr = a.now->lr;
         u.bias1 = a.now->bias1;
@@ -42,69 +56,78 @@ __device__ __forceinline__ void gradient_at(const wf_bf16 *g, int64_t n, bool, f
         out[k] = k < n ? wf_get(g[k]) : 0.0f;
 }
 
-template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(parameter_update a)
+template <class G>
+__device__ __forceinline__ void adamw_of(const parameter &a, const wf_update &u, int64_t i)
 {
-    const wf_update u = update_now(a);
-    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * FLOATS;
+    const int64_t n = a.n - i;
+    float p[FLOATS], m[FLOATS], v[FLOATS], g[FLOATS];
 
-    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * FLOATS; i < a.n;
-         i += step) {
-        int64_t n = a.n - i;
-        float p[FLOATS], m[FLOATS], v[FLOATS], g[FLOATS];
-
-        wf_load(a.p + i, n, a.wide, p);
-        wf_load(a.m + i, n, a.wide, m);
-        wf_load(a.v + i, n, a.wide, v);
-        gradient_at((const G *)a.grad + i, n, a.wide, g);
+    wf_load(a.p + i, n, a.wide, p);
+    wf_load(a.m + i, n, a.wide, m);
+    wf_load(a.v + i, n, a.wide, v);
+    gradient_at((const G *)a.grad + i, n, a.wide, g);
 #pragma unroll
-        for (int k = 0; k < FLOATS; k++) {
-            float gradient = g[k] * u.grad_scale, root, change;
+    for (int k = 0; k < FLOATS; k++) {
+        float gradient = g[k] * u.grad_scale, root, change;
 
-            m[k] = fmaf(1.0f - u.beta1, gradient, u.beta1 * m[k]);
-            v[k] = fmaf((1.0f - u.beta2) * gradient, gradient, u.beta2 * v[k]);
-            root = sqrtf(v[k] * u.bias2);
-            change = (m[k] * u.bias1) / (root + u.eps);
-            change = fmaf(u.weight_decay, p[k], change);
-            p[k] = fmaf(-u.lr, change, p[k]);
-        }
-        wf_store(a.p + i, n, a.wide, p);
-        wf_store(a.m + i, n, a.wide, m);
-        wf_store(a.v + i, n, a.wide, v);
+        m[k] = fmaf(1.0f - u.beta1, gradient, u.beta1 * m[k]);
+        v[k] = fmaf((1.0f - u.beta2) * gradient, gradient, u.beta2 * v[k]);
+        root = sqrtf(v[k] * u.bias2);
+        change = (m[k] * u.bias1) / (root + u.eps);
+        change = fmaf(u.weight_decay, p[k], change);
+        p[k] = fmaf(-u.lr, change, p[k]);
     }
+    wf_store(a.p + i, n, a.wide, p);
+    wf_store(a.m + i, n, a.wide, m);
+    wf_store(a.v + i, n, a.wide, v);
 }
 
 /* Without momentum m is neither read nor written. */
-template <class G> __global__ void __launch_bounds__(WF_BLOCK) sgd_kernel(parameter_update a)
+template <class G>
+__device__ __forceinline__ void sgd_of(const parameter &a, const wf_update &u, int64_t i)
 {
-    const wf_update u = update_now(a);
-    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * FLOATS;
+    const int64_t n = a.n - i;
     const bool momentum = u.beta1 > 0.0f;
+    float p[FLOATS], m[FLOATS], g[FLOATS];
 
-    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * FLOATS; i < a.n;
-         i += step) {
-        int64_t n = a.n - i;
-        float p[FLOATS], m[FLOATS], g[FLOATS];
-
-        wf_load(a.p + i, n, a.wide, p);
-        gradient_at((const G *)a.grad + i, n, a.wide, g);
-        if (momentum)
-            wf_load(a.m + i, n, a.wide, m);
+    wf_load(a.p + i, n, a.wide, p);
+    gradient_at((const G *)a.grad + i, n, a.wide, g);
+    if (momentum)
+        wf_load(a.m + i, n, a.wide, m);
 #pragma unroll
-        for (int k = 0; k < FLOATS; k++) {
-            g[k] = fmaf(u.weight_decay, p[k], g[k] * u.grad_scale);
-            if (momentum)
-                g[k] = m[k] = fmaf(u.beta1, m[k], g[k]);
-            p[k] = fmaf(-u.lr, g[k], p[k]);
-        }
-        wf_store(a.p + i, n, a.wide, p);
+    for (int k = 0; k < FLOATS; k++) {
+        g[k] = fmaf(u.weight_decay, p[k], g[k] * u.grad_scale);
         if (momentum)
-            wf_store(a.m + i, n, a.wide, m);
+            g[k] = m[k] = fmaf(u.beta1, m[k], g[k]);
+        p[k] = fmaf(-u.lr, g[k], p[k]);
+    }
+    wf_store(a.p + i, n, a.wide, p);
+    if (momentum)
+        wf_store(a.m + i, n, a.wide, m);
+}
+
+template <class G, bool ADAMW>
+__global__ void __launch_bounds__(WF_BLOCK)
+    update_kernel(const WF_GRID_CONSTANT parameter_updates a)
+{
+    for (int piece = (int)blockIdx.x; piece < a.pieces.all(); piece += (int)gridDim.x) {
+        const int k = a.pieces.of(piece);
+        const parameter &p = a.list[k];
+        const int64_t i = (int64_t)(piece - a.pieces.first[k]) * PIECE + threadIdx.x * FLOATS;
+
+        if (i >= p.n)
+            continue;
+        if (ADAMW)
+            adamw_of<G>(p, update_now(a, p), i);
+        else
+            sgd_of<G>(p, update_now(a, p), i);
     }
 }
 
-parameter_update update_of(const wf_call *call)
+parameter parameter_of(const wf_call *call)
 {
-    parameter_update a = {};
+    const wf_update *u = (const wf_update *)call->attr;
+    parameter a = {};
     uintptr_t bits;
 
     a.p = (float *)call->in[0]->data;
@@ -112,33 +135,62 @@ parameter_update update_of(const wf_call *call)
     a.m = (float *)call->in[2]->data;
     a.v = call->n_in > 3 ? (float *)call->in[3]->data : NULL;
     a.n = wf_count(call->in[0]);
-    a.u = *(const wf_update *)call->attr;
-    a.now = a.u.of_step ? wf_cuda_now(call) : NULL;
+    a.lr = u->lr;
+    a.weight_decay = u->weight_decay;
     bits = (uintptr_t)a.p | (uintptr_t)a.m | (uintptr_t)a.v;
     a.wide = (bits | (call->in[1]->dtype == WF_F32 ? (uintptr_t)a.grad : 0)) % 16 == 0;
     return a;
 }
 
-wf_status adamw(const wf_call *call, void *)
+/* Returns true where one launch may have both calls. */
+bool alike(const wf_call *a, const wf_call *b)
 {
-    parameter_update a = update_of(call);
+    const wf_update *x = (const wf_update *)a->attr, *y = (const wf_update *)b->attr;
 
-    return wf_run(call, [&](auto zero) {
-        return wf_launch(adamw_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, FLOATS), WF_BLOCK),
-                         WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
-    });
+    return a->in[1]->dtype == b->in[1]->dtype && x->of_step == y->of_step &&
+           x->beta1 == y->beta1 && x->beta2 == y->beta2 && x->eps == y->eps &&
+           x->bias1 == y->bias1 && x->bias2 == y->bias2 && x->grad_scale == y->grad_scale;
 }
 
-wf_status sgd(const wf_call *call, void *)
+/* Runs as many of n calls as one launch may have, from the first on, and returns their
+   number. */
+template <bool ADAMW> int run_some(const wf_call *calls, int n, wf_status *status)
 {
-    parameter_update a = update_of(call);
+    parameter_updates a = {};
+    int k = 0;
 
-    return wf_run(call, [&](auto zero) {
-        return wf_launch(sgd_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, FLOATS), WF_BLOCK),
-                         WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
+    a.u = *(const wf_update *)calls[0].attr;
+    a.now = a.u.of_step ? wf_cuda_now(calls) : NULL;
+    for (*status = WF_OK; k < n && k < MANY && alike(calls, &calls[k]); k++) {
+        bool bf16;
+
+        *status = wf_check_types(&calls[k], &bf16);
+        if (*status != WF_OK)
+            return k;
+        a.list[k] = parameter_of(&calls[k]);
+        a.pieces.add(wf_ceil(a.list[k].n, PIECE));
+    }
+    *status = wf_run(calls, [&](auto zero) {
+        return wf_launch(update_kernel<decltype(zero), ADAMW>, wf_grid(a.pieces.all(), 1),
+                         WF_BLOCK, 0, wf_cuda_of(calls)->stream, a);
     });
+    return k;
+}
+
+template <bool ADAMW> wf_status run_many(const wf_call *calls, int n)
+{
+    wf_status status = WF_OK;
+
+    for (int k = 0; k < n && status == WF_OK;)
+        k += run_some<ADAMW>(calls + k, n - k, &status);
+    return status;
+}
+
+template <bool ADAMW> wf_status run_one(const wf_call *call, void *)
+{
+    return run_many<ADAMW>(call, 1);
 }
 } // namespace
 
-const wf_kernel wf_cuda_adamw = {adamw, NULL, 0, WF_IN(1)};
-const wf_kernel wf_cuda_sgd = {sgd, NULL, 0, WF_IN(1)};
+const wf_kernel wf_cuda_adamw = {run_one<true>, NULL, 0, WF_IN(1), 0, run_many<true>};
+const wf_kernel wf_cuda_sgd = {run_one<false>, NULL, 0, WF_IN(1), 0, run_many<false>};

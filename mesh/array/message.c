@@ -12,6 +12,7 @@ static wf_message *begin(wf_tensor *t, wf_collective_kind kind, int axis, int pe
 {
     wf_context *ctx = t->ctx;
     wf_mesh *mesh = wf_mesh_of(ctx);
+    wf_status status = wf_handle_check(t, "a message: the tensor");
     wf_comm_buffer buffer = {.in = t->data, .out = t->data, .count = wf_tensor_local_count(t)};
     wf_collective what = {.kind = kind,
                           .element = wf_dtype_size(t->dtype),
@@ -24,7 +25,7 @@ static wf_message *begin(wf_tensor *t, wf_collective_kind kind, int axis, int pe
     wf_error error = {WF_OK, ""};
     wf_message *m;
 
-    if (wf_context_status(ctx) != WF_OK)
+    if (status != WF_OK || wf_context_status(ctx) != WF_OK)
         return NULL;
     m = wf_blocks_take(wf_context_blocks(ctx), sizeof *m);
     if (!m) {

@@ -55,6 +55,7 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
 }
 
 static const double LEAST_STALL_S = 0.1; /* heartbeats come as often */
+static const double MOST_SECONDS = 1e6;  /* milliseconds of them are an int */
 
 static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_error *error)
 {
@@ -64,12 +65,20 @@ static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_err
     if (!t->moves && (o->rank < 0 || o->rank >= o->ranks))
         return wf_error_set(error, WF_EINVAL, "rank %d of a world of %d: ranks are 0 to %d",
                             o->rank, o->ranks, o->ranks - 1);
-    if (!(o->stall_timeout <= 0 || o->stall_timeout >= LEAST_STALL_S))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "a stall timeout of %g s would end any run: give %g s or more, or 0 for "
-            "never",
-            o->stall_timeout, LEAST_STALL_S);
+    if (!(o->stall_timeout == 0 || o->stall_timeout >= LEAST_STALL_S) ||
+        o->stall_timeout > MOST_SECONDS)
+        return wf_error_set(error, WF_EINVAL,
+                            "a stall timeout of %g s would end any run, or none: give %g s or "
+                            "more, up to %g, or "
+                            "0 for never",
+                            o->stall_timeout, LEAST_STALL_S, MOST_SECONDS);
+    if (!(o->grace >= 0 && o->grace <= MOST_SECONDS) || o->threads < 0 ||
+        (unsigned)o->order > WF_ORDER_TRANSPOSED)
+        return wf_error_set(error, WF_EINVAL,
+                            "a launch with grace %g s, threads %d, order %d: the first two are "
+                            "not negative, seconds are at most %g, and an order is a value of "
+                            "wf_rank_order",
+                            o->grace, o->threads, (int)o->order, MOST_SECONDS);
     return WF_OK;
 }
 

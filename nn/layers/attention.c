@@ -6,6 +6,7 @@
 #include "nn/cache.h"
 #include "nn/documents.h"
 #include "nn/layers/attention_internal.h"
+#include "nn/numbers_internal.h"
 #include <math.h>
 
 wf_attention_options wf_nn_attention_options_now(const wf_nn_attention *m)
@@ -105,7 +106,12 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
 {
     wf_nn_attention_sizes s = {o->width, o->heads, o->kv_heads, o->head_dim};
 
-    if (wf_nn_attention_complete(ctx, &s, o->dropout) != WF_OK)
+    if (wf_nn_attention_complete(ctx, &s, o->dropout) != WF_OK ||
+        wf_nn_numbers_check(ctx, "attention",
+                            WF_NN_NUMBERS({"rope_base", o->rope_base}, {"qk_norm", o->qk_norm},
+                                          {"scale", o->scale}, {"score_cap", o->score_cap},
+                                          {"deviation", o->deviation},
+                                          {"out_deviation", o->out_deviation})) != WF_OK)
         return false;
     o->kv_heads = s.kv_heads;
     o->head_dim = s.head_dim;
@@ -124,9 +130,6 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
             "a window of %lld tokens%s: it must be at least 1, of causal attention, or 0 for "
             "none",
             (long long)o->window, o->causal ? "" : " without causal");
-    else if (!(o->score_cap >= 0))
-        wf_fail(ctx, WF_EINVAL, "a cap of scores of %g: it must be above 0, or 0 for none",
-                (double)o->score_cap);
     return wf_context_status(ctx) == WF_OK;
 }
 

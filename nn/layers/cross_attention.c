@@ -3,6 +3,7 @@
 #include "nn/layers/cross_attention.h"
 #include "kernels/ops.h"
 #include "nn/layers/attention_internal.h"
+#include "nn/numbers_internal.h"
 
 static const wf_nn_field fields[] = {
     {"q", WF_NN_CHILD, offsetof(wf_nn_cross_attention, q), 0},
@@ -48,7 +49,10 @@ wf_nn_cross_attention *wf_nn_cross_attention_new(wf_context *ctx,
                 (long long)o->memory_width, (long long)o->width);
         return NULL;
     }
-    if (wf_nn_attention_complete(ctx, &s, o->dropout) != WF_OK)
+    if (wf_nn_attention_complete(ctx, &s, o->dropout) != WF_OK ||
+        wf_nn_numbers_check(ctx, "cross attention",
+                            WF_NN_NUMBERS({"deviation", o->deviation},
+                                          {"out_deviation", o->out_deviation})) != WF_OK)
         return NULL;
     m = wf_nn_new(ctx, &cross_attention_type);
     if (!m)

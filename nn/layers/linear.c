@@ -1,5 +1,6 @@
 /* nn/layers/linear.c - y = x W^T + b, or its gelu. Copy this file to add a module. */
 #include "nn/layers/linear.h"
+#include "nn/numbers_internal.h"
 #include "kernels/elementwise_ops.h"
 #include "kernels/linear_sum.h"
 #include "kernels/ops.h"
@@ -93,7 +94,10 @@ static const wf_nn_type linear_type = {"linear", sizeof(wf_nn_linear), fields, f
 
 wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
 {
-    wf_nn_linear *m = wf_nn_new(ctx, &linear_type);
+    const wf_nn_number *numbers = WF_NN_NUMBERS({"deviation", o->deviation}, {"cap", o->cap});
+    wf_nn_linear *m = wf_nn_numbers_check(ctx, "a linear", numbers) == WF_OK
+                          ? wf_nn_new(ctx, &linear_type)
+                          : NULL;
     wf_dim shape[] = {o->out, o->in};
 
     if (!m)

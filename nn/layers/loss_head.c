@@ -131,17 +131,22 @@ static wf_tensor *logits_of(const pass *p, wf_tensor *x)
     return y;
 }
 
-/* Fills rows of dx, and returns older + the weight's gradient, or fills rows of that. */
-static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
+/* Makes the gradient of the logits, which it overwrites; losses are there. */
+static wf_tensor *logits_gradient(const pass *p, const chunk *c)
 {
     wf_tensor *seed = wf_nn_tile(&p->tiles, &p->seed, c->first, c->count);
-    wf_tensor *dsum, *dpicked, *dlogits;
+    wf_tensor *dsum, *dpicked;
 
     wf_cross_entropy_grad(c->part[WF_NN_SUM], seed, &dsum, &dpicked);
     if (p->z > 0)
         dsum = wf_nn_z_loss_grad(dsum, c->part[WF_NN_SUM], c->max, seed, p->z);
-    dlogits = wf_logit_sum_grad_into(c->logits, c->max, c->targets, dsum, dpicked, p->smoothing,
-                                     c->logits);
+    return wf_logit_sum_grad_into(c->logits, c->max, c->targets, dsum, dpicked, p->smoothing,
+                                  c->logits);
+}
+
+/* Fills rows of dx, and returns older + the weight's gradient, or fills rows of that. */
+static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *dlogits, wf_tensor *older)
+{
     if (c->inner) /* as the ops of wf_nn_soft_cap go back */
         dlogits =
             wf_scale(wf_tanh_grad(c->inner, wf_scale(dlogits, p->head->cap)), 1 / p->head->cap);
@@ -156,10 +161,38 @@ static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
     return p->want_w && !p->dw_rows ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
 }
 
+/* Returns true where one op makes losses and the logits' gradient: their sums are all here, and
+   no hook or further loss takes part in them. */
+static bool at_once(const pass *p, const wf_tensor *logits)
+{
+    int last = logits->ndim - 1;
+
+    return p->seed.whole && !(p->z > 0) && !wf_nn_acts(p->loss, "max") &&
+           !wf_nn_acts(p->loss, "sum") && logits->local[last] == logits->dim[last].size;
+}
+
+/* Fills losses, and returns the gradient of the logits where it is wanted. */
+static wf_tensor *losses_of(const pass *p, chunk *c)
+{
+    wf_tensor *losses = wf_nn_tile(&p->tiles, &p->losses, c->first, c->count);
+
+    if (c->logits && at_once(p, c->logits)) {
+        wf_logit_loss_into(c->logits, c->targets,
+                           wf_nn_tile(&p->tiles, &p->seed, c->first, c->count), p->smoothing,
+                           c->logits, losses);
+        return c->logits;
+    }
+    wf_nn_loss_reduce(p->loss, c->logits, c->targets, p->smoothing, &c->max, c->part);
+    losses = wf_cross_entropy_into(c->part[WF_NN_SUM], c->part[WF_NN_PICKED], c->max, losses);
+    if (p->z > 0)
+        wf_partial_add_to(losses, wf_nn_z_loss(c->part[WF_NN_SUM], c->max, p->z));
+    return p->seed.whole && wf_context_status(p->ctx) == WF_OK ? logits_gradient(p, c) : NULL;
+}
+
 static wf_tensor *run_chunk(const pass *p, int64_t first, int64_t count, wf_tensor *older)
 {
     const char *outside = wf_nn_enter(p->loss);
-    wf_tensor *dw = NULL, *losses;
+    wf_tensor *dw = NULL, *dlogits;
     chunk c = {.first = first, .count = count};
 
     c.x = wf_nn_tile(&p->tiles, &p->x, first, count);
@@ -169,13 +202,9 @@ static wf_tensor *run_chunk(const pass *p, int64_t first, int64_t count, wf_tens
         c.inner = wf_scale(c.logits, 1 / p->head->cap);
         c.logits = wf_scale(wf_tanh(c.inner), p->head->cap);
     }
-    wf_nn_loss_reduce(p->loss, c.logits, c.targets, p->smoothing, &c.max, c.part);
-    losses = wf_cross_entropy_into(c.part[WF_NN_SUM], c.part[WF_NN_PICKED], c.max,
-                                   wf_nn_tile(&p->tiles, &p->losses, first, count));
-    if (p->z > 0)
-        wf_partial_add_to(losses, wf_nn_z_loss(c.part[WF_NN_SUM], c.max, p->z));
-    if (p->seed.whole && wf_context_status(p->ctx) == WF_OK)
-        dw = gradients(p, &c, older);
+    dlogits = losses_of(p, &c);
+    if (dlogits && wf_context_status(p->ctx) == WF_OK)
+        dw = gradients(p, &c, dlogits, older);
     wf_nn_leave(p->loss, outside, 1, &dw);
     return dw;
 }

@@ -1,5 +1,6 @@
 /* nn/layers/mlp.c - two linear layers with gelu in between, or three with a gate. */
 #include "nn/layers/mlp_internal.h"
+#include "nn/numbers_internal.h"
 #include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 
@@ -39,6 +40,9 @@ static bool complete(wf_context *ctx, const wf_nn_mlp_options *o, wf_nn_linear_o
         wf_fail(ctx, WF_EINVAL,
                 "an MLP of width %lld with %lld features in between: each must be at least 1",
                 (long long)o->width, (long long)o->hidden);
+    wf_nn_numbers_check(
+        ctx, "an MLP",
+        WF_NN_NUMBERS({"deviation", o->deviation}, {"out_deviation", o->out_deviation}));
     *up = (wf_nn_linear_options){
         .in = width, .out = hidden, .bias = o->bias, .deviation = deviation};
     *down = (wf_nn_linear_options){.in = hidden,

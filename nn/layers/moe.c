@@ -4,6 +4,7 @@
 #include "kernels/ops.h"
 #include "kernels/reshape.h"
 #include "nn/added_loss.h"
+#include "nn/numbers_internal.h"
 #include <math.h>
 
 /* Returns x after "in" as the router takes it: its gradient is complete on each rank, that of
@@ -114,17 +115,16 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
             "a mixture in which a token chooses %lld of %lld experts: it chooses 1 to "
             "all of them, and at most %d",
             (long long)o->route.k, (long long)o->experts, WF_ROUTE_MOST);
-    if (!(o->bias_step >= 0) || !(o->route.sequence_weight >= 0) || !(o->route.z_weight >= 0))
-        return wf_fail(
-            ctx, WF_EINVAL,
-            "a mixture whose bias is stepped by %g, with losses of balance of weights "
-            "%g and %g: none is below 0",
-            (double)o->bias_step, (double)o->route.sequence_weight, (double)o->route.z_weight);
     if (o->route.sigmoid && o->route.after)
         return wf_fail(ctx, WF_EINVAL,
                        "a mixture whose weights are a softmax over the chosen experts' logits "
                        "has no sigmoids; set one of route.sigmoid and route.after");
-    return wf_context_status(ctx);
+    return wf_nn_numbers_check(
+        ctx, "a mixture",
+        WF_NN_NUMBERS({"bias_step", o->bias_step}, {"route.factor", o->route.factor},
+                      {"route.sequence_weight", o->route.sequence_weight},
+                      {"route.z_weight", o->route.z_weight}, {"deviation", o->deviation},
+                      {"out_deviation", o->out_deviation}));
 }
 
 /* Returns a parameter [experts, a, b], a matrix for each, that starts from normal numbers. */

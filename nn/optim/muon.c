@@ -13,13 +13,13 @@ enum { STEPS = 5 };
 static const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 
 /* Returns the Frobenius norm; 0 in a plan. */
-static double norm_of(const wf_tensor *x)
+static double norm_of(wf_tensor *x)
 {
     wf_squares squares;
     wf_exact_sum sum;
 
     wf_squares_begin(&squares, x->ctx);
-    wf_squares_add(&squares, x);
+    wf_squares_add(&squares, 1, &x);
     wf_squares_end(&squares, &sum);
     return sqrt(wf_exact_value(&sum));
 }

@@ -2,6 +2,7 @@
 #include "nn/optim/optimizer_internal.h"
 #include "core/numerics/math.h"
 #include "core/offload.h"
+#include "core/together.h"
 #include "kernels/ops.h"
 #include "nn/optim/method_internal.h"
 #include <stdlib.h>
@@ -205,6 +206,7 @@ static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *
 static wf_status update_with(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
                              wf_tensor *const *state, wf_tensor *grad)
 {
+    const wf_tensor *given = grad;
     wf_memory_kind kind;
 
     if (!grad || !t)
@@ -213,8 +215,8 @@ static wf_status update_with(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
     wf_scope_open(o->ctx);
     if (grad->dtype != t->dtype)
         grad = wf_cast(grad, t->dtype);
-    if (grad)
-        update(o, i, t, state, grad);
+    if (grad && update(o, i, t, state, grad) == WF_OK && grad != given)
+        wf_together_run(o->ctx); /* so that there is one such gradient at a time */
     wf_scope_close(o->ctx);
     wf_context_memory_kind(o->ctx, kind);
     return wf_context_status(o->ctx);

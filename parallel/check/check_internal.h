@@ -79,7 +79,9 @@ enum {
     WF_CHECK_VOCABULARY = 32,
     WF_CHECK_POSITION = 64,
     WF_CHECK_KV = 128,
-    WF_CHECK_MIXED = 256 /* several linears in one tensor */
+    WF_CHECK_MIXED = 256, /* several linears in one tensor */
+    WF_CHECK_EXPERT = 512,
+    WF_CHECK_ROUTER = 1024
 };
 
 /* Relations of a gradient to the right one. */

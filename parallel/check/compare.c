@@ -50,6 +50,13 @@ void wf_check_compare(wf_check_tensor *t, double tolerance)
                                           : WF_CHECK_UNKNOWN;
 }
 
+/* Returns the norm that an error is relative to: a gradient that is next to nothing beside the
+   others has to fit by itself. */
+static double scale_of(double g, double floor)
+{
+    return g < floor ? g : g + floor;
+}
+
 static bool fit_factor(wf_check_tensor *t, double tolerance)
 {
     const wf_check_sums s = wf_check_sum(t->theirs, t->reference, t->count);
@@ -60,9 +67,8 @@ static bool fit_factor(wf_check_tensor *t, double tolerance)
         snprintf(t->fit.text, sizeof t->fit.text, "zero");
         return true;
     }
-    if (g < t->floor || f == 0 ||
-        wf_check_distance(t->theirs, t->reference, f, t->count) >
-            tolerance * fabs(f) * (g + t->floor))
+    if (f == 0 || wf_check_distance(t->theirs, t->reference, f, t->count) >
+                      tolerance * fabs(f) * scale_of(g, t->floor))
         return false;
     t->fit = (wf_check_fit){.kind = WF_CHECK_FACTOR, .factor = f};
     snprintf(t->fit.text, sizeof t->fit.text, "times %.5g", f);
@@ -156,9 +162,8 @@ static bool fit_other(wf_check_tensor *t, const wf_check_reference *all, double 
         const wf_check_tensor *u = &all->tensor[i];
 
         if (u == t || u->rows != t->rows || u->columns != t->columns ||
-            wf_check_norm(u->reference, u->count) < u->floor ||
             wf_check_distance(t->theirs, u->reference, 1, t->count) >
-                tolerance * (wf_check_norm(u->reference, u->count) + u->floor))
+                tolerance * scale_of(wf_check_norm(u->reference, u->count), u->floor))
             continue;
         t->fit = (wf_check_fit){.kind = WF_CHECK_OTHER, .other = i};
         snprintf(t->fit.text, sizeof t->fit.text, "is that of %.120s", u->name);

@@ -22,6 +22,12 @@ static const struct cause {
      "the loss on is where to look"},
     {WF_CHECK_ZERO, ANY, WF_CHECK_VOCABULARY, false,
      "the table gets no gradient: detached, frozen, or the stage that has it is not summed"},
+    {WF_CHECK_ZERO, ANY, WF_CHECK_EXPERT, false,
+     "no gradient arrives at these experts: those of an expert-parallel rank are not gathered, "
+     "or the tokens that other ranks sent to them do not count"},
+    {WF_CHECK_ZERO, ANY, WF_CHECK_ROUTER, false,
+     "the router gets no gradient: the weights of the chosen experts are detached; what comes "
+     "before the router lacks that part, too"},
     {WF_CHECK_ZERO, ANY, 0, false,
      "no gradient arrives: detached, frozen, not used, or cleared before it was dumped"},
     {WF_CHECK_FACTOR, MORE, 0, true,
@@ -47,6 +53,11 @@ static const struct cause {
      "averaged, or one copy's alone is taken"},
     {WF_CHECK_FACTOR, MORE, WF_CHECK_VOCABULARY, false,
      "a table that several ranks or stages have is summed once too often"},
+    {WF_CHECK_FACTOR, ANY, WF_CHECK_EXPERT, false,
+     "experts have seen the tokens of all ranks of their expert-parallel group: their "
+     "gradients are summed or divided over another group than that of their copies"},
+    {WF_CHECK_FACTOR, ANY, WF_CHECK_ROUTER, false,
+     "routers are whole on every rank, and are reduced as experts are: over the wrong group"},
     {WF_CHECK_FACTOR, ANY, WF_CHECK_COLUMN | WF_CHECK_ROW, false,
      "weights that are split over ranks are scaled by the size of another group than the one "
      "that they are reduced over"},
@@ -290,7 +301,10 @@ static void locate(const wf_check_report *report, const wf_check_reference *r,
             "backward is right down to %.80s, and wrong from %.80s on towards the input: the "
             "gradient of what lies between them is incomplete%s",
             r->tensor[last + 1].name, r->tensor[last].name,
-            r->tensor[last + 1].roles & WF_CHECK_COLUMN
+            r->tensor[last].roles & WF_CHECK_ROUTER
+                ? " (a loss of balance or of the router's logits, which is no part of the loss "
+                  "of tokens)"
+            : r->tensor[last + 1].roles & WF_CHECK_COLUMN
                 ? " (the all-reduce of the input's gradient of a column-parallel linear)"
                 : "");
     else if (vectors == unknown)
@@ -309,11 +323,26 @@ static void locate(const wf_check_report *report, const wf_check_reference *r,
             at_output == unknown ? " over tokens or ranks of the vocabulary" : "");
 }
 
+/* Without the router's gradient what comes before it lacks a part, too. */
+static void follow_routers(const wf_check_reference *r)
+{
+    bool missing = false;
+
+    for (int64_t i = r->count - 1; i >= 0; i--) {
+        wf_check_fit *fit = &r->tensor[i].fit;
+
+        if (missing && (fit->kind == WF_CHECK_UNKNOWN || fit->kind == WF_CHECK_ROUNDED))
+            fit->kind = WF_CHECK_EXPLAINED;
+        missing |= fit->kind == WF_CHECK_ZERO && r->tensor[i].roles & WF_CHECK_ROUTER;
+    }
+}
+
 wf_status wf_check_explain(wf_check_report *report, const wf_check_reference *r,
                            const wf_check_numbers *n, wf_error *error)
 {
     wf_check_finding *f;
 
+    follow_routers(r);
     for (int64_t i = 0; i < r->count && error->code == WF_OK; i++) {
         const wf_check_fit *fit = &r->tensor[i].fit;
         const alike a = {fit, n->tolerance};

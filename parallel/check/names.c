@@ -23,20 +23,18 @@ wf_check_finding *wf_check_add(wf_check_report *report, const char *id, wf_error
     return grown;
 }
 
-/* A name with its layer's number as *. */
+/* A name with the numbers of its layer and expert as *. */
 static void pattern_of(const char *name, char pattern[256])
 {
     const char *c = name;
     size_t n = 0;
-    bool done = false;
 
     while (*c && n < 255) {
-        if (!done && *c == '.' && isdigit((unsigned char)c[1])) {
+        if (*c == '.' && isdigit((unsigned char)c[1])) {
             const char *end = c + 1;
 
             while (isdigit((unsigned char)*end))
                 end++;
-            done = true;
             pattern[n++] = '.';
             if (n < 255)
                 pattern[n++] = '*';

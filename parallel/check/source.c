@@ -23,6 +23,8 @@ static bool has(const char *path, const char *part)
 unsigned wf_check_roles(const char *path)
 {
     const bool bias = has(path, ".bias");
+    const bool experts =
+        has(path, ".moe.gate") || has(path, ".moe.up") || has(path, ".moe.down");
     const bool row = has(path, "attn.out.") || has(path, "mlp.down.");
 
     if (has(path, "norm"))
@@ -32,6 +34,8 @@ unsigned wf_check_roles(const char *path)
                 ? WF_CHECK_COLUMN
                 : 0u) |
            (has(path, "embed") || has(path, "head.") ? WF_CHECK_VOCABULARY : 0u) |
+           (experts ? WF_CHECK_EXPERT : 0u) |
+           (has(path, ".moe.router") ? WF_CHECK_ROUTER : 0u) |
            (has(path, "position") ? WF_CHECK_POSITION : 0u) |
            (has(path, "qkv.k.") || has(path, "qkv.v.") ? WF_CHECK_KV : 0u);
 }
@@ -101,32 +105,38 @@ void wf_check_source_sizes(const wf_check_source *source, int64_t *vocabulary,
     *positions = source->config.positions;
 }
 
-void wf_check_scatter(const wf_hf_place *place, const wf_tensor *t, const float *from,
-                      double weight, float *to)
+int64_t wf_check_pieces(const wf_hf_place *place)
 {
-    const int64_t rows = t->dim[0].size, columns = wf_tensor_count(t) / (rows ? rows : 1);
+    return place->pieces ? place->pieces : 1;
+}
+
+void wf_check_scatter(const wf_hf_place *place, int64_t piece, const wf_tensor *t,
+                      const float *from, double weight, float *to)
+{
+    const int64_t experts = t->ndim == 3 ? t->dim[0].size : 1;
+    const int64_t each = t->ndim == 3 ? t->dim[1].size : t->dim[0].size;
+    const int64_t elements = wf_tensor_count(t), columns = elements / (experts * each);
+    const int64_t rows = experts * each / wf_check_pieces(place);
     const int64_t wide = place->ndim == 2 ? place->shape[1] : 1;
     const wf_part whole = {.ndim = 1, .start = {place->run ? 0 : place->offset}};
 
+    from += piece * rows * columns;
     for (int64_t o = 0; o < rows; o++) {
-        int64_t together, at = wf_hf_row(place, &whole, o, &together);
+        int64_t together, at = wf_hf_row(place, &whole, o % each, &together);
 
+        if (o >= each) /* stacked: experts in front */
+            at += o / each * place->shape[1];
         for (int64_t i = 0; i < columns; i++)
             to[place->transposed ? i * wide + at : at * columns + i] +=
                 (float)(weight * (double)from[o * columns + i]);
     }
 }
 
-/* The tensor that a parameter lies in: that of its name, or of a tied head the table. */
-static wf_check_tensor *tensor_of(wf_check_source *s, wf_check_reference *r,
-                                  const wf_nn_parameter *p, wf_hf_place *place)
+/* Returns the tensor that a parameter lies in with others, which is there already: that of its
+   name, or of a tied head the table; NULL: it has one of its own. */
+static wf_check_tensor *tensor_of(const wf_check_source *s, const wf_check_reference *r,
+                                  const wf_nn_parameter *p, const wf_hf_place *place)
 {
-    if (!wf_hf_place_of(s->family, &s->config, p, place)) {
-        wf_error_set(s->error, WF_EUNSUPPORTED,
-                     "parameter %s has no name in a %s of transformers", p->path,
-                     s->family->type);
-        return NULL;
-    }
     if (s->config.tied && strcmp(p->path, "head.weight") == 0)
         return &r->tensor[0];
     for (int64_t i = 0; i < r->count; i++)
@@ -146,7 +156,7 @@ static wf_status new_tensor(wf_check_source *s, wf_check_reference *r, const wf_
     memcpy(t->shape, place->shape, sizeof t->shape);
     for (int d = 0; d < t->ndim; d++)
         t->count *= t->shape[d];
-    t->rows = t->ndim ? t->shape[0] : 1;
+    t->rows = t->ndim == 3 ? t->shape[0] * t->shape[1] : t->ndim ? t->shape[0] : 1;
     t->columns = t->count / (t->rows ? t->rows : 1);
     t->roles = wf_check_roles(p->path);
     if (has(p->path, ".qkv."))
@@ -162,41 +172,73 @@ static wf_status new_tensor(wf_check_source *s, wf_check_reference *r, const wf_
     return WF_OK;
 }
 
+/* Finds where each parameter lies, and makes room for their tensors. */
+static wf_status find_places(wf_check_source *s, wf_check_reference *r)
+{
+    int64_t total = 0;
+
+    s->place = calloc((size_t)s->count + 1, sizeof *s->place);
+    s->tensor = calloc((size_t)s->count + 1, sizeof *s->tensor);
+    for (int64_t i = 0; s->place && i < s->count; i++) {
+        if (!wf_hf_place_of(s->family, &s->config, s->parameter[i], &s->place[i]))
+            return wf_error_set(s->error, WF_EUNSUPPORTED,
+                                "parameter %s has no name in a %s of transformers",
+                                s->parameter[i]->path, s->family->type);
+        total += wf_check_pieces(&s->place[i]);
+    }
+    r->tensor = calloc((size_t)total + 1, sizeof *r->tensor);
+    return r->tensor && s->place && s->tensor
+               ? WF_OK
+               : wf_error_set(s->error, WF_ENOMEM, "no memory for a list of parameters");
+}
+
+static void read_weights(const wf_check_source *s, wf_check_reference *r, int64_t i)
+{
+    const wf_tensor *t = s->parameter[i]->tensor;
+    wf_host_data view;
+    const float *data = wf_data_read_f32(t, &view);
+
+    for (int64_t e = 0; data && e < wf_check_pieces(&s->place[i]); e++)
+        wf_check_scatter(&s->place[i], e, t, data, 1, r->tensor[s->tensor[i] + e].weight);
+    wf_data_close(&view);
+}
+
+/* Opens the tensors of parameter i: that which it lies in with others, or its own. */
+static wf_status open_tensors(wf_check_source *s, wf_check_reference *r, int64_t i)
+{
+    const wf_nn_parameter *p = s->parameter[i];
+    wf_check_tensor *t;
+    wf_hf_place one;
+
+    wf_hf_place_piece(&s->place[i], 0, &one);
+    t = tensor_of(s, r, p, &one);
+    s->tensor[i] = t ? t - r->tensor : r->count;
+    if (t && i != 0 && t == &r->tensor[0]) { /* the head of a tied table */
+        t->head = calloc((size_t)t->count + 1, sizeof *t->head);
+        return t->head ? WF_OK
+                       : wf_error_set(s->error, WF_ENOMEM, "no memory for the gradient of %s",
+                                      t->name);
+    }
+    if (t)
+        t->roles |= wf_check_roles(p->path) | WF_CHECK_MIXED;
+    for (int64_t e = 0; !t && e < wf_check_pieces(&s->place[i]); e++) {
+        wf_hf_place_piece(&s->place[i], e, &one);
+        if (new_tensor(s, r, p, &one) != WF_OK)
+            return s->error->code;
+    }
+    read_weights(s, r, i);
+    return WF_OK;
+}
+
 wf_status wf_check_reference_open(wf_check_source *s, wf_check_reference *r, wf_error *error)
 {
     s->error = error;
     *r = (wf_check_reference){.tied = s->config.tied};
-    r->tensor = calloc((size_t)s->count + 1, sizeof *r->tensor);
-    s->place = calloc((size_t)s->count + 1, sizeof *s->place);
-    s->tensor = calloc((size_t)s->count + 1, sizeof *s->tensor);
-    if (!r->tensor || !s->place || !s->tensor)
-        return wf_error_set(error, WF_ENOMEM, "no memory for a list of parameters");
-    for (int64_t i = 0; i < s->count && error->code == WF_OK; i++) {
-        wf_host_data view;
-        wf_check_tensor *t = tensor_of(s, r, s->parameter[i], &s->place[i]);
-        const float *data;
-
-        if (t && i != 0 && t == &r->tensor[0]) {
-            s->tensor[i] = 0; /* the head of a tied table */
-            t->head = calloc((size_t)t->count + 1, sizeof *t->head);
-            if (!t->head)
-                return wf_error_set(error, WF_ENOMEM, "no memory for the gradient of %s",
-                                    t->name);
-            continue;
-        }
-        if (error->code == WF_OK && !t &&
-            new_tensor(s, r, s->parameter[i], &s->place[i]) == WF_OK)
-            t = &r->tensor[r->count - 1];
-        else if (t)
-            t->roles |= wf_check_roles(s->parameter[i]->path) | WF_CHECK_MIXED;
-        if (!t || error->code != WF_OK)
-            return error->code;
-        s->tensor[i] = t - r->tensor;
-        data = wf_data_read_f32(s->parameter[i]->tensor, &view);
-        if (data)
-            wf_check_scatter(&s->place[i], s->parameter[i]->tensor, data, 1, t->weight);
-        wf_data_close(&view);
-    }
+    if (find_places(s, r) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; i < s->count; i++)
+        if (open_tensors(s, r, i) != WF_OK)
+            break;
     return error->code;
 }
 

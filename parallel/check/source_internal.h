@@ -17,15 +17,18 @@ struct wf_check_source {
     int64_t count;
     wf_nn_parameter **parameter;
     wf_hf_place *place; /* [count], once a reference is open */
-    int64_t *tensor;    /* [count], the number of the reference's tensor that it lies in */
+    int64_t *tensor;    /* [count], the number of the reference's tensor, or first one, of it */
 };
 
 /* The roles of a parameter of this path. */
 unsigned wf_check_roles(const char *path);
 
-/* Adds `weight` times a parameter's elements to where they lie in their tensor. */
-void wf_check_scatter(const wf_hf_place *place, const wf_tensor *t, const float *from,
-                      double weight, float *to);
+/* Returns how many tensors a parameter is in files: one for each expert, or one. */
+int64_t wf_check_pieces(const wf_hf_place *place);
+
+/* Adds `weight` times a parameter's elements to where they lie in one of its tensors. */
+void wf_check_scatter(const wf_hf_place *place, int64_t piece, const wf_tensor *t,
+                      const float *from, double weight, float *to);
 
 void wf_check_source_close(wf_check_source *source);
 

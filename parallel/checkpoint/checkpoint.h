@@ -89,7 +89,8 @@ WF_API void wf_par_saver_close(wf_par_saver *saver);
  *
  * Collective:  over the world
  * Errors:      on every rank alike, in `error`, naming rank and file: WF_EIO, WF_ENOMEM;
- *              WF_ENONFINITE where a parameter is not finite, which is not saved;
+ *              WF_ENONFINITE where a parameter is not finite, which is not saved; those of a
+ *              context that has failed, whose state is that of no step;
  *              WF_EINVAL where another is still being written. The trainer is as it was. In the
  *              context too: WF_ELOST, WF_EMISMATCH, WF_ETIMEOUT
  */

@@ -4,6 +4,7 @@
 #include "parallel/agree_internal.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
+#include "parallel/train/train_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,7 +225,7 @@ static bool keep_options(wf_par_saver *s)
 
 wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
 {
-    wf_error short_of = {WF_OK, ""};
+    wf_error before;
 
     if (!s)
         return wf_error_set(error, WF_EINVAL, "there is no saver");
@@ -238,12 +239,14 @@ wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
     s->state.index.step = step;
     s->state.index.skipped = wf_par_trainer_skipped(s->trainer);
     s->state.index.fresh = wf_par_trainer_fresh(s->trainer);
-    if (!keep_options(s))
-        wf_error_set(&short_of, WF_ENOMEM, "no memory for the options of a checkpoint");
+    wf_par_trainer_check(s->trainer);
+    before = *wf_context_error(s->par->ctx);
+    if (before.code == WF_OK && !keep_options(s))
+        wf_error_set(&before, WF_ENOMEM, "no memory for the options of a checkpoint");
     if (s->staging && !wf_context_dry_run(s->par->ctx))
         for (int64_t i = 0; i < s->pieces.count; i++)
             wf_piece_copy(&s->pieces.piece[i], s->staging + s->pieces.piece[i].at, false);
-    begin_stage(s, wf_save_stages((wf_index_kind)s->options.kind), &short_of);
+    begin_stage(s, wf_save_stages((wf_index_kind)s->options.kind), &before);
     return s->options.async ? WF_OK : wf_par_saver_finish(s, error);
 }
 
@@ -287,12 +290,10 @@ static wf_status end_stage(wf_par_saver *s, wf_error *error)
 
 wf_status wf_par_saver_check(wf_par_saver *s, wf_error *error)
 {
-    const wf_error none = {WF_OK, ""};
-
     if (!s || s->stage)
         return wf_error_set(error, WF_EINVAL, "a saver is checked before it saves");
     s->step = 0;
-    begin_stage(s, wf_saver_check_stages(), &none);
+    begin_stage(s, wf_saver_check_stages(), wf_context_error(s->par->ctx));
     return wf_par_saver_finish(s, error);
 }
 

@@ -2,6 +2,7 @@
 #include "parallel/pipeline/text_internal.h"
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_PLACES = INT16_MAX };
 
@@ -341,12 +342,14 @@ static wf_status read_rows(parser *p)
 wf_status wf_pipe_table_parse(const char *name, const char *text, wf_pipe_table **table,
                               wf_error *error)
 {
-    parser p = {.text = {name, text, text, 1, error}};
+    static const char mark[] = "\xEF\xBB\xBF"; /* UTF-8, as spreadsheets write it */
+    const char *begin = strncmp(text, mark, strlen(mark)) == 0 ? text + strlen(mark) : text;
+    parser p = {.text = {name, begin, begin, 1, error}};
     size_t length = strlen(name);
     wf_status status;
 
     *table = NULL;
-    if (length >= 4 && strcmp(name + length - 4, ".csv") == 0)
+    if (length >= 4 && strcasecmp(name + length - 4, ".csv") == 0)
         return wf_pipe_csv_parse(&p.text, table);
     p.place = malloc(MOST_PLACES * sizeof *p.place);
     if (!p.place)

@@ -71,7 +71,8 @@ static bool read_action(const char *at, const char *end, wf_pipe_action *a, bool
             at += strlen(passed_over[i]);
             *derived = true;
             a->stage = (int16_t)stage;
-            return at == end || (wf_pipe_text_number(&at, &micro) && at == end);
+            a->micro = -1;
+            return at == end || (wf_pipe_text_number(&at, &a->micro) && at == end);
         }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (begins(at, end, wf_pipe_kind_table[kinds[i]].name))
@@ -122,12 +123,15 @@ static wf_status read_cell(csv *c, const char *at, const char *end)
     return add(c, a);
 }
 
+/* A line without an action is no rank's: a rank has a stage. */
 static wf_status read_lines(csv *c)
 {
     wf_pipe_text *t = c->text;
     wf_status status = WF_OK;
 
     for (; status == WF_OK && *t->at; t->number++) {
+        int64_t before = c->n;
+
         t->line = t->at;
         while (status == WF_OK) {
             size_t n = strcspn(t->at, ",\n");
@@ -140,14 +144,14 @@ static wf_status read_lines(csv *c)
         }
         if (status != WF_OK)
             break;
-        c->ranks++;
+        c->ranks += c->n > before;
         t->at += *t->at == '\n';
     }
     return status;
 }
 
-/* Checks that messages, gathers and reductions are of stages of their row: they are derived
-   anew from the compute actions. */
+/* Checks that messages, gathers and reductions are of stages of their row, and of micro-batches
+   that there are: they are derived anew from the compute actions. */
 static wf_status check_derived(const csv *c, const wf_pipe_table *t)
 {
     for (int64_t i = 0; i < c->n; i++) {
@@ -159,6 +163,12 @@ static wf_status check_derived(const csv *c, const wf_pipe_table *t)
                                 "%s: row %d has a message, gather or reduction of stage %d, "
                                 "and computes nothing of that stage",
                                 c->text->name, rank, stage);
+        if (is_derived(&c->read[i].action) && c->read[i].action.micro >= t->shape.micro)
+            return wf_error_set(c->text->error, WF_EDATA,
+                                "%s: row %d has a message of micro-batch %d, and the last one "
+                                "that is computed is %d",
+                                c->text->name, rank, c->read[i].action.micro,
+                                t->shape.micro - 1);
     }
     return WF_OK;
 }
@@ -202,6 +212,8 @@ wf_status wf_pipe_csv_parse(wf_pipe_text *text, wf_pipe_table **table)
         shape.stages = a->stage >= shape.stages ? a->stage + 1 : shape.stages;
         shape.micro = a->micro >= shape.micro ? a->micro + 1 : shape.micro;
     }
+    if (status == WF_OK && c.ranks == 0)
+        status = wf_error_set(text->error, WF_EDATA, "%s has no action in any row", text->name);
     if (status == WF_OK) {
         status = wf_pipe_table_new(&shape, table, &wrong);
         if (status != WF_OK)

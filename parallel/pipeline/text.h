@@ -24,10 +24,12 @@ WF_BEGIN_DECLS
  * torch.distributed.pipelining
  *
  * A CSV has a line for each rank and in its cells 0F0, 3I2, 3W2, 7B1, (0F1;7B0)OVERLAP_F_B or
- * nothing; ranks of stages follow from the rows. Its UNSHARD, RESHARD, REDUCE_GRAD, SEND and
- * RECV are skipped, since lowering derives them.
+ * nothing; ranks of stages follow from the rows, of which those without an action are no
+ * rank's. Its UNSHARD, RESHARD, REDUCE_GRAD, SEND and RECV are skipped, since lowering derives
+ * them. A byte order mark in front of either is skipped too.
  *
- * @param name   of the file, for errors; one that ends in ".csv" is a CSV
+ * @param name   of the file, for errors; one that ends in ".csv", in letters of any case, is a
+ *               CSV
  * @param text   ended by a 0
  * @param table  the new table, the caller's: wf_pipe_table_free; NULL on errors. wf_pipe_prove
  *               checks that it can run
@@ -35,6 +37,10 @@ WF_BEGIN_DECLS
  */
 WF_API wf_status wf_pipe_table_parse(const char *name, const char *text, wf_pipe_table **table,
                                      wf_error *error);
+
+/** wf_pipe_table_read - reads a table from a file, or a pipe, by wf_pipe_table_parse. Errors:
+ * its own; WF_EIO; WF_EDATA for a byte 0, since what follows it would be lost */
+WF_API wf_status wf_pipe_table_read(const char *path, wf_pipe_table **table, wf_error *error);
 
 /**
  * wf_pipe_table_print - writes a table as text, which wf_pipe_table_parse reads back as the

@@ -28,7 +28,7 @@ static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
 {
     const wf_sim_model *m = o->job.sizes;
     int64_t ep = o->ep > o->tp ? o->ep : o->tp, tokens, mine;
-    int64_t cp = o->job.mesh.cp > 1 ? o->job.mesh.cp : 1, ranks = ep * cp;
+    int64_t cp = o->cp, ranks = ep * cp;
 
     if (!m || !m->experts)
         return false;

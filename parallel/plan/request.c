@@ -11,6 +11,7 @@ static const char *const reshards[] = {[WF_PAR_RESHARD_DEFAULT] = "default",
                                        [WF_PAR_RESHARD_NEVER] = "never"};
 static const char *const accumulates[] = {
     [WF_PAR_AUTO] = "auto", [WF_PAR_LOCAL] = "local", [WF_PAR_REDUCED] = "reduced"};
+static const char *const forms[] = {"auto", "heads", "gather"};
 #define LIST(list, text)                                                                       \
     (words)                                                                                    \
     {                                                                                          \
@@ -32,6 +33,8 @@ static words words_of(wf_setting s)
         return LIST(reshards, "default, always or never");
     case WF_SETTING_accumulate:
         return LIST(accumulates, "auto, local, reduced or group:N, N a power of two");
+    case WF_SETTING_cp_form:
+        return LIST(forms, "auto, heads or gather");
     case WF_SETTING_dtype:
     case WF_SETTING_compute:
     case WF_SETTING_param_dtype:
@@ -122,15 +125,22 @@ static int64_t axis_of(const wf_par_options *o, const char *name, int size)
     return 1;
 }
 
+/* Returns whether an axis has a name that planners give a size to; one of cp splits tokens, or
+   it is any other one. */
+static bool is_set(const wf_par_options *o, const char *name)
+{
+    return strcmp(name, "pp") == 0 || strcmp(name, "tp") == 0 || strcmp(name, "dp") == 0 ||
+           (strcmp(name, "cp") == 0 && !wf_par_splits_batch(o, name));
+}
+
 /* Returns the ranks of a mesh's other axes, which planners leave as they are: all, or those
    that split the batch. */
 static int64_t other_axes(const wf_par_options *o, bool batch)
 {
-    int64_t ranks = o->axes || batch || !o->cp ? 1 : o->cp;
+    int64_t ranks = 1;
 
     for (const wf_axis *a = o->axes; a && a->name; a++)
-        if (strcmp(a->name, "pp") != 0 && strcmp(a->name, "tp") != 0 &&
-            strcmp(a->name, "dp") != 0 && (!batch || wf_par_splits_batch(o, a->name)))
+        if (!is_set(o, a->name) && (!batch || wf_par_splits_batch(o, a->name)))
             ranks *= a->size;
     return ranks;
 }
@@ -150,6 +160,7 @@ static void set_axes(const wf_plan_request *r, wf_plan_job *made)
         o->tp = (int)r->tp;
         o->dp = (int)r->dp;
         o->ep = (int)r->ep;
+        o->cp = (int)r->cp;
         return;
     }
     for (; n < WF_MAX_AXES && o->axes[n].name; n++) {
@@ -159,6 +170,7 @@ static void set_axes(const wf_plan_request *r, wf_plan_job *made)
         a->size = (int)(strcmp(a->name, "pp") == 0   ? r->pp
                         : strcmp(a->name, "tp") == 0 ? r->tp
                         : strcmp(a->name, "dp") == 0 ? r->dp
+                        : is_set(o, a->name)         ? r->cp
                                                      : a->size);
     }
     made->axes[n] = (wf_axis){NULL, 0};
@@ -173,6 +185,8 @@ static void take_mesh(const wf_par_options *o, wf_plan_request *r)
     r->tp = axis_of(o, "tp", o->tp);
     r->dp = axis_of(o, "dp", o->dp);
     r->ep = o->axes ? 0 : o->ep;
+    r->cp = o->axes && wf_par_splits_batch(o, "cp") ? 1 : axis_of(o, "cp", o->cp);
+    set_word(r->cp_form, o->cp_form ? o->cp_form : forms[0]);
     set_word(r->strategy, o->strategy ? o->strategy : WF_PAR_STRATEGY);
     r->dp_replicate = o->dp_replicate;
     r->shard_group_size = o->shard_group_size;
@@ -224,6 +238,7 @@ static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
     wf_par_options *o = &made->job.mesh;
 
     set_axes(r, made);
+    o->cp_form = r->cp_form;
     o->strategy = r->strategy;
     o->dp_replicate = (int)r->dp_replicate;
     o->shard_group_size = (int)r->shard_group_size;
@@ -277,7 +292,7 @@ const wf_par_job *wf_plan_request_job(const wf_plan_request *r, wf_plan_job *mad
 
 int64_t wf_plan_ranks(const wf_plan_request *r)
 {
-    return r->pp * r->tp * r->dp * other_axes(&r->job.mesh, false);
+    return r->pp * r->tp * r->cp * r->dp * other_axes(&r->job.mesh, false);
 }
 
 int64_t wf_plan_micro_steps(const wf_plan_request *r)

@@ -36,6 +36,9 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     o.threads_per_rank = s->threads;
     o.pp = c->pp;
     o.tp = c->tp;
+    o.cp = wf_search_cp(c);
+    if (o.cp > 1 && !o.given[WF_SETTING_cp_form] && !s->timed)
+        choose(o.cp_form, c->gather_keys && !wf_search_must_gather(s, c) ? "gather" : "auto");
     o.dp = (int64_t)c->shard * c->replicate;
     o.micro_batch_size = c->micro;
     o.sequence_parallel = c->sequence_parallel;
@@ -197,7 +200,7 @@ static void find_plain(wf_search *s)
     for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
         const wf_search_candidate *c = &s->candidate[i];
 
-        if (c->pp == 1 && c->tp == 1 && wf_search_ep(c) == 1 &&
+        if (c->pp == 1 && c->tp == 1 && wf_search_ep(c) == 1 && wf_search_cp(c) == 1 &&
             (s->timed || !s->options->device_memory ||
              wf_search_may_fit(s, wf_search_least_memory(s, c))) &&
             wf_search_simulate(s, c, WF_SIM_PATH, &s->plain))
@@ -255,7 +258,7 @@ static wf_status take_sizes(wf_search *s, wf_error *error)
         s->model = *o->job.sizes;
         return WF_OK;
     }
-    one.pp = one.tp = one.dp = 1;
+    one.pp = one.tp = one.dp = one.cp = 1;
     one.ep = 0;
     one.dp_replicate = one.shard_group_size = one.rank = 0;
     one.sequence_parallel = false;
@@ -288,7 +291,8 @@ wf_search *wf_search_open(const wf_plan_request *options, wf_error *error)
 static int64_t ranks_of(const wf_search *s)
 {
     const wf_plan_request *o = s->options;
-    bool given = o->given[WF_SETTING_pp] || o->given[WF_SETTING_tp] || o->given[WF_SETTING_dp];
+    bool given = o->given[WF_SETTING_pp] || o->given[WF_SETTING_tp] ||
+                 o->given[WF_SETTING_dp] || o->given[WF_SETTING_cp];
 
     return o->ranks ? o->ranks : given ? wf_plan_ranks(o) : s->machine.devices;
 }
@@ -314,10 +318,11 @@ wf_search *wf_search_made(const wf_plan_request *options, wf_error *error)
         wf_error_set(error, WF_EINVAL, "a search has no times without .machine: give one");
         return NULL;
     }
-    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp) {
-        wf_error_set(error, WF_EINVAL,
-                     "a search lays ranks out over axes pp, dp, ep and tp, and this mesh has "
-                     "another one: plan its layouts one by one");
+    if (wf_plan_ranks(options) != options->pp * options->tp * options->cp * options->dp) {
+        wf_error_set(
+            error, WF_EINVAL,
+            "a search lays ranks out over axes pp, dp, ep, tp and cp, and this mesh has "
+            "another one: plan its layouts one by one");
         return NULL;
     }
     s = wf_search_open(options, error);

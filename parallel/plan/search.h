@@ -63,7 +63,7 @@ typedef struct wf_plan_list {
  *                 rank are taken too
  * @param list     owner: the caller, wf_plan_list_free, also after errors; without a layout
  *                 where none fits
- * Errors:  WF_EINVAL: a mesh with other axes than pp, dp and tp, or no machine; WF_EIO,
+ * Errors:  WF_EINVAL: a mesh with other axes than pp, dp, tp and cp, or no machine; WF_EIO,
  *          WF_EDATA: its file; what the job is refused for on one rank; WF_ENOMEM
  */
 WF_API wf_status wf_plan_search(const wf_plan_request *request, wf_plan_list *list,

@@ -25,6 +25,8 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                            wf_par_exchanges(s->options->job.mesh.dispatch, wf_search_ep(c),
                                             s->model.experts, s->model.top_k),
                        .tp = c->tp,
+                       .cp = wf_search_cp(c),
+                       .gather_keys = c->gather_keys,
                        .sequence_parallel = c->sequence_parallel,
                        .micro = c->micro,
                        .micros = c->micros,
@@ -165,7 +167,7 @@ double wf_search_parameters(const wf_search *s, const wf_search_candidate *c, in
 {
     double others = wf_sim_block_weights(&s->model) / c->tp + wf_sim_router_weights(&s->model);
 
-    return others + wf_sim_expert_weights(&s->model) / c->tp / (double)ep;
+    return others + wf_sim_expert_weights(&s->model) / c->tp / (double)(ep * wf_search_cp(c));
 }
 
 double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c)
@@ -185,8 +187,8 @@ double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c)
         gradients = l.group == 1 ? 4 / split * parameters : 4 * held;
     else if (l.sharded)
         gradients = 4 * parameters / (double)wf_search_ep(c);
-    activations =
-        kept(s, c) * wf_search_least_live(c) * blocks * (double)(c->micro * s->model.seq);
+    activations = kept(s, c) * wf_search_least_live(c) * blocks *
+                  (double)(c->micro * s->model.seq) / (double)wf_search_cp(c);
     gradients /= c->per_rank > 1 ? c->per_rank : 1;
     return (update > 1 ? state / update * parameters : state * held) + weights +
            (activations > gradients ? activations : gradients);

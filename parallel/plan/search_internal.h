@@ -22,10 +22,11 @@ enum {
 typedef struct wf_search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
     int32_t ep;       /* ranks of `shard` that split experts; 0 as 1 */
+    int32_t cp;       /* ranks that split tokens; 0 as 1 */
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
         /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search, wf_dtype */
-        sequence_parallel;
+        sequence_parallel, gather_keys;
     float bound; /* no step is shorter, s */
 } wf_search_candidate;
 
@@ -110,6 +111,12 @@ static inline int64_t wf_search_ep(const wf_search_candidate *c)
     return c->ep > 1 ? c->ep : 1;
 }
 
+/* Returns how many ranks of a candidate split the tokens of a sequence. */
+static inline int64_t wf_search_cp(const wf_search_candidate *c)
+{
+    return c->cp > 1 ? c->cp : 1;
+}
+
 /* A candidate's strategy. */
 static inline const wf_par_strategy *wf_search_strategy(const wf_search_candidate *c)
 {
@@ -119,6 +126,10 @@ static inline const wf_par_strategy *wf_search_strategy(const wf_search_candidat
 /* Find all candidates whose sizes fit together, and bounds of their time and memory.
    WF_ENOMEM */
 wf_status wf_search_enumerate(wf_search *s, wf_error *error);
+
+/* Returns whether attention of a candidate with cp gathers keys and values by itself: queries
+   have too few heads, or sequence parallelism cuts tokens further. */
+bool wf_search_must_gather(const wf_search *s, const wf_search_candidate *c);
 
 /* A candidate as options. Its texts are the options'. */
 wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate *c);

@@ -30,13 +30,9 @@ static wf_search_candidate key_of(const wf_search *s, const wf_search_candidate 
         .accumulate = REDUCED,
         .recompute = c->recompute == WF_SIM_RECOMPUTE_STAGE ? 0 : c->recompute,
         .dtype = c->dtype,
+        .cp = c->cp,
+        .gather_keys = c->gather_keys,
         .sequence_parallel = c->sequence_parallel};
-}
-
-/* Returns the number of sums that are open after a number of terms of a tree, in order. */
-static double open_sums(int64_t terms)
-{
-    return __builtin_popcountll((unsigned long long)terms);
 }
 
 /* Parameters of a block: those that tensor parallelism leaves, and of them what a rank that
@@ -44,15 +40,23 @@ static double open_sums(int64_t terms)
 typedef struct weights {
     double whole, held;
     double copied; /* a second copy of these, where gathered parameters stay */
+    bool chain;    /* gradients of micro-batches are added as they come */
 } weights;
+
+/* Returns the number of sums that are open after a number of terms of a tree, in order. */
+static double open_sums(weights w, int64_t terms)
+{
+    return w.chain ? terms > 0 : __builtin_popcountll((unsigned long long)terms);
+}
 
 static weights weights_of(const wf_search *s, const wf_search_candidate *c)
 {
     double held = wf_search_parameters(s, c, wf_search_ep(c)), experts = 0;
 
     if (wf_search_ep(c) == c->shard && c->dtype == WF_F32) /* no rank gathers them */
-        experts = wf_sim_expert_weights(&s->model) / c->tp / c->shard;
-    return (weights){wf_search_parameters(s, c, 1), held, held - experts};
+        experts = wf_sim_expert_weights(&s->model) / c->tp / c->shard / (double)wf_search_cp(c);
+    return (weights){wf_search_parameters(s, c, 1), held, held - experts,
+                     s->options->job.mesh.exact_off};
 }
 
 /* Returns the bytes of a block's gradients after `done` micro-batches. */
@@ -61,13 +65,13 @@ static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *
 {
     double part = l->sharded ? w.whole / c->shard : w.held;
 
-    if (l->sharded && c->accumulate == GROUP_OF_4)
-        return 4 * w.held * open_sums(done % 4) + 4 * part * open_sums(done / 4);
+    if (l->sharded && c->accumulate == GROUP_OF_4 && !w.chain)
+        return 4 * w.held * open_sums(w, done % 4) + 4 * part * open_sums(w, done / 4);
     if (l->sharded && l->reduce == WF_SIM_EACH)
-        return 4 * part * open_sums(done);
+        return 4 * part * open_sums(w, done);
     if (l->sharded) /* sums over the ranks that split experts are over */
-        return 4 * w.whole / (double)wf_search_ep(c) * open_sums(done);
-    return 4 * w.held * open_sums(done);
+        return 4 * w.whole / (double)wf_search_ep(c) * open_sums(w, done);
+    return 4 * w.held * open_sums(w, done);
 }
 
 double wf_search_state_bytes(const wf_search *s)
@@ -185,7 +189,7 @@ static holding holding_of(const wf_search *s, const wf_search_candidate *c,
                      .l = l,
                      .kept = m->kept,
                      .border = (double)(c->micro * s->model.seq * s->model.width) *
-                               (double)wf_dtype_size(l->dtype) /
+                               (double)wf_dtype_size(l->dtype) / (double)wf_search_cp(c) /
                                (c->sequence_parallel ? c->tp : 1),
                      .weights = weights_of(s, c)};
 }

@@ -1,6 +1,7 @@
 /* parallel/plan/search_report.c - what a search has found, and why the first of the list
    wins. */
 #include "parallel/plan/tunables_internal.h"
+#include "core/numerics/tree.h"
 #include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/plan/search_internal.h"
@@ -85,22 +86,25 @@ static void print_other(wf_search *s, const char *name, const wf_search_candidat
 
 /* Sizes of an axis; dp takes what is left, and micro-batches are as many as the batch has
    then. */
-static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, int64_t tp)
+static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, int64_t tp,
+                      int64_t cp)
 {
-    int64_t dp = s->ranks / (pp * tp);
+    int64_t dp = s->ranks / (pp * tp * cp);
 
-    if (s->ranks % (pp * tp) || dp < 1 || wf_search_strategy(c)->groups ||
+    if (s->ranks % (pp * tp * cp) || dp < 1 || wf_search_strategy(c)->groups ||
         dp % wf_search_ep(c) || (c->ep > 1 && tp * c->ep > s->model.experts) ||
         tp > s->model.heads || s->options->global_batch_size % (dp * c->micro) ||
         pp > s->model.layers + 1)
         return false;
     c->pp = (int32_t)pp;
     c->tp = (int32_t)tp;
+    c->cp = (int32_t)cp;
     c->shard = (int32_t)dp;
     c->replicate = 1;
     c->micros = (int32_t)(s->options->global_batch_size / (dp * c->micro));
     c->sequence_parallel =
         (int8_t)(tp > 1 ? (c->sequence_parallel || s->top[0].candidate.tp == 1) : 0);
+    c->gather_keys = (int8_t)(cp > 1 && (c->gather_keys || wf_search_must_gather(s, c)));
     if (pp > 1 && !c->per_rank)
         c->per_rank = 1;
     if (c->micros == 1 || dp == 1)
@@ -119,11 +123,17 @@ static void other_axes(wf_search *s, FILE *out)
 
         snprintf(name, sizeof name, "tp %" PRId64, n);
         if (n != w->tp && !o->given[WF_SETTING_tp] && n <= s->machine.devices && n <= 8 &&
-            with_axes(s, &c, w->pp, n))
+            with_axes(s, &c, w->pp, n, wf_search_cp(w)))
             print_other(s, name, &c, out);
         c = *w;
         snprintf(name, sizeof name, "pp %" PRId64, n);
-        if (n != w->pp && !o->given[WF_SETTING_pp] && with_axes(s, &c, n, w->tp))
+        if (n != w->pp && !o->given[WF_SETTING_pp] &&
+            with_axes(s, &c, n, w->tp, wf_search_cp(w)))
+            print_other(s, name, &c, out);
+        c = *w;
+        snprintf(name, sizeof name, "cp %" PRId64, n);
+        if (n != wf_search_cp(w) && !o->given[WF_SETTING_cp] && !s->timed &&
+            n <= wf_token_chunks(s->model.seq) && with_axes(s, &c, w->pp, w->tp, n))
             print_other(s, name, &c, out);
     }
 }

@@ -8,7 +8,7 @@
 const char *const wf_search_recompute[] = {"none", "attention", "block", "stage", NULL};
 const char *const wf_search_accumulate[] = {"local", "group:4", "reduced", NULL};
 
-enum { MOST_PP = 256, MOST_MICRO = 64, MOST_TP = 8, GROUP = 4 };
+enum { MOST_PP = 256, MOST_MICRO = 64, MOST_TP = 8, GROUP = 4, SHORTEST_PART = 1024 };
 
 static bool is_power(int64_t n)
 {
@@ -61,6 +61,10 @@ static bool is_exact(const wf_search *s, const wf_search_candidate *c)
     if (s->model.experts && (!is_power(ep) || !cuts_halves(s->model.experts, ep)))
         return false;
 
+    if (wf_search_cp(c) * (c->sequence_parallel ? c->tp : 1) >
+            (c->cp > 1 ? wf_token_chunks(s->model.seq) : c->tp) ||
+        !is_power(wf_search_cp(c)) || (c->gather_keys && s->model.head_norms))
+        return false;
     return c->tp <= (most ? most : WF_MAX_CHUNKS) && is_power(c->tp) &&
            is_power((int64_t)c->shard * c->replicate) && is_power(c->micros);
 }
@@ -240,12 +244,33 @@ static void each_strategy(wf_search *s, wf_search_candidate c, int64_t dp, wf_er
     }
 }
 
-static void each_tensor(wf_search *s, int64_t pp, int64_t tp, wf_error *error)
+bool wf_search_must_gather(const wf_search *s, const wf_search_candidate *c)
+{
+    return c->tp * wf_search_cp(c) > s->model.heads || c->sequence_parallel;
+}
+
+/* Attention over split tokens is tried in each form that it has. */
+static void each_form(wf_search *s, wf_search_candidate c, int64_t dp, wf_error *error)
 {
     const wf_plan_request *o = s->options;
-    int64_t dp = s->ranks / (pp * tp);
+    bool fixed = o->given[WF_SETTING_cp_form] && strcmp(o->cp_form, "auto") != 0;
 
-    if (s->ranks % (pp * tp) || tp > s->model.heads || o->global_batch_size % dp) {
+    for (int gather = 0; gather < (c.cp > 1 && !s->timed ? 2 : 1); gather++) {
+        if (c.cp > 1 && !s->timed &&
+            ((!gather && wf_search_must_gather(s, &c)) ||
+             (fixed && gather != (strcmp(o->cp_form, "gather") == 0))))
+            continue;
+        c.gather_keys = (int8_t)gather;
+        each_strategy(s, c, dp, error);
+    }
+}
+
+static void each_tensor(wf_search *s, int64_t pp, int64_t tp, int64_t cp, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    int64_t dp = s->ranks / (pp * tp * cp);
+
+    if (s->ranks % (pp * tp * cp) || tp > s->model.heads || o->global_batch_size % dp) {
         s->considered++;
         leave_out(s, WF_SEARCH_SIZES);
         return;
@@ -254,11 +279,31 @@ static void each_tensor(wf_search *s, int64_t pp, int64_t tp, wf_error *error)
         return;
     for (int sp = 0; sp < (tp > 1 ? 2 : 1); sp++)
         if (!o->given[WF_SETTING_sequence_parallel] || sp == (tp > 1))
-            each_strategy(s,
-                          (wf_search_candidate){.pp = (int32_t)pp,
-                                                .tp = (int32_t)tp,
-                                                .sequence_parallel = (int8_t)sp},
-                          dp, error);
+            each_form(s,
+                      (wf_search_candidate){.pp = (int32_t)pp,
+                                            .tp = (int32_t)tp,
+                                            .cp = (int32_t)cp,
+                                            .sequence_parallel = (int8_t)sp},
+                      dp, error);
+}
+
+/* Tokens are split over 1, 2, 4, .. ranks, where sequences are long enough to have the numbers
+   of one rank, or that does not matter. */
+static void each_context(wf_search *s, int64_t pp, int64_t tp, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    bool given = o->given[WF_SETTING_cp] || s->timed;
+    int64_t most = given                                 ? o->cp
+                   : s->inexact || o->job.mesh.exact_off ? s->model.seq / SHORTEST_PART
+                                                         : wf_token_chunks(s->model.seq);
+
+    for (int64_t cp = given ? o->cp : 1; cp <= most || cp == 1; cp *= 2) {
+        if (cp > 1 && pp * tp * cp > s->ranks && !given)
+            break;
+        each_tensor(s, pp, tp, cp, error);
+        if (error->code != WF_OK || given)
+            break;
+    }
 }
 
 wf_status wf_search_enumerate(wf_search *s, wf_error *error)
@@ -272,7 +317,7 @@ wf_status wf_search_enumerate(wf_search *s, wf_error *error)
                 (!o->given[WF_SETTING_pp] && s->ranks % pp) ||
                 (!o->given[WF_SETTING_tp] && !is_power(tp)))
                 continue;
-            each_tensor(s, pp, tp, error);
+            each_context(s, pp, tp, error);
         }
     return error->code;
 }

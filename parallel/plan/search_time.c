@@ -27,6 +27,7 @@ static wf_search_candidate candidate_of(const wf_plan_request *o)
                                                                             : "local";
     wf_search_candidate c = {.pp = (int32_t)o->pp,
                              .tp = (int32_t)o->tp,
+                             .cp = (int32_t)o->cp,
                              .micro = (int32_t)o->micro_batch_size,
                              .sequence_parallel = o->sequence_parallel};
 
@@ -77,14 +78,12 @@ wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found,
     wf_plan_job made;
     wf_search *s;
 
-    if (options->job.mesh.cp > 1)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "times of steps on a machine do not know what ranks of cp move and "
-                            "compute yet: leave the machine out, or use cp 1");
     s = wf_search_open(options, error);
     if (!s)
         return error->code;
     c = candidate_of(options);
+    c.gather_keys =
+        c.cp > 1 && (strcmp(options->cp_form, "gather") == 0 || wf_search_must_gather(s, &c));
     s->ranks = wf_plan_ranks(options);
     *found = (wf_search_found){.candidate = c};
     snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);

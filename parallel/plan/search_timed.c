@@ -113,6 +113,8 @@ static wf_sim_term term_of(const timer *t, const wf_oplog_move *what)
 {
     if (strcmp(what->group, "tp") == 0)
         return WF_SIM_TENSOR;
+    if (strcmp(what->group, "cp") == 0)
+        return WF_SIM_CONTEXT;
     if (strcmp(what->group, "ep") == 0 && moves_activations(t))
         return WF_SIM_EXPERTS;
     if (strcmp(what->op, "all_gather") == 0 || strcmp(what->op, "broadcast") == 0)

@@ -3,6 +3,7 @@
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/strategy_order_internal.h"
 #include "core/dtype.h"
+#include "core/numerics/tree.h"
 #include <string.h>
 
 enum {
@@ -256,6 +257,17 @@ static wf_plan_set set_more_tp(wf_plan_request *o, int i)
     return o->tp > most_tp(o) || wf_plan_ranks(o) > MOST_RANKS ? WF_PLAN_END : WF_PLAN_SET;
 }
 
+/* 2, 4, ... times the ranks that split tokens, where sequences have a chunk for each. */
+static wf_plan_set set_more_cp(wf_plan_request *o, int i)
+{
+    if (i >= DOUBLINGS || !o->job.sizes)
+        return WF_PLAN_END;
+    o->cp <<= i + 1;
+    return o->cp > wf_token_chunks(wf_par_job_tokens(&o->job)) || wf_plan_ranks(o) > MOST_RANKS
+               ? WF_PLAN_END
+               : WF_PLAN_SET;
+}
+
 const wf_plan_tunable wf_plan_tunables[WF_PLAN_TUNABLES] = {
     {WF_PLAN_FREE, NULL, set_sequence_parallel},
     {WF_PLAN_FREE, "steps wait for what is saved", set_async_save},
@@ -275,4 +287,5 @@ const wf_plan_tunable wf_plan_tunables[WF_PLAN_TUNABLES] = {
     {WF_PLAN_NUMBERS, NULL, set_optimizer},
     {WF_PLAN_RANKS, NULL, set_dp},
     {WF_PLAN_RANKS, NULL, set_more_tp},
+    {WF_PLAN_RANKS, NULL, set_more_cp},
 };

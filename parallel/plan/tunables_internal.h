@@ -27,7 +27,7 @@ typedef struct wf_plan_tunable {
     wf_plan_set (*set)(wf_plan_request *options, int i);
 } wf_plan_tunable;
 
-enum { WF_PLAN_TUNABLES = 18 };
+enum { WF_PLAN_TUNABLES = 19 };
 
 extern const wf_plan_tunable wf_plan_tunables[WF_PLAN_TUNABLES];
 

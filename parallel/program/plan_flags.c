@@ -186,6 +186,7 @@ wf_status wf_services_take_settings(wf_services *s, wf_error *error)
     p->request.pp = sizes.pp;
     p->request.tp = sizes.tp;
     p->request.dp = sizes.dp;
+    p->request.cp = sizes.cp;
     give_settings(s);
     if (!s->plan)
         s->program->job.mesh.memory_limit = (size_t)bytes;
@@ -195,10 +196,10 @@ wf_status wf_services_take_settings(wf_services *s, wf_error *error)
 /* Returns whether the size of an axis was given. */
 static bool is_given(const wf_services *s, const char *name)
 {
-    static const char *const names[] = {"pp", "dp", "tp"};
+    static const char *const names[] = {"pp", "dp", "tp", "cp"};
     bool own = s->program->job.mesh.axes != NULL;
 
-    for (int i = 0; own ? s->start.axis[i].name != NULL : i < 3; i++)
+    for (int i = 0; own ? s->start.axis[i].name != NULL : i < 4; i++)
         if (strcmp(own ? s->start.axis[i].name : names[i], name) == 0)
             return s->axis_given[i];
     return false;
@@ -218,6 +219,7 @@ void wf_services_request(const wf_services *s, wf_plan_request *r)
     r->given[WF_SETTING_pp] = is_given(s, "pp");
     r->given[WF_SETTING_dp] = is_given(s, "dp");
     r->given[WF_SETTING_tp] = is_given(s, "tp");
+    r->given[WF_SETTING_cp] = is_given(s, "cp");
     r->whole_batches = !p->request.given[WF_SETTING_micro_batch_size];
     r->rank_given = s->rank_given;
     if (s->rank_given)

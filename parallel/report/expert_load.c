@@ -38,12 +38,12 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
     counter *c = self;
     wf_context *ctx = module->ctx;
     wf_host_data view = {.t = NULL};
-    double share = wf_context_model_share(ctx, 1); /* 0 on a rank without a sequence */
+    double share = wf_context_model_share(ctx, 1); /* 0 without a sequence, or recomputed */
     const float *index;
 
     wf_context_model_share(ctx, share);
-    if (strcmp(point, "dispatch") != 0 || !c->load->counts || wf_nn_is_recomputing(module) ||
-        wf_context_dry_run(ctx) || share <= 0 || !x[n - 1] ||
+    if (strcmp(point, "dispatch") != 0 || !c->load->counts || share <= 0 || !x[n - 1] ||
+        wf_context_dry_run(ctx) ||
         !(wf_context_recording(ctx) || wf_context_is_recorded_later(ctx)))
         return;
     index = wf_data_read(x[n - 1], &view);

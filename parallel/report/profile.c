@@ -157,6 +157,10 @@ wf_profile_sums wf_profile_sum(const wf_profile *p)
 
         *sum += r->time;
         sums.flops += r->flops;
+        if (r->kind != WF_TRACE_OP)
+            continue;
+        sums.calls += r->calls;
+        sums.bytes += r->bytes;
     }
     return sums;
 }

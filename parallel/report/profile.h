@@ -30,7 +30,8 @@ typedef struct wf_profile wf_profile; /* one rank's, or the sum of several */
 typedef struct wf_profile_sums {
     int64_t steps; /* the whole, of which the others are parts */
     int64_t ops, waits, host, launch;
-    double flops; /* operations of these ops */
+    double flops;         /* operations of these ops */
+    int64_t calls, bytes; /* kernels of these ops, and what they read and write at least */
 } wf_profile_sums;
 
 /** wf_profile_peak - rates that a rank's device reaches at best; 0: unknown. */

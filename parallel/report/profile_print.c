@@ -63,13 +63,22 @@ static void print_row(const table *t, const wf_profile_row *r)
     fputc('\n', t->out);
 }
 
-static void print_sum(const table *t, const char *name, int64_t time, double flops)
+static void print_sum(const table *t, const char *name, int64_t time)
 {
-    wf_profile_row r = {.kind = WF_TRACE_OP, .time = time, .flops = flops, .calls = 0};
-
-    memccpy(r.name, name, 0, sizeof r.name - 1);
     fprintf(t->out, "  %-22s %-30s %8s %10.3f %6.1f %%\n", name, "", "",
             (double)time / t->p->ranks / 1e6, share_of(time, t->p->steps));
+}
+
+/* Prints how many kernels were launched, what they moved through memory, and their time. */
+static void print_ops(const table *t, const wf_profile_sums *sums)
+{
+    const int ranks = t->p->ranks;
+    char moved[32];
+
+    snprintf(moved, sizeof moved, "%.3f GB", (double)sums->bytes / ranks / 1e9);
+    fprintf(t->out, "  %-22s %-30s %8" PRId64 " %10.3f %6.1f %%\n", "all ops", moved,
+            sums->calls / ranks, (double)sums->ops / ranks / 1e6,
+            share_of(sums->ops, t->p->steps));
 }
 
 void wf_profile_print(FILE *out, wf_profile *p, const wf_profile_peak *peak, int rows)
@@ -94,8 +103,8 @@ void wf_profile_print(FILE *out, wf_profile *p, const wf_profile_peak *peak, int
     }
     if (others.calls)
         print_row(&t, &others);
-    print_sum(&t, "all ops", sums.ops, sums.flops);
-    print_sum(&t, "all waits", sums.waits, 0);
-    print_sum(&t, "host beside ops", sums.host + sums.launch, 0);
-    print_sum(&t, "neither", sums.steps - sums.ops - sums.waits - sums.host - sums.launch, 0);
+    print_ops(&t, &sums);
+    print_sum(&t, "all waits", sums.waits);
+    print_sum(&t, "host beside ops", sums.host + sums.launch);
+    print_sum(&t, "neither", sums.steps - sums.ops - sums.waits - sums.host - sums.launch);
 }

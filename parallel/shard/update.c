@@ -2,6 +2,7 @@
 #include "parallel/shard/update_internal.h"
 #include "parallel/shard/muon_internal.h"
 #include "core/offload.h"
+#include "core/together.h"
 #include <stdlib.h>
 
 /* Returns the layout that splits dim `place` by all axes of another: those of its dim `dim`,
@@ -99,7 +100,7 @@ static wf_status update_parts(bucket *b)
     wf_par_move_run(b->par, WF_MEMORY_BUFFER, 2 * b->n, b->list, b->to, b->list);
     for (int64_t k = 0; k < b->n && wf_context_status(b->par->ctx) == WF_OK; k++)
         wf_nn_optimizer_update(b->optimizer, b->index[k], b->list[k], b->list[b->n + k]);
-    return wf_context_status(b->par->ctx);
+    return wf_together_run(b->par->ctx);
 }
 
 static wf_status gather_parts(bucket *b)
@@ -164,6 +165,7 @@ wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int6
     bucket b = {.par = par, .optimizer = optimizer, .parameter = parameter, .grad = grad};
 
     if (bucket_open(&b, count)) {
+        wf_together_begin(par->ctx);
         for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
             const wf_par_parameter_state *h = wf_par_state_of(parameter[i]);
             wf_tensor *t = parameter[i]->tensor;
@@ -183,6 +185,7 @@ wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int6
             }
         }
         flush(&b);
+        wf_together_end(par->ctx);
         wf_par_muon_update(par, optimizer, count, parameter, grad);
         average(par, optimizer, count, parameter);
     }

@@ -22,7 +22,8 @@ double wf_sim_head_weights(const wf_sim_model *m)
 
 double wf_sim_flops(const wf_sim_model *m, const wf_sim_layout *l)
 {
-    double tokens = (double)(l->micro * l->micros * wf_sim_inner(l) / l->tp) * (double)m->seq;
+    double tokens =
+        (double)(l->micro * l->micros * (wf_sim_inner(l) / wf_sim_sharing(l))) * (double)m->seq;
     double attention = 6.0 * (double)m->seq * head_width(m); /* scores are made once */
 
     double weights = wf_sim_block_weights(m) + wf_sim_chosen_weights(m);
@@ -54,7 +55,7 @@ static double element_time(const wf_sim_costing *c, double split, double whole)
 static double tensor_move(const wf_sim_costing *c, wf_sim_move move, int bytes)
 {
     return wf_sim_collective(c->machine, move, c->tokens * (double)c->model->width * bytes,
-                             c->layout->tp, 1);
+                             c->layout->tp, wf_sim_tp_stride(c->layout));
 }
 
 /* Returns the cost of a sum over tensor-parallel ranks, which products leave as fp32, and of
@@ -110,8 +111,12 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
 
     s.forward.of[WF_SIM_PRODUCTS] = s.inputs.of[WF_SIM_PRODUCTS] =
         s.weights.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * weights);
-    s.forward.of[WF_SIM_ATTENTION] = attention_time(c, 2 * c->tokens * scores);
-    s.inputs.of[WF_SIM_ATTENTION] = attention_time(c, 5 * c->tokens * scores);
+    s.forward.of[WF_SIM_ATTENTION] =
+        wf_sim_most_queries(c->layout) * attention_time(c, 2 * c->tokens * scores);
+    s.inputs.of[WF_SIM_ATTENTION] =
+        wf_sim_most_pairs(c->layout) * attention_time(c, 5 * c->tokens * scores);
+    s.forward.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
+    s.inputs.of[WF_SIM_CONTEXT] = wf_sim_context_backward(c);
     /* norms and sums of the residual stream: 9, 7 and 4 d; rotations, and what is between the
        MLP's products */
     s.forward.of[WF_SIM_ELEMENTS] =
@@ -144,6 +149,7 @@ static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *b
 
     cost.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * (double)m->width * 2 * (h + k));
     cost.of[WF_SIM_ATTENTION] = block->forward.of[WF_SIM_ATTENTION];
+    cost.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
     cost.of[WF_SIM_ELEMENTS] =
         element_time(c, (double)wf_dtype_size(c->layout->dtype) * 2 * (h + k), 0);
     cost.of[WF_SIM_LAUNCH] = ATTENTION_OPS * c->machine->launch;
@@ -177,8 +183,10 @@ static wf_sim_step head_cost(const wf_sim_costing *c)
     if (c->layout->tp > 1)
         s.inputs.of[WF_SIM_TENSOR] =
             tensor_sum(c) + tensor_gather(c) +
-            wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 4 * c->tokens, c->layout->tp, 1) +
-            wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 8 * c->tokens, c->layout->tp, 1);
+            wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 4 * c->tokens, c->layout->tp,
+                              wf_sim_tp_stride(c->layout)) +
+            wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 8 * c->tokens, c->layout->tp,
+                              wf_sim_tp_stride(c->layout));
     return s;
 }
 
@@ -217,19 +225,22 @@ static wf_sim_step last_norm_cost(const wf_sim_costing *c)
     return s;
 }
 
-/* Gradients of vectors are sums over tokens, which sequence parallelism splits: of a stage, or
-   of each unit that is reduced by itself. */
+/* Gradients of vectors are sums over tokens, which cp and sequence parallelism split: of a
+   stage, or of each unit that is reduced by itself. */
 static void add_vector_sums(const wf_sim_costing *c, double blocks, wf_sim_stage *stage)
 {
     const wf_sim_layout *l = c->layout;
     bool each = l->reduce == WF_SIM_EACH || wf_sim_ep(l) > 1;
     double bytes = 4 * 2 * (double)(c->model->width * l->micro) * (each ? 1 : blocks);
 
-    if (!l->sequence_parallel || l->tp < 2)
-        return;
-    stage->weights.of[WF_SIM_TENSOR] +=
-        (each ? blocks + 1 : 1) *
-        wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, bytes, l->tp, 1);
+    double times = each ? blocks + 1 : 1;
+
+    stage->weights.of[WF_SIM_CONTEXT] +=
+        times * wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, bytes, wf_sim_cp(l),
+                                  wf_sim_cp_stride(l));
+    if (l->sequence_parallel)
+        stage->weights.of[WF_SIM_TENSOR] +=
+            times * wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, bytes, l->tp, 1);
 }
 
 static void add_step(wf_sim_stage *stage, const wf_sim_step *step, double times)
@@ -246,8 +257,8 @@ static void cost_stage(const wf_sim_costing *c, const wf_sim_step *block, int64_
     int64_t steps = c->model->layers + 2;
     wf_sim_step embedding = embedding_cost(c), head = head_cost(c), norm = last_norm_cost(c);
     double blocks = (double)(end - first) - (first == 0 && end > first) - (end == steps);
-    double others = 0,
-           border = c->tokens * (double)c->model->width * (double)wf_dtype_size(l->dtype);
+    double others = 0, uses = 0; /* uses: a tied table has two */
+    double border = c->tokens * (double)c->model->width * (double)wf_dtype_size(l->dtype);
 
     blocks = blocks > 0 ? blocks : 0;
     *stage = (wf_sim_stage){.gather = 0};
@@ -255,15 +266,18 @@ static void cost_stage(const wf_sim_costing *c, const wf_sim_step *block, int64_
     if (first == 0 && end > first) {
         add_step(stage, &embedding, 1);
         others += embedding.parameters;
+        uses += embedding.parameters;
     }
     if (end == steps && end > first)
         add_step(stage, &norm, 1);
     if (last) {
         add_step(stage, &head, 1);
         others += c->model->tied && first == 0 ? 0 : head.parameters;
+        uses += head.parameters;
     }
     if (blocks > 0 || others > 0)
         add_vector_sums(c, blocks, stage);
+    wf_sim_context_sums(c, block, blocks, uses, stage);
     wf_sim_units(c, block, blocks, others,
                  l->folded && others > 0 ? embedding.parameters + head.parameters : others,
                  stage);
@@ -304,12 +318,13 @@ static void share_cores(const wf_sim_machine *machine, int64_t inner, int64_t pp
 static double norm_time(const wf_sim_machine *machine, const wf_sim_layout *l)
 {
     enum { AGREED = 560, NORM = 24, LOSS = 32 };
-    int64_t dp = wf_sim_inner(l) / l->tp, ranks = wf_sim_inner(l) * l->pp;
+    int64_t sharing = wf_sim_sharing(l), dp = wf_sim_inner(l) / sharing;
+    int64_t ranks = wf_sim_inner(l) * l->pp;
 
     return wf_sim_collective(machine, WF_SIM_ALL_REDUCE, AGREED, ranks, 1) +
            wf_sim_collective(machine, WF_SIM_ALL_GATHER, NORM * (double)ranks, ranks, 1) +
-           wf_sim_collective(machine, WF_SIM_ALL_REDUCE, LOSS, dp, l->tp) +
-           wf_sim_collective(machine, WF_SIM_BROADCAST, LOSS, l->pp, l->tp * dp);
+           wf_sim_collective(machine, WF_SIM_ALL_REDUCE, LOSS, dp, sharing) +
+           wf_sim_collective(machine, WF_SIM_BROADCAST, LOSS, l->pp, sharing * dp);
 }
 
 void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
@@ -319,7 +334,8 @@ void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
     wf_sim_costing c = {.machine = machine,
                         .model = model,
                         .layout = layout,
-                        .tokens = (double)(layout->micro * model->seq),
+                        .tokens =
+                            (double)(layout->micro * model->seq) / (double)wf_sim_cp(layout),
                         .rate = machine->rate[layout->dtype]};
     wf_sim_step block = block_cost(&c);
     int64_t inner = wf_sim_inner(layout);

@@ -21,8 +21,9 @@ enum { WF_SIM_SPLITS = 20 };
 /** wf_sim_model - sizes of a decoder-only transformer. */
 typedef struct wf_sim_model {
     int64_t layers, width, heads, kv_heads, head_dim, ffn, vocabulary, seq;
-    bool gated; /* three matrices in an MLP, not two */
-    bool tied;  /* the head's matrix is the embedding's table */
+    bool gated;      /* three matrices in an MLP, not two */
+    bool tied;       /* the head's matrix is the embedding's table */
+    bool head_norms; /* norms of heads, whose gradients cp sums exactly where heads are split */
     /* Mixtures of experts; 0: there are none. Figures of a block are means of all blocks: `ffn`
        are features of MLPs and of shared experts. */
     int64_t experts, top_k;
@@ -52,7 +53,11 @@ typedef struct wf_sim_layout {
     /* sizes of the axes, the innermost last; ep: data-parallel ranks that split experts, 0 as
        1 */
     int64_t pp, replicate, shard, ep, tp;
-    bool exchange; /* tokens go to the ranks of their experts alone (wf_par_exchanges) */
+    /* ranks that split the tokens of each sequence, 0 as 1: inside of tp, and with sequence
+       parallelism around it */
+    int64_t cp;
+    bool gather_keys; /* attention gathers keys and values over cp; else it splits heads */
+    bool exchange;    /* tokens go to the ranks of their experts alone (wf_par_exchanges) */
     bool sequence_parallel;
     int64_t micro, micros; /* sequences of a micro-batch; micro-batches of a step */
     wf_dtype dtype;        /* activations, and operands of products */

@@ -23,11 +23,49 @@ static inline int64_t wf_sim_ep(const wf_sim_layout *l)
     return l->ep > 1 ? l->ep : 1;
 }
 
+static inline int64_t wf_sim_cp(const wf_sim_layout *l)
+{
+    return l->cp > 1 ? l->cp : 1;
+}
+
+/* Returns the ranks that share a sequence, which is the stride of the axes that split the
+   batch. */
+static inline int64_t wf_sim_sharing(const wf_sim_layout *l)
+{
+    return l->tp * wf_sim_cp(l);
+}
+
+/* Return the strides of tp and cp. */
+static inline int64_t wf_sim_tp_stride(const wf_sim_layout *l)
+{
+    return l->sequence_parallel ? 1 : wf_sim_cp(l);
+}
+
+static inline int64_t wf_sim_cp_stride(const wf_sim_layout *l)
+{
+    return l->sequence_parallel ? l->tp : 1;
+}
+
 /* Returns the ranks of a pipeline coordinate. */
 static inline int64_t wf_sim_inner(const wf_sim_layout *l)
 {
-    return l->tp * wf_sim_ep(l) * l->shard * l->replicate;
+    return wf_sim_sharing(l) * wf_sim_ep(l) * l->shard * l->replicate;
 }
+
+/* Return the factors by which the slowest rank of cp takes longer in attention than their mean:
+   forward, the one whose queries see most keys; backward (context.c). */
+double wf_sim_most_queries(const wf_sim_layout *l);
+double wf_sim_most_pairs(const wf_sim_layout *l);
+
+/* Returns the time of the moves of a block's attention over cp, forward and backward
+   (context.c). */
+double wf_sim_context_forward(const wf_sim_costing *c);
+double wf_sim_context_backward(const wf_sim_costing *c);
+
+/* Adds the sums of gradients over ranks of cp: of `blocks` blocks, and of `others` parameters
+   in none, a use of them each (context.c). */
+void wf_sim_context_sums(const wf_sim_costing *c, const wf_sim_step *block, double blocks,
+                         double others, wf_sim_stage *stage);
 
 /* Adds the router, the experts and the moves of tokens to them to a block (mixture.c). */
 void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *block);

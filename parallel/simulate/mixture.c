@@ -2,10 +2,11 @@
  * parallel/simulate/mixture.c - what the experts of a mixture cost: products of those that
  * tokens choose, and the moves of tokens to them.
  *
- * Backward recomputes gate and up, so it has 8 products of an expert's matrix where forward
- * has 3, all of them with the gradients of inputs. Ranks of an axis ep gather the tokens of all
- * of them, and scatter the sums; with tensor parallelism sums over tp come first, of the tokens
- * of all. Or they exchange them: each rank has those tokens that chose its experts.
+ * Backward has 6 products of an expert's matrix where forward has 3, all of them with the
+ * gradients of inputs, and makes gate and up again where ranks split experts. Ranks of an axis
+ * ep gather the tokens of all of them, and scatter the sums; with tensor parallelism sums over
+ * tp come first, of the tokens of all. Or they exchange them: each rank has those tokens that
+ * chose its experts.
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
@@ -14,7 +15,8 @@
 
 enum {
     MATRICES = 3, /* gate, up and down */
-    BACKWARD = 8, /* products of a matrix's size, two of which are recomputed */
+    BACKWARD = 6, /* products of a matrix's size */
+    AGAIN = 2,    /* those that are recomputed where a rank has not all experts */
     CHOICE = 8    /* bytes of a choice: its expert and its weight */
 };
 
@@ -83,8 +85,8 @@ static double move(const wf_sim_costing *c, wf_sim_move move, double bytes, bool
 {
     const wf_sim_layout *l = c->layout;
 
-    return over_ep ? wf_sim_collective(c->machine, move, bytes, wf_sim_ep(l), l->tp)
-                   : wf_sim_collective(c->machine, move, bytes, l->tp, 1);
+    return over_ep ? wf_sim_collective(c->machine, move, bytes, wf_sim_ep(l), wf_sim_sharing(l))
+                   : wf_sim_collective(c->machine, move, bytes, l->tp, wf_sim_tp_stride(l));
 }
 
 /* Returns the part of rows that a rank takes with 1 / ranks of the experts: all, where they are
@@ -95,6 +97,29 @@ static double taken(const wf_sim_costing *c, int64_t ranks)
     double share = wf_rows_share((m->experts + ranks - 1) / ranks, m->experts, m->top_k);
 
     return c->layout->exchange ? fmin(1, share * wf_sim_fullest(m, ranks)) : 1;
+}
+
+/* Adds the moves over cp: of tokens that ranks of ep have gathered, and of sums over experts,
+   before those over tp and ep. */
+static void add_context_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
+{
+    const wf_sim_layout *l = c->layout;
+    double a = (double)wf_dtype_size(l->dtype), d = (double)c->model->width;
+    double k = (double)c->model->top_k, cp = (double)wf_sim_cp(l);
+    double all = c->tokens * (double)wf_sim_ep(l) * cp;
+    double of_move[] = {
+        [WF_SIM_ALL_GATHER] = all * d * a, [WF_SIM_REDUCE_SCATTER] = all * d * 4};
+    double there = 0;
+
+    for (int i = WF_SIM_ALL_GATHER; i <= WF_SIM_REDUCE_SCATTER; i++)
+        there += wf_sim_collective(c->machine, (wf_sim_move)i, of_move[i], wf_sim_cp(l),
+                                   wf_sim_cp_stride(l));
+    s->forward.of[WF_SIM_CONTEXT] +=
+        share * (there + wf_sim_collective(c->machine, WF_SIM_ALL_GATHER, all * k * CHOICE,
+                                           wf_sim_cp(l), wf_sim_cp_stride(l)));
+    s->inputs.of[WF_SIM_CONTEXT] +=
+        share * (there + wf_sim_collective(c->machine, WF_SIM_REDUCE_SCATTER, all * k * 4,
+                                           wf_sim_cp(l), wf_sim_cp_stride(l)));
 }
 
 /* Adds the moves of tokens of a block whose MLP is a mixture; `share` of blocks are. */
@@ -131,21 +156,24 @@ void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
 {
     const wf_sim_model *m = c->model;
     const wf_sim_layout *l = c->layout;
-    double tp = (double)l->tp, rate = c->rate * c->machine->products;
+    double tp = (double)l->tp, ranks = tp * (double)(wf_sim_ep(l) * wf_sim_cp(l));
+    double rate = c->rate * c->machine->products;
     double route = 2 * c->tokens * wf_sim_router_weights(m) / rate;
-    double experts = 2 * c->tokens * chosen(m) / MATRICES / rate / tp *
-                     wf_sim_fullest(m, l->tp * wf_sim_ep(l));
+    double experts =
+        2 * c->tokens * chosen(m) / MATRICES / rate / tp * wf_sim_fullest(m, (int64_t)ranks);
+    double again = ranks > 1 ? AGAIN : 0;
     double logits = c->tokens * m->mixtures * 4 * (double)m->experts / c->machine->bandwidth;
 
     s->forward.of[WF_SIM_PRODUCTS] += MATRICES * experts + route;
-    s->inputs.of[WF_SIM_PRODUCTS] += BACKWARD * experts + route;
+    s->inputs.of[WF_SIM_PRODUCTS] += (BACKWARD + again) * experts + route;
     s->weights.of[WF_SIM_PRODUCTS] += route;
     s->forward.of[WF_SIM_ELEMENTS] += logits;
     s->inputs.of[WF_SIM_ELEMENTS] += 2 * logits;
     s->inputs.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
     s->weights.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
     s->tensors += m->mixtures;
-    s->experts = wf_sim_expert_weights(m) / tp / (double)wf_sim_ep(l);
+    s->experts = wf_sim_expert_weights(m) / ranks;
     s->parameters += s->experts + wf_sim_router_weights(m);
     add_moves(c, m->mixtures, s);
+    add_context_moves(c, m->mixtures, s);
 }

@@ -45,14 +45,14 @@ static double shard_gather(const wf_sim_costing *c, moved p)
     const wf_sim_layout *l = c->layout;
 
     return wf_sim_collective(c->machine, WF_SIM_ALL_GATHER, over_ep(c, p) * l->parameter_bytes,
-                             l->shard, l->tp * wf_sim_ep(l));
+                             l->shard, wf_sim_sharing(l) * wf_sim_ep(l));
 }
 
 static double ep_gather(const wf_sim_costing *c, moved p)
 {
     return wf_sim_collective(c->machine, WF_SIM_ALL_GATHER,
                              p.others * c->layout->parameter_bytes, wf_sim_ep(c->layout),
-                             c->layout->tp);
+                             wf_sim_sharing(c->layout));
 }
 
 static double gather_time(const wf_sim_costing *c, moved p)
@@ -69,7 +69,7 @@ static wf_sim_move sum_move(const wf_sim_costing *c)
 static double ep_sum(const wf_sim_costing *c, moved p)
 {
     return wf_sim_collective(c->machine, sum_move(c), p.others * c->layout->gradient_bytes,
-                             wf_sim_ep(c->layout), c->layout->tp);
+                             wf_sim_ep(c->layout), wf_sim_sharing(c->layout));
 }
 
 /* To the rank that has the shard, or to all where nothing is in shards. */
@@ -79,7 +79,7 @@ static double shard_sum(const wf_sim_costing *c, moved p)
     double parameters = l->sharded ? over_ep(c, p) : p.experts + p.others;
 
     return wf_sim_collective(c->machine, sum_move(c), parameters * l->gradient_bytes, l->shard,
-                             l->tp * wf_sim_ep(l));
+                             wf_sim_sharing(l) * wf_sim_ep(l));
 }
 
 /* Over groups that hold the same: once a step, or for each unit of a group of micro-batches. */
@@ -89,7 +89,7 @@ static double replicas_time(const wf_sim_costing *c, moved p)
     double part = l->sharded ? over_ep(c, p) / (double)l->shard : p.experts + p.others;
 
     return wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, part * l->gradient_bytes,
-                             l->replicate, l->tp * wf_sim_ep(l) * l->shard);
+                             l->replicate, wf_sim_sharing(l) * wf_sim_ep(l) * l->shard);
 }
 
 /* Units of a stage, one after the other: seconds each; those of the root before and after

@@ -13,37 +13,11 @@ static const char *name_of(const wf_par_pipeline *p)
     return p->options.schedule ? p->options.schedule : WF_PIPE_SCHEDULE;
 }
 
-static wf_status read_file(const char *path, char **text, wf_error *error)
-{
-    FILE *file = fopen(path, "re"), *copy;
-    char *all = NULL, block[4096];
-    size_t size, n;
-    bool good;
-
-    *text = NULL;
-    if (!file)
-        return wf_error_set(error, WF_EIO, "cannot read schedule %s: %s", path,
-                            strerror(errno));
-    copy = open_memstream(&all, &size);
-    while (copy && (n = fread(block, 1, sizeof block, file)) > 0)
-        fwrite(block, 1, n, copy);
-    good = copy && !ferror(file);
-    if (copy && fclose(copy) != 0)
-        good = false;
-    fclose(file);
-    if (good)
-        *text = all;
-    else
-        free(all);
-    return good ? WF_OK : wf_error_set(error, WF_EIO, "cannot read all of schedule %s", path);
-}
-
 wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error)
 {
     const char *name = name_of(p);
     wf_pipe_schedule schedule = wf_pipe_schedule_at(wf_pipe_schedule_find(name));
     wf_pipe_shape shape;
-    char *text;
 
     p->stages = ranks * (p->options.stages_per_rank ? p->options.stages_per_rank
                          : schedule.name            ? schedule.per_rank
@@ -53,11 +27,7 @@ wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error)
                    ? WF_OK
                    : wf_error_set(error, WF_EINVAL, "%d stages per rank: give 1 or more",
                                   p->options.stages_per_rank);
-    if (read_file(name, &text, error) != WF_OK)
-        return error->code;
-    wf_pipe_table_parse(name, text, &p->given, error);
-    free(text);
-    if (error->code != WF_OK)
+    if (wf_pipe_table_read(name, &p->given, error) != WF_OK)
         return error->code;
     shape = wf_pipe_table_shape(p->given);
     if (shape.ranks != ranks)

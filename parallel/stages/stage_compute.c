@@ -239,7 +239,7 @@ static wf_tensor *head(wf_par_stages *s, wf_par_flight *f, int64_t micro)
     loss = f->out[0] ? s->pipeline->options.head_loss(s->t->model, f->out[0], &batch) : NULL;
     wf_context_enter(ctx, outside);
     wf_tape_switch(ctx, NULL);
-    wf_par_losses_put(s->t, &batch, micro, loss);
+    wf_par_losses_put(s->t, &batch, micro, tape, loss);
     wf_tape_switch(ctx, tape);
     return loss;
 }

@@ -166,7 +166,7 @@ static void run_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data
             wf_par_stage_batch(s->pipeline, &batch, x);
         y = pass(&v, x);
         if (wf_par_stages_have_loss(s))
-            wf_par_losses_put(t, &batch, k, y ? o->head_loss(t->model, y, &batch) : NULL);
+            wf_par_losses_put(t, &batch, k, NULL, y ? o->head_loss(t->model, y, &batch) : NULL);
         wf_nn_documents_switch(ctx, outside);
         wf_scope_close(ctx);
     }

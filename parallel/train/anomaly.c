@@ -40,7 +40,7 @@ static bool is_finite(wf_tensor *t)
         t = wf_cast(t, device->dtype);
     wf_squares_begin(&squares, ctx);
     if (t)
-        wf_squares_add(&squares, t);
+        wf_squares_add(&squares, 1, &t);
     wf_squares_end(&squares, &sum);
     wf_scope_close(ctx);
     return isfinite(wf_exact_value(&sum));

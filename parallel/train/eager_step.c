@@ -66,7 +66,7 @@ wf_status wf_par_eager_evaluate(wf_par_trainer *t, int64_t number, const wf_par_
             wf_tensor *loss = metric(t->model, &batch);
 
             wf_context_enter(ctx, outside);
-            wf_par_losses_put(t, &batch, k, loss);
+            wf_par_losses_put(t, &batch, k, NULL, loss);
         }
         wf_scope_close(ctx);
     }

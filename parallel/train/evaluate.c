@@ -47,7 +47,8 @@ wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par
                        batches);
     if (t->step.at == WF_PAR_AT_MICRO_STEPS)
         return wf_par_misplaced(t, "wf_par_evaluate");
-    if (wf_par_divide_batch(t, t->options.global_batch) != WF_OK)
+    if (wf_par_trainer_check(t) != WF_OK ||
+        wf_par_divide_batch(t, t->options.global_batch) != WF_OK)
         return wf_context_status(ctx);
     averages = t->options.evaluate_average && !t->averaged;
     if (averages && wf_par_trainer_average(t, true) != WF_OK)

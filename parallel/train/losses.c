@@ -63,6 +63,36 @@ static wf_status check_dims(const wf_par_trainer *t, const wf_par_batch *batch,
                    wf_tensor_describe(loss, text, sizeof text));
 }
 
+/* Refuses what a product, a bias, a norm, a table or a softmax has made, for several classes or
+   features: sums of it have no least value, or, of a softmax, always the same one, so that
+   there is nothing to train. A number per sequence or token may be a loss all the same, where a
+   bound comes from elsewhere: that of a critic. */
+static wf_status check_made(const wf_par_trainer *t, const wf_tape *tape, const wf_tensor *loss)
+{
+    static const wf_op *const makers[] = {&wf_op_linear1,      &wf_op_linear2,
+                                          &wf_op_linear3,      &wf_op_linear2_sum,
+                                          &wf_op_linear1_fp32, &wf_op_bias_add,
+                                          &wf_op_softmax,      &wf_op_embedding,
+                                          &wf_op_position_add, &wf_op_layernorm,
+                                          &wf_op_rmsnorm,      &wf_op_add_layernorm,
+                                          &wf_op_add_rmsnorm,  NULL};
+    const char *module = NULL;
+    const wf_op *op = NULL;
+    char text[160];
+
+    if (loss->ndim > 1 && loss->dim[loss->ndim - 1].size > 1)
+        op = wf_tape_made_by(tape, loss, makers, &wf_op_add, &module);
+    if (!op)
+        return WF_OK;
+    return wf_fail(
+        t->par->ctx, WF_ESHAPE,
+        "the loss is %s, as %s%s%s made it: a prediction or features, which no target "
+        "was compared with: return what a loss makes of them and the targets "
+        "(wf_nn_cross_entropy; wf_mul(d, d) of differences d)",
+        wf_tensor_describe(loss, text, sizeof text), op->name, module && *module ? " in " : "",
+        module ? module : "");
+}
+
 wf_status wf_par_losses_check(const wf_par_trainer *t, const wf_tensor *loss)
 {
     wf_context *ctx = t->par->ctx;
@@ -135,13 +165,14 @@ wf_status wf_par_losses_keep(wf_par_trainer *t, wf_par_losses *l, int64_t k, wf_
 }
 
 wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
-                            wf_tensor *loss)
+                            const wf_tape *tape, wf_tensor *loss)
 {
     wf_context *ctx = t->par->ctx;
 
     if (!loss) /* kept only where nothing failed before */
         return wf_fail(ctx, WF_EINVAL, "the loss function returned NULL");
-    if (wf_par_losses_check(t, loss) != WF_OK || check_dims(t, batch, loss) != WF_OK)
+    if (wf_par_losses_check(t, loss) != WF_OK || check_dims(t, batch, loss) != WF_OK ||
+        check_made(t, tape, loss) != WF_OK)
         return wf_context_status(ctx);
     return wf_par_losses_keep(t, &t->losses, k, loss,
                               loss->ndim ? wf_par_batch_weight(batch, loss)

@@ -18,10 +18,11 @@
 wf_status wf_par_losses_open(wf_par_trainer *t, wf_par_losses *l);
 void wf_par_losses_close(wf_par_trainer *t, wf_par_losses *l);
 
-/* Keep the sum of the loss of micro-step k. WF_EINVAL (NULL), WF_ESHAPE (neither of the
-   two). */
+/* Keep the sum of the loss of micro-step k; tape: that it is differentiated on, NULL: it is
+   evaluated, and any number may be. WF_EINVAL (NULL), WF_ESHAPE (neither of the two, or a
+   prediction). */
 wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
-                            wf_tensor *loss);
+                            const wf_tape *tape, wf_tensor *loss);
 
 /* The same of any losses, whose elements have this weight in their mean. */
 wf_status wf_par_losses_keep(wf_par_trainer *t, wf_par_losses *l, int64_t k, wf_tensor *loss,

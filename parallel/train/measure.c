@@ -20,19 +20,45 @@ bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter, con
     return true;
 }
 
-static void add_squares(wf_tensor *t, wf_squares *squares)
+/* Adds the squares of a tensor that is not of the device's floats. */
+static void add_cast(wf_tensor *t, wf_squares *squares)
 {
     wf_context *ctx = t->ctx;
-    wf_device *device = wf_context_device(ctx);
     wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_WORKSPACE);
 
     wf_scope_open(ctx);
-    if (t->dtype != device->dtype)
-        t = wf_cast(t, device->dtype);
+    t = wf_cast(t, wf_context_device(ctx)->dtype);
     if (t)
-        wf_squares_add(squares, t);
+        wf_squares_add(squares, 1, &t);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
+}
+
+/* Adds the squares of what counts on this rank: those of floats at once. */
+static void add_squares(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                        wf_tensor *const *tensor, wf_squares *squares)
+{
+    wf_blocks *blocks = wf_context_blocks(par->ctx);
+    size_t bytes = ((size_t)count + 1) * sizeof *tensor;
+    wf_tensor **floats = wf_blocks_take(blocks, bytes);
+    int64_t n = 0;
+
+    if (!floats) {
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for a list of %lld gradients",
+                (long long)count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (!tensor[i] || parameter[i]->sign_step > 0 ||
+            !wf_par_counts_here(par, parameter[i], tensor[i]))
+            continue;
+        if (tensor[i]->dtype == wf_context_device(par->ctx)->dtype)
+            floats[n++] = tensor[i];
+        else
+            add_cast(tensor[i], squares);
+    }
+    wf_squares_add(squares, n, floats);
+    wf_blocks_give(blocks, floats, bytes);
 }
 
 /* The message of a norm, and what goes along: a number, and the first rank that knows a reason
@@ -62,10 +88,7 @@ wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const 
     wf_squares squares;
 
     wf_squares_begin(&squares, par->ctx);
-    for (int64_t i = 0; i < count; i++)
-        if (tensor[i] && !(parameter[i]->sign_step > 0) &&
-            wf_par_counts_here(par, parameter[i], tensor[i]))
-            add_squares(tensor[i], &squares);
+    add_squares(par, count, parameter, tensor, &squares);
     wf_squares_end(&squares, &message.sum);
     wf_context_host_end(par->ctx, begun, "gradient norm");
     if (wf_context_status(par->ctx) != WF_OK)

@@ -124,7 +124,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "step %" PRId64 ": steps of training are counted from 1", step);
     }
-    if (wf_par_average_ended(t) != WF_OK)
+    if (wf_par_trainer_check(t) != WF_OK || wf_par_average_ended(t) != WF_OK)
         return wf_context_status(t->par->ctx);
     wf_comm_position(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
@@ -212,7 +212,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
         return wf_context_status(ctx);
     }
     wf_tape_switch(ctx, NULL);
-    wf_par_losses_put(t, &s->batch, s->micro, loss);
+    wf_par_losses_put(t, &s->batch, s->micro, s->tape, loss);
     wf_tape_switch(ctx, s->tape);
     wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros, t->per_sequence);
     t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;

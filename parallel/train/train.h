@@ -35,6 +35,10 @@ WF_BEGIN_DECLS
  *                   whole, or partial over them). Several micro-steps count alike, and are
  *                   reported as inexact
  *
+ * Predictions are refused: what has more dims than any field of the batch, and several numbers
+ * per sequence as a product, a bias, a norm, a table or a softmax has made them, which have no
+ * least mean to train towards.
+ *
  * Returns:  NULL after an error, which is in the context
  */
 typedef wf_tensor *wf_par_loss_function(wf_nn_module *model, const wf_par_batch *batch);
@@ -78,7 +82,7 @@ typedef struct wf_par_train_options {
     /* sequences per step: a multiple of dp x micro_batch; any number with micro-batches of 1
        whose gradients are reduced in each micro-step, of groups' strategies in each group */
     int64_t global_batch;
-    /* sequences per data-parallel rank and micro-step; 0: one micro-step */
+    /* sequences per data-parallel rank and micro-step; 0: one micro-step, with cp 1 sequence */
     int64_t micro_batch;
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
     /* fields whose first dim is tokens, by comma: ranks of cp have parts of these, others are
@@ -229,7 +233,7 @@ WF_API const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *trainer,
  *
  * @param loss  of this micro-step, as of a wf_par_loss_function
  * Collective:  over the mesh
- * Errors:      WF_EINVAL, WF_ESHAPE (a tensor that is no loss)
+ * Errors:      WF_EINVAL, WF_ESHAPE (a tensor that is no loss, as of a wf_par_loss_function)
  */
 WF_API wf_status wf_par_backward(wf_par_trainer *trainer, wf_tensor *loss);
 

@@ -112,6 +112,10 @@ struct wf_par_trainer {
     void *own;                   /* the engine's own state; NULL: none */
 };
 
+/* Checks that the state is that of a step: the context has no error, and no update has failed
+   before its end. WF_EINVAL in the context */
+wf_status wf_par_trainer_check(const wf_par_trainer *trainer);
+
 /* The trainer has been given the state after `steps` steps. skipped: of those that the
    optimizer has made, which was new after step `fresh` */
 void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped,

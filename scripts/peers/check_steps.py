@@ -38,7 +38,11 @@ def make(family):
     torch.manual_seed(20251129)
     config = {"gpt2": lambda: transformers.GPT2Config(**GPT2),
               "llama": lambda: transformers.LlamaConfig(**COMMON, tie_word_embeddings=False),
-              "qwen3": lambda: transformers.Qwen3Config(**COMMON, head_dim=8, tie_word_embeddings=True)}[family]()
+              "mha": lambda: transformers.LlamaConfig(**COMMON | {"num_key_value_heads": 4}, tie_word_embeddings=False),
+              "qwen3": lambda: transformers.Qwen3Config(**COMMON, head_dim=8, tie_word_embeddings=True),
+              "mixtral": lambda: transformers.MixtralConfig(**COMMON, num_local_experts=4, num_experts_per_tok=2),
+              "qwen3_moe": lambda: transformers.Qwen3MoeConfig(**COMMON, head_dim=8, num_experts=8, num_experts_per_tok=2,
+                                                               moe_intermediate_size=24)}[family]()
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").train()
     with torch.no_grad():
         for p in model.parameters():
@@ -128,8 +132,8 @@ class Step:
 
     def update(self, correction=(True, True), eps="outside", epsilon=1e-8, l2=False, rate=RATE):
         """AdamW's first step of the dumped gradients, as some have written it."""
-        for name, p in self.model.named_parameters():
-            w, g = p.detach().double(), self.dump[name].double()
+        for name, p in weft_hooks.weights(self.model).items():
+            w, g = p.double(), self.dump[name].double()
             decay = DECAY if self.decays(name, p) else 0
             g = g + decay * w if l2 else g
             m, v = (g if correction[0] else g * 0.1), (g * g if correction[1] else g * g * 0.001)

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """
-paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] [--winners N] [--state FILE] -
+paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--cp] [--order TAU] [--winners N] [--state FILE] -
 random layouts, schedules and machines: what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that
 machine (--paced). Prints a line for each, the median and the largest error; with --allow the exit status says
 whether they are within these percents.
+
+--cp: layouts whose ranks split tokens, too, and attend in either form.
 
 --order: layouts of one model on eight ranks of one machine instead. Are they in the same order by simulation and by run
 (Kendall's tau, at least TAU)? And is what the search finds no slower, when it runs, than data
@@ -32,7 +34,7 @@ import tempfile
 import slices
 from training_runs import HYBRID, SCHEDULES, UNGROUPED
 
-MOST_RANKS, STEPS = 16, 4
+MOST_RANKS, STEPS, HEADS = 16, 4, 4
 
 
 def machine(rng, inner, ranks):
@@ -54,10 +56,17 @@ def split(rng, layers, stages):
     return ",".join(str(b - a) for a, b in zip([0] + cuts, cuts + [layers + 2]))
 
 
-def configuration(rng):
+def context(rng, cp, tp, flags):
+    """Flags of ranks that split tokens; of HEADS heads each takes one at least, or keys are gathered."""
+    gathers = "--sequence-parallel" in flags or cp * tp > HEADS or rng.random() < .5
+    return ["--cp", cp, "--cp-form", "gather" if gathers else "heads"]
+
+
+def configuration(rng, splits_tokens):
     while True:
         pp, tp, dp = rng.choice([1, 2, 2, 4, 4, 8]), rng.choice([1, 1, 2, 4]), rng.choice([1, 1, 2, 4])
-        if 1 < pp * tp * dp <= MOST_RANKS:
+        cp = rng.choice([2, 2, 4]) if splits_tokens else 1
+        if 1 < pp * tp * dp * cp <= MOST_RANKS:
             break
     flags, schedule = [], rng.choice(list(SCHEDULES))
     micros = rng.choice([4, 8, 16] if pp < 8 else [16])
@@ -71,6 +80,7 @@ def configuration(rng):
             flags += ["--pp-split", split(rng, layers, stages)]
     if tp > 1:
         flags += ["--tp", tp] + (["--sequence-parallel"] if rng.random() < .5 else [])
+    flags += context(rng, cp, tp, flags) if cp > 1 else []
     if dp > 1:
         strategy = rng.choice(UNGROUPED + HYBRID)
         if dp == 2 and strategy in HYBRID:
@@ -83,7 +93,7 @@ def configuration(rng):
     micro = rng.choice([1, 2])
     flags += ["--n-layer", layers, "--n-embd", rng.choice([48, 64, 96]), "--micro-batch-size", micro,
               "--global-batch-size", micro * micros * dp, "--seq-len", rng.choice([16, 32])]
-    return [str(f) for f in flags], machine(rng, tp * dp, pp * tp * dp), pp * tp * dp
+    return [str(f) for f in flags], machine(rng, tp * dp * cp, pp * tp * dp * cp), pp * tp * dp * cp
 
 
 def run(command):
@@ -99,7 +109,7 @@ def measure(program, flags, figures, seconds):
         text = os.path.join(folder, "text")
         pathlib.Path(file).write_text(json.dumps(figures), encoding="utf-8")
         pathlib.Path(text).write_text("All happy families are alike. " * 2000, encoding="utf-8")
-        model = ["--arch", "llama", "--n-head", "4", "--eval-interval", "0", *flags]
+        model = ["--arch", "llama", "--n-head", str(HEADS), "--eval-interval", "0", *flags]
         run([program, "--plan", *model, "--machine", file, "--json", plan])
         simulated = json.load(open(plan, encoding="utf-8"))["plan"]["time"]["seconds"]
         scale = seconds / simulated
@@ -214,6 +224,7 @@ def main():
     parser.add_argument("--allow", metavar="MEDIAN,WORST", help="status 1 if errors in percent are larger")
     parser.add_argument("--tries", type=int, default=1, help="with --allow: a run that took longer than that allows is "
                         "remeasured, slower: others on this machine delay a run, and never hasten it")
+    parser.add_argument("--cp", action="store_true")
     parser.add_argument("--order", type=float)
     parser.add_argument("--winners", type=int)
     slices.add_arguments(parser)
@@ -226,7 +237,7 @@ def main():
     median, worst = (float(x) for x in (a.allow or "inf,inf").split(","))
     errors = []
     for i in range(a.first, a.first + a.runs):
-        flags, figures, ranks = configuration(random.Random(1000 * a.seed + i))
+        flags, figures, ranks = configuration(random.Random(1000 * a.seed + i), a.cp)
         simulated, measured = done.once(["layout", a.seed, i], lambda: several(a, flags, figures, ranks, worst))
         errors.append(100 * (simulated / measured - 1))
         print(f"{i:3d} {errors[-1]:+6.1f} %  {1e6 * simulated:9.1f} us simulated {1e6 * measured:9.1f} measured  "

@@ -50,6 +50,17 @@ check "all of it" 0 "$dump" --all
 says out '^model\.layers\.1\.self_attn\.q_norm\.weight .* equal$'
 model=$reference/hf_gpt2 check "a right dump of another family" 0 "$reference/check_gpt2.safetensors"
 says out '^28 of 28 gradients are equal'
+model=$reference/hf_mixtral check "a mixture" 0 "$reference/check_mixtral.safetensors"
+says out '^40 of 40 gradients are equal'
+changed half.safetensors "$reference/check_mixtral.safetensors" 'for x in some(".experts.2.", ".experts.3."): x.scale(0)'
+model=$reference/hf_mixtral check "experts of one rank" 1 half.safetensors
+says out 'no gradient arrives at these experts' 'block_sparse_moe\.experts\.\*\.w1\.weight \(4\)'
+changed half.safetensors "$reference/check_mixtral.safetensors" 'for x in some(".experts."): x.scale(2)'
+model=$reference/hf_mixtral check "experts over another group" 1 half.safetensors
+says out 'tokens of all ranks of their expert-parallel group'
+changed half.safetensors "$reference/check_mixtral.safetensors" 'a, b = some("0.block_sparse_moe.experts.1.w2", "0.block_sparse_moe.experts.3.w2"); a.numbers, b.numbers = b.numbers, a.numbers'
+model=$reference/hf_mixtral check "experts in another order" 1 half.safetensors
+says out 'is that of model\.layers\.0\.block_sparse_moe\.experts\.3\.w2\.weight'
 mkdir -p folder
 changed folder/a.safetensors "$dump" 'for n in list(t)[::2]: del t[n]'
 changed folder/b.safetensors "$dump" 'for n in list(t)[1::2]: del t[n]'

@@ -13,6 +13,10 @@ gpt_train=$1 sanitized=${2:-}
 
 # Ranks, memory, layouts
 refuse "more ranks than a machine runs" 2 "8192 ranks.*4096" "${tiny[@]}" --tp 4096 --dp 2
+refuse "a bit to flip after the last step" 2 "--flip-bit 9:0:embed.table:0:0 is of step 9 and rank 0, and the run has steps 1 to 3" \
+    "${tiny[@]}" --steps 3 --flip-bit 9:0:embed.table:0:0
+refuse "a bit to flip of no rank" 2 "of step 1 and rank 9, and the run has steps 1 to 3 and ranks 0 to 0" \
+    "${tiny[@]}" --steps 3 --flip-bit 1:9:embed.table:0:0
 if [ "$sanitized" != --sanitized ]; then
     limit=2000000
     refuse "more ranks than can be started" 1 \

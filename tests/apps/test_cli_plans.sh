@@ -105,6 +105,14 @@ refuse "a part that makes no pairs" 2 "--rotary-percent 0.2 rotates 3 of a head'
 refuse "a part of what is learnt" 2 "--rotary-percent is for RoPE" --rotary-percent 0.5 --plan
 refuse "blocks without a window" 2 "--window-blocks 1 says which blocks have a window, and there is none" --arch llama \
     --window-blocks 1 --plan
+refuse "a base of windows without one" 2 "--window-rope-base is of RoPE in blocks that have a window" --arch llama \
+    --window-rope-base 100 --plan
+refuse "a base of windows of what is learnt" 2 "--window-rope-base is of RoPE" --sliding-window 4 \
+    --window-rope-base 100 --plan
+refuse "a skip of blocks that are not there" 2 "--rope-skip is more than --n-layer" --arch llama --rope-skip 9 --plan
+refuse "a comparison that never comes" 2 "--check-replicas is more than --steps" --check-replicas 9 --steps 8 --plan
+refuse "copies that are never compared" 2 "--verify-every is more than --steps" --dp 2 --redundancy buddy --verify-every 9 \
+    --steps 8 --plan
 refuse "blocks that are none" 2 "--window-blocks 2-9 is neither all nor a list of blocks below 6" --arch llama \
     --sliding-window 4 --window-blocks 2-9 --plan
 refuse "blocks without experts that are none" 2 "--moe-dense 2-9 is neither none nor a list of blocks below 6" --arch llama \

@@ -70,6 +70,4 @@ refused "use at most --cp 6, a smaller --tp, or --cp-form gather" --cp 8 --tp 2 
 refused "and --cp is 1" --cp-form gather
 refused "use --moe-balance bias" --cp 2 --n-expert 4 --moe-balance sequence
 refused "leave it out" --cp 2 --tp 2 --pp 2 --pp-send split
-refused "has another one" --cp 2 --plan --search --machine "$here/../../docs/machines/h100.json"
-refused "leave the machine out, or use cp 1" --cp 2 --plan --machine "$here/../../docs/machines/h100.json"
 finish

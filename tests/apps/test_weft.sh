@@ -37,6 +37,12 @@ LD_LIBRARY_PATH=$(dirname "$1")/..
 export LD_LIBRARY_PATH
 tool "without its programs" 3 train
 says err '^weft: cannot start /.*/gpt_train: No such file'
+
+# Plugins that a build has and a package of it lacks are not there: libweft alone, as the wheel has it.
+mkdir lib
+cp -L "$(dirname "$1")"/../libweft.so.* "$(dirname "$1")"/../libweft_text.so.* lib/
+LD_LIBRARY_PATH=$PWD/lib WEFT_PLUGINS=$PWD/lib tool "a version without plugins" 0 --version
+says out '^built in: threads, cpu; plugins here: none$'
 program=$1
 tool "completion" 0 --completion bash
 # shellcheck disable=SC1091,SC2034,SC2154 # it was just made; bash's completion reads these words

@@ -41,6 +41,7 @@ END
 problem=
 in_site "$python" -m weft generate saved --tokenizer bytes --prompt 12 --max-new-tokens 4 >out 2>err && [ -s out ] || problem="it fails"
 result "python -m weft generate" "$problem"
+result "its version has no plugins" "$(in_site "$work/site/bin/weft" --version | grep -q 'plugins here: none$' || echo "it names some")"
 problem=
 in_site "$work/site/bin/weft" plan --tp 2 --n-layer 2 --machine "$work/site/weft/machines/h100.json" >out 2>err || problem="it fails"
 result "weft plan" "$problem"

@@ -5,6 +5,7 @@
  */
 #include "core/tensor.h"
 #include "core/host_data.h"
+#include "core/numerics/squares.h"
 #include "core/op.h"
 #include "core/tape.h"
 #include "kernels/devices.h"
@@ -90,6 +91,35 @@ static void after_a_scope(void)
     wf_context_close(ctx);
 }
 
+/* Calls that are no op: each gave WF_OK for a tensor that has ended, and no number of it or
+   NaN. */
+static void read_after_a_scope(void)
+{
+    wf_context *ctx = open_context();
+    wf_tensor *stale, *sum = wf_tensor_retain(three(ctx, 1));
+    wf_squares squares;
+    wf_exact_sum total;
+    float one = 5;
+
+    wf_scope_open(ctx);
+    stale = three(ctx, 3);
+    wf_scope_close(ctx);
+    CU_ASSERT_EQUAL(wf_data_get(stale, 0, 1, &one), WF_EINVAL);
+    CU_ASSERT_TRUE(one == 5 && refused(ctx, "wf_data_get: the tensor is ", "which ended when"));
+    CU_ASSERT_PTR_NULL(wf_tensor_like(stale, WF_MEMORY_ACTIVATION));
+    CU_ASSERT_TRUE(refused(ctx, "wf_tensor_like: the tensor is ", "which ended when"));
+    CU_ASSERT_EQUAL(wf_partial_add(&sum, stale), WF_EINVAL);
+    CU_ASSERT_TRUE(!wf_tensor_is_fake(sum) && refused(ctx, "the second is ", "which ended"));
+    CU_ASSERT_PTR_NULL(wf_partial_add_to(stale, sum));
+    CU_ASSERT_TRUE(refused(ctx, "a sum of two: the first is ", "which ended when"));
+    wf_squares_begin(&squares, ctx);
+    wf_squares_add(&squares, 1, &stale);
+    CU_ASSERT_EQUAL(wf_squares_end(&squares, &total), WF_EINVAL);
+    CU_ASSERT_TRUE(refused(ctx, "a sum of squares: the tensor is ", "which ended when"));
+    wf_tensor_release(sum);
+    wf_context_close(ctx);
+}
+
 /* One element more than the output has, after it or before it; or an operand's memory after the
    call. */
 static wf_status writes_outside(const wf_call *call, void *workspace)
@@ -168,6 +198,7 @@ static void words_of_the_environment(void)
 int main(void)
 {
     static const wf_test tests[] = {{"after a scope", after_a_scope},
+                                    {"read after a scope", read_after_a_scope},
                                     {"outside of an output", outside_of_an_output},
                                     {"memory comes again", memory_comes_again},
                                     {"words of the environment", words_of_the_environment},

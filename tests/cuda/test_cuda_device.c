@@ -206,13 +206,17 @@ static void sums_over_ranks(void)
     wf_context_close(ctx);
 }
 
-/* Returns the sum of squares of two tensors, of `special` as well, and of a vector. */
+enum { SQUARED = 40 };
+
+/* Returns the sum of squares of more tensors than a launch takes, some without elements, and of
+   `special`. */
 static double squares_on(wf_device *device, float special, wf_error *error)
 {
     wf_context *ctx = wf_context_open(device, NULL, error);
     wf_tensor *vector = wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_chunked(1)}, NULL,
                                       WF_MEMORY_ACTIVATION);
     wf_host_data view;
+    wf_tensor *list[SQUARED];
     wf_squares squares;
     wf_exact_sum sum;
     float *x = wf_data_write(vector, false, &view);
@@ -220,10 +224,10 @@ static double squares_on(wf_device *device, float special, wf_error *error)
     x[0] = special;
     wf_data_close(&view);
     wf_squares_begin(&squares, ctx);
-    wf_squares_add(&squares, new_tensor(ctx, 5, 83, 3));
-    wf_squares_add(&squares, new_tensor(ctx, 411, 3, 4));
-    wf_squares_add(&squares, new_tensor(ctx, 0, 3, 4));
-    wf_squares_add(&squares, vector);
+    for (int i = 0; i < SQUARED; i++)
+        list[i] = i == 7 ? new_tensor(ctx, 411, 3, 4) : new_tensor(ctx, i % 5, 7 * i, 3);
+    wf_squares_add(&squares, SQUARED, list);
+    wf_squares_add(&squares, 1, &vector);
     CU_ASSERT_EQUAL(wf_squares_end(&squares, &sum), WF_OK);
     wf_context_close(ctx);
     return wf_exact_value(&sum);

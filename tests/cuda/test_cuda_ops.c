@@ -269,6 +269,8 @@ static void losses(void)
         {"logit_sum_grad", "a:bsv f:bs t:bs f:bs f:bs", "a:bsv", "vs", WITH(smoothing)},
         {"cross_entropy", "z:bs f:bs f:bs", "f:bs", "s", NULL, 0},
         {"cross_entropy_grad", "z:bs f:bs", "f:bs f:bs", "s", NULL, 0},
+        {"logit_loss", "a:bsv t:bs f:bs", "a:bsv f:bs", "s", NULL, 0},
+        {"logit_loss", "a:bsv t:bs f:bs", "a:bsv f:bs", "s", WITH(smoothing)},
         {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);

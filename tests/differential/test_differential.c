@@ -29,9 +29,12 @@ static int rows_that_never_ran(const board *b)
     return never;
 }
 
+/* From case 1696 of seed 7 on, of which 1701 has a border of tensors with and without a
+   gradient, and a member of a linear group that is not used. */
 static void some_cases(void)
 {
-    campaign c = {.what = {.seed = 2, .count = CI_CASES}, .shrink = !UNDER_SANITIZER};
+    campaign c = {.what = {.seed = 7, .first = 1696, .count = CI_CASES},
+                  .shrink = !UNDER_SANITIZER};
 
     CU_ASSERT_FATAL(run_campaign(&c));
     CU_ASSERT_EQUAL(c.failures, 0);

@@ -17,7 +17,7 @@ static const char *const rows_of_b[] = {
     "add_layernorm", "add_layernorm_dx", "add_rmsnorm", "add_rmsnorm_dx", "layernorm",
     "layernorm_dx", "layernorm_dw", "rmsnorm", "rmsnorm_dx", "rmsnorm_dw", "rope", "rope_at",
     "logit_max", "logit_sum", "logit_sum_grad", "cross_entropy", "cross_entropy_grad",
-    "attention_part", "attention_part_grad", NULL
+    "logit_loss", "attention_part", "attention_part_grad", NULL
     /* clang-format on */
 };
 

@@ -310,6 +310,30 @@ static void loss(op_case *c, const op_shape *s)
     c->in[1] = op_token_ids(s);
 }
 
+/* The gradient of the logits, and the losses. */
+static void apply_logit_loss(wf_tensor *const *in, wf_tensor **out)
+{
+    static const float smoothing = 0.25f;
+    wf_call call = {.op = wf_op_find("logit_loss"),
+                    .n_in = 3,
+                    .in = {in[0], in[1], in[2]},
+                    .n_out = 2,
+                    .attr = &smoothing,
+                    .attr_size = sizeof smoothing};
+
+    wf_dispatch(&call);
+    out[0] = call.out[0];
+    out[1] = call.out[1];
+}
+
+static void logit_loss(op_case *c, const op_shape *s)
+{
+    *c = (op_case){.n_in = 3, .n_out = 2, .constant = {true, true}, .apply = apply_logit_loss};
+    c->in[0] = op_unwanted(op_activations(s, wf_dim_chunked(s->vocabulary)));
+    c->in[1] = op_token_ids(s);
+    c->in[2] = op_unwanted(op_per_token(s));
+}
+
 /* All tokens are a part, too. */
 static void apply_attention_part(wf_tensor *const *in, wf_tensor **out)
 {
@@ -348,6 +372,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"logit_sum, sum not used", picked_alone},
                                    {"cross_entropy", cross_entropy},
                                    {"loss of logits", loss},
+                                   {"loss of logits, with their gradient", logit_loss},
                                    {"add_layernorm", add_layernorm},
                                    {"add_layernorm, norm not used", add_layernorm_sum},
                                    {"add_rmsnorm", add_rmsnorm},

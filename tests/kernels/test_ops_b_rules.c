@@ -61,6 +61,7 @@ static void wrong_parameters(void)
     refused(ctx, wf_rope(q, &(wf_rope_options){.base = 0}, false), WF_EINVAL, "base is 0");
     refused(ctx, wf_rmsnorm(q, gain, 0), WF_EINVAL, "rmsnorm: eps is 0");
     refused(ctx, wf_layernorm(q, gain, gain, -1), WF_EINVAL, "layernorm: eps is -1");
+    refused(ctx, wf_layernorm(q, gain, gain, INFINITY), WF_EINVAL, "layernorm: eps is inf");
     refused(ctx, op_causal(q, NULL, k, 0, 0), WF_EINVAL, "operand 1 is NULL");
     refused(ctx, wf_layernorm(NULL, gain, gain, 1), WF_EINVAL, "operand 0 is NULL");
     CU_ASSERT_PTR_NULL(op_causal(NULL, k, k, 0, 0));

@@ -78,6 +78,31 @@ static wf_status one_of_two(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
+/* Results of a border of several tensors want a gradient where their operands do: on a tape,
+   and before another one records it. */
+static wf_status one_is_constant(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *to[2] = {NULL, split};
+    const shape *s = &shapes[0];
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    for (int later = 0; later < 2; later++) {
+        wf_tape *tape = later ? NULL : wf_tape_open(ctx);
+        wf_tensor *x[2], *y[2];
+
+        wf_context_recorded_later(ctx, later);
+        x[0] = make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, split);
+        x[1] = wf_leaf(make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, NULL));
+        GOOD(wf_redistribute_many(2, x, to, y));
+        NEED(!y[0]->requires_grad && y[1]->requires_grad);
+        wf_context_recorded_later(ctx, false);
+        wf_tape_close(tape);
+    }
+    return came_to(rank, ctx, WF_OK);
+}
+
 /* A border on one axis leaves a gradient as it comes on the others. */
 static wf_status on_one_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
@@ -287,6 +312,7 @@ static void every_layout(void)
 static void several_tensors(void)
 {
     on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = one_of_two});
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = one_is_constant});
 }
 
 static void borders_of_plans(void)

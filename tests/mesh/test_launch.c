@@ -5,6 +5,7 @@
  * ctest: builds address thread
  */
 #include "tests/mesh/ranks.h"
+#include <math.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -60,6 +61,31 @@ static void absurd_worlds(void)
     for (int i = 0; i < 4; i++) {
         CU_ASSERT_EQUAL(launch(counts[i], NULL, 0, &error), WF_EINVAL);
         CU_ASSERT(strstr(error.text, "a world has 1 to 4096 ranks") != NULL);
+        CU_ASSERT_EQUAL(atomic_load(&starts), 0);
+    }
+}
+
+/* A timeout without an end was over at once. */
+static void absurd_numbers(void)
+{
+    const wf_launch_options o[] = {
+        {.ranks = 2, .stall_timeout = INFINITY},
+        {.ranks = 2, .stall_timeout = 1e18},
+        {.ranks = 2, .stall_timeout = -1},
+        {.ranks = 2, .grace = NAN},
+        {.ranks = 2, .grace = -1},
+        {.ranks = 2, .grace = 1e9},
+        {.ranks = 2, .order = (wf_rank_order)3},
+        {.ranks = 2, .threads = -1},
+    };
+
+    for (size_t i = 0; i < sizeof o / sizeof *o; i++) {
+        wf_error error = {WF_OK, ""};
+
+        atomic_store(&starts, 0);
+        CU_ASSERT_EQUAL(wf_launch(&o[i], note, &starts, &error), WF_EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(
+            strstr(error.text, i < 3 ? "a stall timeout of" : "a launch with grace"));
         CU_ASSERT_EQUAL(atomic_load(&starts), 0);
     }
 }
@@ -165,6 +191,7 @@ int main(void)
     static const wf_test tests[] = {
         {"worlds start", worlds_start},
         {"absurd worlds", absurd_worlds},
+        {"absurd numbers", absurd_numbers},
         {"transports by name", transports},
         {"more ranks than can be started", more_than_can_start},
         {"the first failure is told", first_failure_is_told},

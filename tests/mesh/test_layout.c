@@ -320,6 +320,59 @@ static wf_status cut_behind_fine(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
+/* Returns true where each rank's query heads use its own groups, and no other rank's do. */
+static bool use_their_own(const wf_mesh *mesh, const wf_tensor *q, const wf_tensor *k)
+{
+    int64_t heads = q->dim[2].size, groups = k->dim[2].size;
+    bool own = groups > 0 && heads % groups == 0;
+
+    for (int r = 0; r < wf_mesh_ranks(mesh) && own; r++) {
+        int64_t h, h_n, g, g_n;
+
+        wf_layout_part(mesh, q->layout, 2, &q->dim[2], r, &h, &h_n);
+        wf_layout_part(mesh, k->layout, 2, &k->dim[2], r, &g, &g_n);
+        for (int64_t i = 0; i < heads; i++) {
+            int64_t group = i / (heads / groups);
+
+            own = own && (i >= h && i < h + h_n) == (group >= g && group < g + g_n);
+        }
+    }
+    return own;
+}
+
+/* Heads and groups in all layouts: parts that are empty, axes of one and not of the other, and
+   in other orders. */
+static wf_status groups_of_heads(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *all[] = {NULL, wf_layout_split(mesh, NULL, 2, 0),
+                              wf_layout_split(mesh, NULL, 2, 1),
+                              wf_layout_split(mesh, wf_layout_split(mesh, NULL, 2, 0), 2, 1),
+                              wf_layout_split(mesh, wf_layout_split(mesh, NULL, 2, 1), 2, 0)};
+    enum { LAYOUTS = sizeof all / sizeof *all, HEADS = 6 };
+    wf_tensor q = {.ctx = mesh->ctx}, k = q;
+
+    (void)arg;
+    for (int i = 0; i < LAYOUTS * LAYOUTS; i++)
+        for (int j = 0; j < 2 * HEADS * (HEADS + 1); j++) {
+            int64_t heads = 1 + j / 2 % HEADS, groups = j / (2 * HEADS);
+
+            q.layout = all[i / LAYOUTS];
+            k.layout = all[i % LAYOUTS];
+            k.dim[2] = wf_dim_heads(groups, 1);
+            q.dim[2] = wf_dim_heads(heads, 1);
+            if (j % 2 && groups > 0 && heads % groups == 0)
+                q.dim[2] = wf_dim_heads(groups, heads / groups); /* groups stay together */
+            NEED(wf_layout_groups_agree(&q, &k) == use_their_own(mesh, &q, &k));
+        }
+    return WF_OK;
+}
+
+static void heads(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = groups_of_heads});
+    on_mesh((mesh_test){.n_axes = 2, .size = {3, 3}, .body = groups_of_heads});
+}
+
 static void cutting(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 4}, .body = cut_as_one});
@@ -336,6 +389,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"layouts are made, printed, read and one", making_layouts},
                                     {"parts lie end to end", cutting},
+                                    {"query heads and their groups", heads},
                                     {NULL, NULL}};
 
     return wf_test_main("layout", tests);

@@ -1,10 +1,12 @@
 /*
  * tests/parallel/test_checkpoint_kept.c - which steps a saver deletes and which it keeps: those
- * of a run that was given up, of one that went back, and where a directory cannot be read.
+ * of a run that was given up, of one that went back, and where a directory cannot be read; none
+ * is made of a step that failed.
  *
  * ctest: builds address thread
  */
 #include "parallel/checkpoint/saver_internal.h"
+#include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/checkpoint_folder.h"
 #include <errno.h>
 
@@ -156,6 +158,71 @@ static void a_directory_that_cannot_be_read(void)
     wf_test_remove(dir);
 }
 
+/* ---- what is not saved ---- */
+
+/* One step, whose update fails at the last parameter: the gradient's memory is gone. */
+static wf_status update_half(wf_par_trainer *trainer, int64_t step)
+{
+    const wf_par_train_state s = wf_par_trainer_state(trainer);
+    const wf_par_data data = {.read = count_up};
+
+    wf_par_step_begin(trainer, step);
+    wf_par_forward_backward(trainer, &data);
+    wf_par_reduce(trainer, NULL);
+    wf_tensor_drop(wf_par_gradient(trainer, s.parameter[s.count - 1]));
+    return wf_par_optimizer_step(trainer, 0.1f);
+}
+
+/* After a failed update the state is that of no step: while the context has its error, and
+   after it was cleared, until a checkpoint is loaded. */
+static wf_status save_a_failed_step(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver = wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir});
+    wf_context *ctx = wf_par_context(wf_par_trainer_state(trainer).par);
+    const wf_par_data data = {.read = count_up};
+    wf_par_checkpoint *c;
+    uint64_t before, after = 0;
+    text path;
+
+    GOOD(wf_par_train_step(trainer, 1, &data, NULL));
+    GOOD(wf_par_trainer_digest(trainer, &before));
+    GOOD(save_steps(t, rank, saver, 1, 1));
+    NEED(update_half(trainer, 2) == WF_EINVAL);
+    for (int cleared = 0; cleared < 2; cleared++) {
+        wf_error error = {WF_OK, ""};
+
+        NEED(wf_par_saver_save(saver, 2, &error) == WF_EINVAL &&
+             wf_par_saver_saved(saver) == 1);
+        NEED(strstr(error.text, cleared ? "the update after step 1 failed before its end"
+                                        : "was given back"));
+        wf_context_clear(ctx);
+    }
+    NEED(wf_par_trainer_digest(trainer, &after) == WF_EINVAL && after == 0);
+    GOOD(refused(rank, ctx, NULL, WF_EINVAL, "failed before its end"));
+    NEED(wf_par_train_step(trainer, 2, &data, NULL) == WF_EINVAL);
+    GOOD(refused(rank, ctx, NULL, WF_EINVAL, "failed before its end"));
+    NEED(wf_par_evaluate(trainer, 1, &data, NULL, NULL) == WF_EINVAL);
+    GOOD(refused(rank, ctx, NULL, WF_EINVAL, "failed before its end"));
+    c = wf_par_checkpoint_open(in(path, t->dir, "step-00000001"), &rank->error);
+    GOOD(wf_par_checkpoint_load(trainer, c, &rank->error));
+    wf_par_checkpoint_close(c);
+    GOOD(wf_par_trainer_digest(trainer, &after));
+    NEED(before == after);
+    wf_par_saver_close(saver);
+    return barrier(rank);
+}
+
+static void a_failed_step_is_not_saved(void)
+{
+    char dir[64];
+    trial t = {.dir = dir};
+
+    wf_test_new_folder(dir);
+    run_trial(&t, save_a_failed_step);
+    CU_ASSERT(whole(dir, "step-00000001") && !is_there(dir, "step-00000002"));
+    wf_test_remove(dir);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -163,6 +230,7 @@ int main(void)
         {"a run that goes back keeps the new", a_run_that_goes_back_keeps_the_new},
         {"what lies behind goes first", what_lies_behind_goes_first},
         {"a directory that cannot be read", a_directory_that_cannot_be_read},
+        {"a failed step is not saved", a_failed_step_is_not_saved},
         {NULL, NULL},
     };
 

@@ -194,6 +194,33 @@ static void mixture(void)
     CHECK(t, {2, 2, 1, NULL});
 }
 
+static wf_status takes_one(part *p, wf_par_trainer *trainer)
+{
+    wf_rank *rank = p->rank;
+
+    NEED(wf_par_micro_steps(trainer) == *(const int64_t *)p->arg);
+    return WF_OK;
+}
+
+static wf_status count_micro_steps(wf_rank *rank, void *arg)
+{
+    training *t = arg;
+
+    return on_trainer(rank, t, takes_one, &t->options.global_batch);
+}
+
+/* Without a micro-batch that is asked for, ranks that split sequences take one at a time. */
+static void default_micro_batch(void)
+{
+    const wf_launch_options launch = {.ranks = 2};
+    training t = of_length(LLAMA, 3, LONG, 2);
+    wf_error error = {WF_OK, ""};
+
+    t.layout.cp = 2;
+    t.options.micro_batch = 0;
+    CU_ASSERT_EQUAL(wf_launch(&launch, count_micro_steps, &t, &error), WF_OK);
+}
+
 /* An axis of one's own, named cp. */
 static void own_axes(void)
 {
@@ -203,7 +230,6 @@ static void own_axes(void)
         return;
     t.layout.tp = t.layout.dp = 0;
     t.layout.axes = WF_AXES({"dp", 1}, {"tp", 2}, {"cp", 2});
-    t.options.micro_batch = 0; /* the default is 1 of the 2 sequences */
     if (!train(&one) || !train(&t))
         return;
     CU_ASSERT_EQUAL(t.digest, one.digest);
@@ -273,6 +299,7 @@ int main(void)
         {"documents", documents},
         {"keys that are gathered", gathered_keys},
         {"mixtures", mixture},
+        {"micro-batches of one sequence", default_micro_batch},
         {"an axis of one's own", own_axes},
         {"short sequences", short_sequences},
         {"refusals", refusals},

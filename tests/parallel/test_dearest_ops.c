@@ -70,14 +70,16 @@ static void layers_are_one_row(void)
     CU_ASSERT_EQUAL(wf_profile_add(profile, trace, 0, 10000000, &error), WF_OK);
     sums = wf_profile_sum(profile);
     CU_ASSERT(sums.ops == 5000000 && sums.waits == 3000000 && sums.host == 1000000 &&
-              sums.launch == 0 && sums.flops == 8e6);
+              sums.launch == 0 && sums.flops == 8e6 && sums.calls == 4 &&
+              sums.bytes == 4 * 4000);
     text = print(profile, 2, &(wf_profile_peak){4e9, 16e6});
     CU_ASSERT(has(text, "linear1                block.*.mlp.up", 2, 4, 40));
     CU_ASSERT(strstr(text, "  2.00     0.00   50.0 %") != NULL); /* GFLOP/s, GB/s, of peak */
     CU_ASSERT(has(text, "wait for all_reduce    tp", 1, 3, 30));
     CU_ASSERT(has(text, "others", 3, 2, 20));
-    CU_ASSERT(sums_to(text, "all ops", 5) && sums_to(text, "all waits", 3) &&
-              sums_to(text, "host beside ops", 1) && sums_to(text, "neither", 1));
+    CU_ASSERT(has(text, "all ops                0.000 GB", 4, 5, 50) &&
+              sums_to(text, "all waits", 3) && sums_to(text, "host beside ops", 1) &&
+              sums_to(text, "neither", 1));
     free(text);
     text = print(profile, 9, NULL);
     CU_ASSERT(strstr(text, "others") == NULL && strstr(text, "of peak") == NULL);

@@ -244,7 +244,8 @@ static void stalls(void)
     CU_ASSERT_EQUAL(run_child(stall, 3, (char *[]){"cat", "--stall-timeout", "0.2"}), 6);
     says("rank 1: stalled");
     CU_ASSERT_EQUAL(run_child(stall, 3, (char *[]){"cat", "--stall-timeout", "1e-320"}), 2);
-    says("would end any run: give 0.1 s or more, or 0 for never");
+    says("would end any run, or none: give 0.1 s or more, up to 1e+06, or 0 for never");
+    CU_ASSERT_EQUAL(run_child(stall, 3, (char *[]){"cat", "--stall-timeout", "inf"}), 2);
 }
 
 int main(void)

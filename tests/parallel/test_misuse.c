@@ -44,9 +44,10 @@ static wf_status wrong_configs(part *p)
     c[12].rotary = -0.5;
     c[13].head_dim = -4;
     for (int i = 0; i < 14; i++)
-        REFUSED(wf_nn_gpt_new(p->ctx, &c[i]), i < 4    ? "is no value of its enum"
-                                              : i < 11 ? "each is finite and not negative"
-                                                       : "none is negative");
+        REFUSED(wf_nn_gpt_new(p->ctx, &c[i]), i < 4 ? "is no value of its enum"
+                                              : i < 11
+                                                  ? "it is positive and finite, in float too"
+                                                  : "none is negative");
     REFUSED(wf_nn_gpt_new(p->ctx, NULL), "without a config");
     return WF_OK;
 }
@@ -241,6 +242,7 @@ static void a_run(void)
 {
     wf_par_options wrong[] = {{.accumulate = (wf_par_accumulate)9},
                               {.reshard = (wf_par_reshard)-1},
+                              {.dispatch = (wf_par_dispatch)3},
                               {.accumulate_group = 2}};
     char name[] = "test_misuse", *argv[] = {name, NULL};
 

@@ -154,6 +154,30 @@ static void bytes(void)
     bytes_of("full_shard");
 }
 
+/* Over tp, which splits tokens too, a gradient of what experts gave is gathered: of a rank's
+   own tokens where rows are exchanged, of those of all ranks of ep where they are not. That
+   of what experts took comes home as tokens are split. */
+static void gathered_bytes(void)
+{
+    enum { EP = 4, MICROS = BATCH / EP, OTHER_HALF = TOKENS * WIDTH * sizeof(float) / 2 };
+    int64_t gathered[2] = {0, 0};
+
+    for (int exchange = 0; exchange < 2; exchange++) {
+        const row k = {2, EP, 2 * EP, 1, "fp32", "none", true, exchange};
+        wf_error error = {WF_OK, ""};
+        gpt_request made;
+        wf_plan plan;
+
+        CU_ASSERT_EQUAL_FATAL(wf_plan_request_step(ask(&k, "full_shard", &made), &plan, &error),
+                              WF_OK);
+        for (int i = 0; i < plan.report.n_traffic; i++)
+            if (strcmp(plan.report.traffic[i].axis, "tp") == 0)
+                gathered[exchange] += plan.report.traffic[i].counters.of[WF_ALL_GATHER].bytes;
+    }
+    CU_ASSERT_EQUAL(gathered[0] - gathered[1],
+                    (int64_t)BLOCKS * MICROS * (EP - 1) * OTHER_HALF);
+}
+
 /* Model FLOPs of all ranks; those of attention are of scores that are made once. */
 static void flops(void)
 {
@@ -209,7 +233,7 @@ static void factors(void)
     l.ep = 1;
     l.shard = 4;
     alone = products_of(&made.sizes, &l);
-    CU_ASSERT_DOUBLE_EQUAL(alone, even, 1e-9 * even);
+    CU_ASSERT_DOUBLE_EQUAL(alone, even - experts * 2 / 11, 1e-9 * even); /* gate, up are kept */
     CU_ASSERT_EQUAL(wf_plan_imbalance("0.5", &made.sizes, &error), WF_EINVAL);
     CU_ASSERT_EQUAL(wf_plan_imbalance("/nowhere/rows", &made.sizes, &error), WF_EIO);
 }
@@ -297,6 +321,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"bytes of tokens over ep are a plan's", bytes},
+        {"bytes of tokens that are gathered over tp", gathered_bytes},
         {"FLOPs are the plan's", flops},
         {"loads by a factor", factors},
         {"loads that were measured", measured},

@@ -3,6 +3,10 @@
  * a model or train nothing are refused, and leave it as it was.
  */
 #include "nn/chain.h"
+#include "nn/layers/attention.h"
+#include "nn/layers/cross_attention.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/moe.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/parallel_harness.h"
 
@@ -170,6 +174,53 @@ static void schedules_that_are_none(void)
     run_ranks(1, part_rank, &in);
 }
 
+/* Numbers of layers that were taken for the default, or made all results zeros. */
+static wf_status layers_refused(part *p)
+{
+    static const double none[] = {NAN, -1, INFINITY, 1e-60};
+    const wf_nn_attention_options attention = {.width = 8, .heads = 2};
+    const wf_nn_cross_attention_options cross = {.width = 8, .heads = 2};
+    const wf_nn_linear_options linear = {.in = wf_dim_width(4), .out = wf_dim_width(4)};
+    const wf_nn_mlp_options mlp = {.width = 8};
+    const wf_nn_moe_options moe = {.width = 8, .experts = 4, .hidden = 8, .route.k = 2};
+    wf_nn_gpt_config deep = p->gpt->config;
+    wf_rank *rank = p->rank;
+
+    for (int i = 0; i < 4; i++) {
+        wf_nn_attention_options a[] = {attention, attention, attention, attention};
+        wf_nn_cross_attention_options c = cross;
+        wf_nn_linear_options l = linear;
+        wf_nn_mlp_options m = mlp;
+        wf_nn_moe_options e[] = {moe, moe};
+        float small = i < 3 ? (float)none[i] : -1; /* a float is 0 where none is too small */
+
+        a[0].rope_base = a[1].scale = none[i];
+        a[2].qk_norm = a[3].out_deviation = small;
+        c.deviation = l.cap = m.deviation = small;
+        e[0].route.factor = e[1].bias_step = small;
+        for (int k = 0; k < 4; k++)
+            SAYS(wf_nn_attention_new(p->ctx, &a[k]), "it is positive and finite, in float too");
+        SAYS(wf_nn_cross_attention_new(p->ctx, &c), "cross attention with deviation");
+        SAYS(wf_nn_linear_new(p->ctx, &l), "a linear with cap");
+        SAYS(wf_nn_gelu_mlp_new(p->ctx, &m), "an MLP with deviation");
+        for (int k = 0; k < 2; k++)
+            SAYS(wf_nn_moe_new(p->ctx, &e[k]), "a mixture with ");
+        deep.residual_scale = none[i];
+        SAYS(wf_nn_gpt_new(p->ctx, &deep), "a model with residual_scale");
+    }
+    deep = p->gpt->config;
+    deep.layers = 1 << 30;
+    SAYS(wf_nn_gpt_new(p->ctx, &deep), "(layers: 0, and at most 65536)");
+    return WF_OK;
+}
+
+static void layers(void)
+{
+    const training t = new_training(LLAMA, 3, BATCH);
+
+    run_parts((part_test){.options = t.layout, .config = &t.model, .body = layers_refused});
+}
+
 static wf_status numbers_rank(wf_rank *rank, void *arg)
 {
     return on_trainer(rank, arg, numbers_refused, NULL);
@@ -186,6 +237,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"steps, rates and bounds that train nothing", numbers_that_train_nothing},
+        {"numbers of layers", layers},
         {"schedules that are none", schedules_that_are_none},
         {"what is legal and seldom meant", what_is_seldom_meant},
         {NULL, NULL},

@@ -130,7 +130,7 @@ static void cells_of_torch(void)
         "0RESHARD\r\n"
         "1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n";
     wf_pipe_table *table = parse("torch.csv", waits),
-                  *bare = parse("bare.csv", "0F0,0B0\n1F0,1B0\n");
+                  *bare = parse("bare.CSV", "\xEF\xBB\xBF\n0F0,0B0\n,,\n1F0,1B0\n\r\n,\n");
     const wf_pipe_action *row, *other;
     int64_t n, m;
 
@@ -144,6 +144,32 @@ static void cells_of_torch(void)
     }
     wf_pipe_table_free(table);
     wf_pipe_table_free(bare);
+}
+
+/* Reads a file, and none with a byte 0, behind which all was lost without a word. */
+static void files(void)
+{
+    char folder[WF_TEST_FOLDER], path[WF_TEST_FOLDER + 8];
+    wf_error error = {WF_OK, ""};
+    wf_pipe_table *table;
+    FILE *file;
+
+    wf_test_new_folder(folder);
+    snprintf(path, sizeof path, "%s/a.csv", folder);
+    for (int zero = 0; zero < 2; zero++) {
+        file = fopen(path, "w");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+        fwrite("0F0,0B0\n\0", 1, (size_t)(8 + zero), file);
+        fclose(file);
+        CU_ASSERT_EQUAL(wf_pipe_table_read(path, &table, &error), zero ? WF_EDATA : WF_OK);
+        CU_ASSERT_EQUAL(table == NULL, zero);
+        wf_pipe_table_free(table);
+    }
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "has a byte 0 after 8 characters of 9"));
+    remove(path);
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(wf_pipe_table_read(path, &table, &error), WF_EIO);
+    CU_ASSERT_PTR_NULL(table);
 }
 
 static void mistakes(void)
@@ -188,7 +214,8 @@ static void mistakes(void)
         {"a.csv", "0F0,7UNSHARD\n1F0\n",
          "a.csv: row 0 has a message, gather or reduction of stage 7, and"},
         {"a.csv", "0F0,0WAIT_SEND\n", "a.csv:1:5: 0WAIT_SEND, where a cell"},
-        {"a.csv", "\n,,\n", "a.csv: a schedule has 1 to 32767 stages, not 0"},
+        {"a.csv", "0F0,0SEND_F3\n1F0\n", "row 0 has a message of micro-batch 3, and the last"},
+        {"a.csv", "\n,,\n", "a.csv has no action in any row"},
         {"a.csv", "F0\n", "a.csv:1:1: F0, where a cell"},
     };
 #undef HEAD
@@ -245,6 +272,7 @@ int main(void)
         {"by hand", by_hand},
         {"tables of PyTorch", tables_of_pytorch},
         {"cells of torch", cells_of_torch},
+        {"files", files},
         {"mistakes", mistakes},
         {"damaged texts", damaged},
         {NULL, NULL},

@@ -17,16 +17,17 @@ enum { RANKS = 4, BLOCKS = 8, TOKENS = 32, EACH_RANK = 16 };
 /* The fixed options of a model of 8 blocks; the others are free. */
 typedef struct fixed {
     const char *family, *dtype, *recompute, *strategy;
-    int64_t pp, tp, micro;
+    int64_t pp, tp, micro, cp;
 } fixed;
 
 static const fixed rows[] = {
-    {"gpt2", "fp32", "none", NULL, 0, 1, 1},
-    {"llama", "bf16", NULL, NULL, 0, 2, 2},
-    {"gpt2", "bf16", NULL, "full_shard", 2, 1, 0},
-    {"gpt2", "fp32", NULL, NULL, 4, 0, 1},
-    {"mixtral", "fp32", "none", NULL, 1, 1, 1}, /* ep 1, 2 and 4 */
-    {"mixtral", "bf16", "block", "full_shard", 0, 0, 2},
+    {"gpt2", "fp32", "none", NULL, 0, 1, 1, 1},
+    {"llama", "bf16", NULL, NULL, 0, 2, 2, 1},
+    {"gpt2", "bf16", NULL, "full_shard", 2, 1, 0, 1},
+    {"gpt2", "fp32", NULL, NULL, 4, 0, 1, 1},
+    {"mixtral", "fp32", "none", NULL, 1, 1, 1, 1}, /* ep 1, 2 and 4 */
+    {"mixtral", "bf16", "block", "full_shard", 0, 0, 2, 1},
+    {"llama", "bf16", NULL, "full_shard", 1, 0, 2, 2}, /* in both forms */
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -60,6 +61,8 @@ static wf_plan_request *ask(const fixed *row, gpt_request *a)
     set_word(r, WF_SETTING_strategy, r->strategy, row->strategy);
     set_count(r, WF_SETTING_pp, &r->pp, row->pp);
     set_count(r, WF_SETTING_tp, &r->tp, row->tp);
+    set_count(r, WF_SETTING_cp, &r->cp, row->cp);
+    r->job.mesh.exact_off = row->cp > 1; /* sequences are short here */
     set_count(r, WF_SETTING_micro_batch_size, &r->micro_batch_size, row->micro);
     return r;
 }

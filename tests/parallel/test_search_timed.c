@@ -16,33 +16,40 @@ typedef struct layout {
     int64_t ep;
     bool sequence_parallel;
     const char *recompute;
+    int64_t cp; /* 0 as 1 */
+    const char *form;
 } layout;
 
 static const layout layouts[] = {
-    {1, 1, 1, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
-    {1, 1, 4, 2, "1f1b", "no_shard", 0, "llama", 0, false, "none"},
-    {1, 1, 4, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
-    {1, 4, 1, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
-    {1, 2, 2, 2, "1f1b", "zero1", 0, "llama", 0, false, "none"},
-    {2, 1, 1, 1, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
-    {4, 1, 1, 1, "zb-h1", "full_shard", 0, "llama", 0, false, "none"},
-    {2, 1, 2, 1, "interleaved", "shard_grad_op", 0, "llama", 0, false, "none"},
-    {2, 2, 1, 1, "zb-v", "full_shard", 0, "llama", 0, false, "none"},
-    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8, "llama", 0, false,
-     "none"}, /* copies on two hosts */
-    {1, 2, 4, 1, "1f1b", "full_shard", 0, "llama", 0, false, "none"},
-    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 0, false, "none"},
-    {1, 1, 8, 1, "1f1b", "full_shard", 0, "mixtral", 8, false, "none"},
-    {1, 1, 8, 2, "1f1b", "full_shard", 0, "mixtral", 2, false, "none"},
-    {1, 1, 1, 2, "1f1b", "full_shard", 0, "mixtral", 0, false, "none"},
-    {1, 2, 1, 2, "1f1b", "full_shard", 0, "mixtral", 0, false, "none"},
-    {1, 1, 8, 1, "1f1b", "full_shard", 0, "mixtral", 4, false, "none"},
-    {1, 1, 4, 2, "1f1b", "no_shard", 0, "mixtral", 2, false, "none"},
-    {1, 1, 4, 1, "1f1b", "zero1", 0, "mixtral", 4, false, "none"},
-    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 4, true, "none"},
-    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 8, false, "block"},
-    {2, 1, 4, 1, "1f1b", "full_shard", 0, "mixtral", 2, false, "none"},
-    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8, "mixtral", 4, false, "none"},
+    {1, 1, 1, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {1, 1, 4, 2, "1f1b", "no_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {1, 1, 4, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {1, 4, 1, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {1, 2, 2, 2, "1f1b", "zero1", 0, "llama", 0, false, "none", 0, NULL},
+    {2, 1, 1, 1, "1f1b", "full_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {4, 1, 1, 1, "zb-h1", "full_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {2, 1, 2, 1, "interleaved", "shard_grad_op", 0, "llama", 0, false, "none", 0, NULL},
+    {2, 2, 1, 1, "zb-v", "full_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8, "llama", 0, false, "none", 0,
+     NULL}, /* copies on two hosts */
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "llama", 0, false, "none", 0, NULL},
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 0, false, "none", 0, NULL},
+    {1, 1, 8, 1, "1f1b", "full_shard", 0, "mixtral", 8, false, "none", 0, NULL},
+    {1, 1, 8, 2, "1f1b", "full_shard", 0, "mixtral", 2, false, "none", 0, NULL},
+    {1, 1, 1, 2, "1f1b", "full_shard", 0, "mixtral", 0, false, "none", 0, NULL},
+    {1, 2, 1, 2, "1f1b", "full_shard", 0, "mixtral", 0, false, "none", 0, NULL},
+    {1, 1, 8, 1, "1f1b", "full_shard", 0, "mixtral", 4, false, "none", 0, NULL},
+    {1, 1, 4, 2, "1f1b", "no_shard", 0, "mixtral", 2, false, "none", 0, NULL},
+    {1, 1, 4, 1, "1f1b", "zero1", 0, "mixtral", 4, false, "none", 0, NULL},
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 4, true, "none", 0, NULL},
+    {1, 2, 4, 1, "1f1b", "full_shard", 0, "mixtral", 8, false, "block", 0, NULL},
+    {2, 1, 4, 1, "1f1b", "full_shard", 0, "mixtral", 2, false, "none", 0, NULL},
+    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8, "mixtral", 4, false, "none", 0, NULL},
+    {1, 1, 1, 1, "1f1b", "full_shard", 0, "llama", 0, false, "none", 4, "heads"},
+    {1, 2, 2, 2, "1f1b", "full_shard", 0, "llama", 0, false, "none", 2, "heads"},
+    {2, 1, 2, 1, "1f1b", "no_shard", 0, "llama", 0, false, "block", 4, "heads"},
+    {1, 1, 2, 1, "1f1b", "zero1", 0, "mixtral", 0, false, "none", 2, "heads"},
+    {1, 2, 1, 1, "1f1b", "full_shard", 0, "llama", 0, true, "none", 2, "gather"},
 };
 
 static wf_plan_request *ask(const layout *l, gpt_request *made)
@@ -53,6 +60,9 @@ static wf_plan_request *ask(const layout *l, gpt_request *made)
     r->tp = l->tp;
     r->dp = l->dp;
     r->ep = l->ep;
+    r->cp = l->cp ? l->cp : 1;
+    if (l->form)
+        snprintf(r->cp_form, sizeof r->cp_form, "%s", l->form);
     r->sequence_parallel = l->sequence_parallel;
     snprintf(r->recompute, sizeof r->recompute, "%s", l->recompute);
     r->micro_batch_size = l->micro;
@@ -81,10 +91,11 @@ static void plans_are_sizes(void)
         r->job.sizes = NULL;
         CU_ASSERT_EQUAL(wf_search_time(r, &by_plans, machine, &error), WF_OK);
         ratio = by_plans.seconds / by_sizes.seconds;
-        printf("\n    %s pp %d tp %d dp %d ep %d %s %s: %.5f s by plans, %.5f s by sizes, "
-               "ratio %.3f",
-               l->family, (int)l->pp, (int)l->tp, (int)l->dp, (int)l->ep, l->schedule,
-               l->strategy, by_plans.seconds, by_sizes.seconds, ratio);
+        printf(
+            "\n    %s pp %d tp %d dp %d ep %d cp %d %s %s: %.5f s by plans, %.5f s by sizes, "
+            "ratio %.3f",
+            l->family, (int)l->pp, (int)l->tp, (int)l->dp, (int)l->ep, (int)l->cp, l->schedule,
+            l->strategy, by_plans.seconds, by_sizes.seconds, ratio);
         CU_ASSERT(ratio > 0.9 && ratio < 1.08);
         if (error.code != WF_OK)
             printf("\n    %s", error.text);

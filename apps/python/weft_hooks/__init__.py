@@ -13,6 +13,7 @@ same --clip), and summed over ranks as the trainer does it; DTensors (FSDP2, ten
 ranks, and rank 0 writes.
 """
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import save_file
@@ -49,15 +50,30 @@ def write(path, tensors):
         save_file(tensors, str(path), metadata={"format": "pt"})
 
 
+def as_saved(model, tensors):
+    """Tensors by the names in files of transformers, whose models may have others: all experts of a layer are one tensor there."""
+    if "transformers" not in sys.modules:
+        return tensors
+    from transformers import PreTrainedModel
+    inner = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
+    if inner is None:
+        return tensors
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ImportError:  # before version 5 they are the same
+        return tensors
+    return {name: t.clone().contiguous() for name, t in revert_weight_conversion(inner, tensors).items()}
+
+
 def gradients(model):
     """The gradients of a model by the parameters' names; a parameter without one has zeros, as the loss does not see it."""
-    return {plain_name(name): whole(p.grad if p.grad is not None else torch.zeros_like(p))
-            for name, p in model.named_parameters() if p.requires_grad}
+    return as_saved(model, {plain_name(name): whole(p.grad if p.grad is not None else torch.zeros_like(p))
+                            for name, p in model.named_parameters() if p.requires_grad})
 
 
 def weights(model):
     """The trained weights of a model by their names."""
-    return {plain_name(name): whole(p) for name, p in model.named_parameters() if p.requires_grad}
+    return as_saved(model, {plain_name(name): whole(p) for name, p in model.named_parameters() if p.requires_grad})
 
 
 def batch_of(micro_batches):

@@ -1,25 +1,12 @@
 /* nn/models/gpt/gpt_new.c - building models on the fake device, from their properties. */
 #include "nn/models/gpt/gpt_internal.h"
+#include "nn/numbers_internal.h"
 #include <math.h>
 #include <stdlib.h>
 
 static const float deviation = 0.02f;
 
-/* Returns whether numbers are good as they were given, before zeros become defaults. */
-static bool has_good_numbers(const wf_nn_gpt_config *c)
-{
-    const double number[] = {
-        (double)c->eps,      c->rope_base,
-        c->window_rope_base, c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
-        c->residual_scale,   c->attention_scale,
-        c->logit_divisor,    c->router_factor,
-        c->score_cap,        c->logit_cap};
-
-    for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
-        if (!isfinite((float)number[i]) || number[i] < 0)
-            return false;
-    return true;
-}
+enum { MOST_LAYERS = 65536 }; /* more would be made for minutes before there is no memory */
 
 static bool has_known_kinds(const wf_nn_gpt_config *c)
 {
@@ -27,6 +14,23 @@ static bool has_known_kinds(const wf_nn_gpt_config *c)
            (unsigned)c->order <= WF_NN_BOTH_NORMS &&
            (unsigned)c->position <= WF_NN_LEARNED_POSITIONS &&
            (unsigned)c->mlp <= WF_NN_GEGLU && (unsigned)c->router <= WF_NN_SIGMOID;
+}
+
+static wf_status check_numbers(wf_context *ctx, const wf_nn_gpt_config *c)
+{
+    bool root = c->embedding_scale == WF_NN_SQRT_WIDTH;
+
+    return wf_nn_numbers_check(
+        ctx, "a model",
+        WF_NN_NUMBERS({"eps", c->eps}, {"rope_base", c->rope_base},
+                      {"window_rope_base", c->window_rope_base},
+                      {"embedding_scale", root ? 0 : c->embedding_scale},
+                      {"residual_scale", c->residual_scale},
+                      {"attention_scale", c->attention_scale},
+                      {"logit_divisor", c->logit_divisor}, {"router_factor", c->router_factor},
+                      {"bias_step", c->bias_step}, {"sequence_weight", c->sequence_weight},
+                      {"z_weight", c->z_weight}, {"score_cap", c->score_cap},
+                      {"logit_cap", c->logit_cap}));
 }
 
 static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -41,16 +45,8 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
                        "of them is no value of its enum (nn/models/gpt/gpt.h)",
                        (int)c->norm, (int)c->order, (int)c->position, (int)c->mlp,
                        (int)c->router);
-    if (!has_good_numbers(c))
-        return wf_fail(
-            ctx, WF_EINVAL,
-            "a model with eps %g, RoPE base %g and %g of windows, factors %g of embeddings, %g "
-            "of "
-            "residuals, %g of scores and %g of experts, logits divided by %g, caps of %g "
-            "and %g: each is finite and not negative, and 0 means the default",
-            (double)c->eps, c->rope_base, c->window_rope_base, c->embedding_scale,
-            c->residual_scale, c->attention_scale, c->router_factor, c->logit_divisor,
-            c->score_cap, c->logit_cap);
+    if (check_numbers(ctx, c) != WF_OK)
+        return wf_context_status(ctx);
     if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
         return wf_fail(ctx, WF_EINVAL,
                        "a model with RoPE of %g of each head's features, no positions in every "
@@ -62,15 +58,15 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
 /* Checks the config beyond the checks of each layer, which checks its own sizes. */
 static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 {
-    if (c->vocabulary < 1 || c->positions < 1 || c->layers < 0 || c->heads < 1 ||
-        c->kv_heads < 1 || c->width < 1 || c->ffn < 1)
+    if (c->vocabulary < 1 || c->positions < 1 || c->layers < 0 || c->layers > MOST_LAYERS ||
+        c->heads < 1 || c->kv_heads < 1 || c->width < 1 || c->ffn < 1)
         return wf_fail(ctx, WF_EINVAL,
                        "a model with vocabulary %lld, positions %lld, layers %lld, heads %lld, "
                        "kv_heads %lld, width %lld and ffn %lld: each must be at least 1 "
-                       "(layers: 0)",
+                       "(layers: 0, and at most %d)",
                        (long long)c->vocabulary, (long long)c->positions, (long long)c->layers,
                        (long long)c->heads, (long long)c->kv_heads, (long long)c->width,
-                       (long long)c->ffn);
+                       (long long)c->ffn, MOST_LAYERS);
     if (c->window < 0 || c->window_first < 0 || c->window_skip < 0)
         return wf_fail(
             ctx, WF_EINVAL,

@@ -39,7 +39,7 @@ static wf_status add_part(const wf_par *par, const wf_nn_parameter *p, wf_dtype 
 
 wf_status wf_par_lora_base(wf_par *par, wf_nn_gpt *model, wf_dtype as, uint64_t *digest)
 {
-    wf_error error = {WF_OK, ""};
+    wf_error error = *wf_context_error(par->ctx);
     uint64_t sum = 0;
     int64_t count;
     wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);

@@ -1,0 +1,115 @@
+/*
+ * parallel/simulate/context.c - the cost of context parallelism: the moves of attention over
+ * ranks that split tokens, and the sums of gradients over them.
+ *
+ * Where attention splits heads, queries, keys, values and results are redistributed, from
+ * tokens to heads and back; keys and values that several ranks need are gathered, and their
+ * gradients summed. Where keys and values are gathered, backward gathers queries, results,
+ * their gradients and logarithms of sums, too. Of a causal mask the last rank's queries see
+ * most, and the first rank's keys are seen by most.
+ *
+ * Gradients of weights are summed in each micro-batch: of several sequences they have a row for
+ * each, which are scattered, added and gathered.
+ */
+#include "parallel/simulate/cost_internal.h"
+#include "core/tensor.h"
+
+static double move(const wf_sim_costing *c, wf_sim_move move, double bytes)
+{
+    const wf_sim_layout *l = c->layout;
+
+    return wf_sim_collective(c->machine, move, bytes, wf_sim_cp(l), wf_sim_cp_stride(l));
+}
+
+double wf_sim_most_queries(const wf_sim_layout *l)
+{
+    double cp = (double)wf_sim_cp(l);
+
+    return l->gather_keys ? 2 - 1 / cp : 1;
+}
+
+/* Backward has five products of a pair of a query and a key, and four of one whose query is on
+   another rank. */
+double wf_sim_most_pairs(const wf_sim_layout *l)
+{
+    double cp = (double)wf_sim_cp(l);
+
+    return l->gather_keys ? (5 + 2 * 4 * (cp - 1)) / (5 * cp) : 1;
+}
+
+/* Bytes of a rank's queries; of the keys or values that it has where tp splits projections, and
+   where it has whole heads; each of its own tokens. */
+static double query_bytes(const wf_sim_costing *c)
+{
+    const wf_sim_model *m = c->model;
+
+    return c->tokens * (double)(m->heads * m->head_dim) / (double)c->layout->tp *
+           (double)wf_dtype_size(c->layout->dtype);
+}
+
+static double key_bytes(const wf_sim_costing *c)
+{
+    return query_bytes(c) * (double)c->model->kv_heads / (double)c->model->heads;
+}
+
+static double whole_key_bytes(const wf_sim_costing *c)
+{
+    double heads = (double)c->model->kv_heads, tp = (double)c->layout->tp;
+
+    return key_bytes(c) * (heads < tp ? tp / heads : 1);
+}
+
+/* Returns whether ranks share key-value heads, whose tokens are gathered then; gradients of all
+   these heads are summed over cp before each rank of tp has its own. */
+static bool shares_keys(const wf_sim_costing *c)
+{
+    return c->model->kv_heads % wf_sim_sharing(c->layout) != 0;
+}
+
+double wf_sim_context_forward(const wf_sim_costing *c)
+{
+    double cp = (double)wf_sim_cp(c->layout), q = query_bytes(c), k = key_bytes(c);
+
+    if (c->layout->gather_keys)
+        return move(c, WF_SIM_ALL_GATHER, 2 * cp * whole_key_bytes(c));
+    if (shares_keys(c))
+        return 2 * move(c, WF_SIM_ALL_GATHER, q) + move(c, WF_SIM_ALL_GATHER, 2 * cp * k);
+    return move(c, WF_SIM_ALL_GATHER, q + 2 * k) + move(c, WF_SIM_ALL_GATHER, q);
+}
+
+double wf_sim_context_backward(const wf_sim_costing *c)
+{
+    double cp = (double)wf_sim_cp(c->layout), q = query_bytes(c), k = key_bytes(c);
+    double a = (double)wf_dtype_size(c->layout->dtype), dim = (double)c->model->head_dim;
+
+    if (c->layout->gather_keys) /* a logarithm for each head */
+        return move(c, WF_SIM_ALL_GATHER,
+                    cp * (3 * q + 2 * whole_key_bytes(c) + q / a / dim * 4));
+    if (shares_keys(c))
+        return 2 * move(c, WF_SIM_ALL_GATHER, q) +
+               move(c, WF_SIM_REDUCE_SCATTER, 2 * cp * k * (double)c->layout->tp / a * 4) +
+               move(c, WF_SIM_ALL_GATHER, 2 * cp * k);
+    return wf_sim_context_forward(c);
+}
+
+/* Returns the time of summing the gradients of a number of parameters. */
+static double sum(const wf_sim_costing *c, double parameters)
+{
+    enum { BYTES = 4 };
+    double rows = (double)c->layout->micro;
+
+    return move(c, WF_SIM_REDUCE_SCATTER, rows * parameters * BYTES) +
+           move(c, WF_SIM_ALL_GATHER, parameters * BYTES);
+}
+
+void wf_sim_context_sums(const wf_sim_costing *c, const wf_sim_step *block, double blocks,
+                         double others, wf_sim_stage *stage)
+{
+    double of_block = block->parameters - block->experts;
+    bool each = c->layout->reduce == WF_SIM_EACH || wf_sim_ep(c->layout) > 1;
+
+    if (wf_sim_cp(c->layout) < 2)
+        return;
+    stage->weights.of[WF_SIM_CONTEXT] +=
+        each ? blocks * sum(c, of_block) + sum(c, others) : sum(c, blocks * of_block + others);
+}

@@ -1,0 +1,224 @@
+/*
+ * tests/parallel/test_context_costs.c - what ranks that split tokens take on a machine: their
+ * bytes over cp are those that a plan counts, which are a run's; FLOPs are the plan's; and a
+ * search splits tokens where nothing else fits.
+ *
+ * ctest: builds plain
+ */
+#include "core/dtype.h"
+#include "parallel/plan/request_internal.h"
+#include "parallel/plan/search.h"
+#include "parallel/simulate/cost.h"
+#include "tests/harness.h"
+#include "tests/parallel/gpt_request.h"
+#include <math.h>
+#include <string.h>
+
+enum {
+    BLOCKS = 2,
+    WIDTH = 64,
+    TOKENS = 64,
+    BATCH = 8,
+    LONG = 8192,
+    RANKS = 8,
+    STEPS = BLOCKS + 2
+};
+
+/* A byte takes a second between two ranks, and nothing else takes time. */
+static const wf_sim_machine slow_links = {.name = "of the test",
+                                          .memory = 1e9,
+                                          .rate[WF_BF16] = 1e300,
+                                          .rate[WF_F32] = 1e300,
+                                          .products = 1,
+                                          .attention = 1,
+                                          .bandwidth = 1e300,
+                                          .devices = 64,
+                                          .inside = {1, 0},
+                                          .network = {1, 0}};
+
+typedef struct row {
+    const char *family;
+    int kv_heads, cp, tp, dp, ep, micro;
+    const char *dtype, *recompute, *form;
+    bool sequence_parallel;
+} row;
+
+static const row rows[] = {
+    {"llama", 4, 2, 1, 1, 0, 1, "fp32", "none", "heads", false},
+    {"llama", 4, 2, 2, 2, 0, 2, "bf16", "none", "heads", false},
+    {"llama", 1, 4, 1, 1, 0, 1, "fp32", "none", "heads", false}, /* heads that ranks share */
+    {"llama", 2, 2, 2, 1, 0, 2, "bf16", "block", "heads", false},
+    {"llama", 2, 2, 1, 2, 0, 1, "bf16", "attention", "heads", false},
+    {"llama", 2, 4, 1, 1, 0, 1, "bf16", "none", "gather", false},
+    {"llama", 1, 2, 4, 1, 0, 4, "fp32", "block", "gather", false},
+    {"llama", 4, 2, 2, 1, 0, 2, "bf16", "none", "gather", true},
+    {"mixtral", 4, 2, 1, 2, 0, 1, "bf16", "none", "heads", false},
+    {"mixtral", 4, 2, 2, 2, 4, 2, "fp32", "none", "heads", false},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static wf_plan_request *ask(const row *k, gpt_request *made)
+{
+    wf_plan_request *r = gpt_request_make(k->family, BLOCKS, WIDTH, TOKENS, BATCH, made);
+
+    made->config.kv_heads = k->kv_heads;
+    made->sizes = wf_par_gpt_sizes(&made->config, TOKENS);
+    r->job.mesh.dispatch = WF_PAR_DISPATCH_GATHER;
+    r->cp = k->cp;
+    r->tp = k->tp;
+    r->dp = k->dp;
+    r->ep = k->ep;
+    r->micro_batch_size = k->micro;
+    r->sequence_parallel = k->sequence_parallel;
+    snprintf(r->cp_form, sizeof r->cp_form, "%s", k->form);
+    snprintf(r->strategy, sizeof r->strategy, "no_shard");
+    snprintf(r->dtype, sizeof r->dtype, "%s", k->dtype);
+    snprintf(r->compute, sizeof r->compute, "%s", k->dtype);
+    snprintf(r->recompute, sizeof r->recompute, "%s", k->recompute);
+    r->rank = wf_plan_ranks(r) - 1;
+    return r;
+}
+
+static wf_sim_layout layout_of(const wf_plan_request *r, const row *k)
+{
+    int ep = k->ep > k->tp ? k->ep / k->tp : 1;
+
+    return (wf_sim_layout){
+        .pp = 1,
+        .replicate = 1,
+        .shard = k->dp / ep,
+        .ep = ep,
+        .tp = k->tp,
+        .cp = k->cp,
+        .gather_keys = strcmp(k->form, "gather") == 0,
+        .sequence_parallel = k->sequence_parallel,
+        .micro = k->micro,
+        .micros = wf_plan_micro_steps(r),
+        .dtype = wf_dtype_find(k->dtype),
+        .parameter_bytes = 4,
+        .gradient_bytes = 4,
+        .group = 1,
+        .recompute = strcmp(k->recompute, "block") == 0       ? WF_SIM_RECOMPUTE_BLOCK
+                     : strcmp(k->recompute, "attention") == 0 ? WF_SIM_RECOMPUTE_ATTENTION
+                                                              : WF_SIM_KEEP_ALL};
+}
+
+static double bytes_over_cp(const wf_plan *plan)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < plan->report.n_traffic; i++)
+        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
+            if (strcmp(plan->report.traffic[i].axis, "cp") == 0)
+                bytes += (double)plan->report.traffic[i].counters.of[k].bytes;
+    return bytes;
+}
+
+/* Figures of plans: bytes that come over cp, in the mean of ranks, since heads that they do not
+   divide are whole on some; and model FLOPs of all. */
+typedef struct planned {
+    double bytes, flops;
+} planned;
+
+static planned planned_of(wf_plan_request *r)
+{
+    int64_t ranks = wf_plan_ranks(r);
+    wf_error error = {WF_OK, ""};
+    planned all = {0, 0};
+    wf_plan plan;
+
+    for (r->rank = 0; r->rank < ranks; r->rank++) {
+        CU_ASSERT_EQUAL(wf_plan_request_step(r, &plan, &error), WF_OK);
+        if (error.code != WF_OK)
+            break;
+        all.bytes += bytes_over_cp(&plan) / (double)ranks;
+        all.flops += plan.report.model_flops;
+    }
+    return all;
+}
+
+static double seconds_of(const wf_sim_stage *s, wf_sim_term term)
+{
+    return s->forward.of[term] + s->inputs.of[term] + s->weights.of[term];
+}
+
+/* A pair of a query and a key on two ranks that gather is computed by both. */
+static void check_flops(const row *k, double said, double counted)
+{
+    double most = strcmp(k->form, "gather") == 0 ? 0.02 : 1e-9;
+
+    CU_ASSERT(counted >= said * (1 - 1e-9) && counted <= said * (1 + most));
+}
+
+static void costs(void)
+{
+    static const int64_t whole[] = {0, STEPS};
+
+    for (int i = 0; i < ROWS; i++) {
+        gpt_request made;
+        wf_plan_request *r = ask(&rows[i], &made);
+        wf_sim_layout l = layout_of(r, &rows[i]);
+        planned counted = planned_of(r);
+        wf_sim_stage stage;
+        wf_sim_costs costs;
+        double said;
+
+        wf_sim_stages(&slow_links, &made.sizes, &l, whole, 1, &stage, &costs);
+        said = (double)l.micros * seconds_of(&stage, WF_SIM_CONTEXT);
+        CU_ASSERT(counted.bytes > 0);
+        CU_ASSERT_DOUBLE_EQUAL(said, counted.bytes, 2e-3 * counted.bytes);
+        if (fabs(said - counted.bytes) > 2e-3 * counted.bytes)
+            printf("\n    row %d: %.0f bytes simulated, %.0f planned", i, said, counted.bytes);
+        check_flops(&rows[i], wf_sim_flops(&made.sizes, &l), counted.flops);
+    }
+}
+
+/* One long sequence on 8 ranks: what a search finds where tokens may be split, as `form` says,
+   or not. */
+static void find(const char *form, int64_t cp, wf_plan_list *list)
+{
+    wf_error error = {WF_OK, ""};
+    gpt_request made;
+    wf_plan_request *r = gpt_request_make("llama", BLOCKS, WIDTH, LONG, 1, &made);
+
+    r->ranks = RANKS;
+    r->device_memory = 60 << 20;
+    r->cp = cp ? cp : 1;
+    r->given[WF_SETTING_cp] = cp > 0;
+    snprintf(r->cp_form, sizeof r->cp_form, "%s", form);
+    r->given[WF_SETTING_cp_form] = strcmp(form, "auto") != 0;
+    CU_ASSERT_EQUAL(wf_plan_search(r, list, &error), WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s", error.text);
+}
+
+static void search(void)
+{
+    wf_plan_list with, gathered, without;
+
+    find("auto", 0, &with);
+    find("gather", 2, &gathered);
+    find("auto", 1, &without);
+    CU_ASSERT_FATAL(with.count > 0 && gathered.count > 0);
+    CU_ASSERT(with.layout[0].request.cp > 1);
+    CU_ASSERT(strstr(with.layout[0].flags, "--cp ") != NULL);
+    CU_ASSERT(without.count == 0 || without.layout[0].seconds > with.layout[0].seconds);
+    CU_ASSERT(gathered.layout[0].seconds >= with.layout[0].seconds);
+    for (int64_t i = 0; i < gathered.count; i++)
+        CU_ASSERT_STRING_EQUAL(gathered.layout[i].request.cp_form, "gather");
+    wf_plan_list_free(&with);
+    wf_plan_list_free(&gathered);
+    wf_plan_list_free(&without);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"bytes over cp and FLOPs are the plan's", costs},
+        {"a search splits tokens", search},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("costs of context parallelism", tests);
+}
