@@ -1,6 +1,8 @@
 /*
  * tests/cuda/test_cuda_moe.c - mixtures of experts on the emulated GPU (kernels/moe.h), by
  * device_parts.h: routers, what balances them, and experts have the CPU's bits.
+ *
+ * ctest: builds plain
  */
 #include "kernels/moe_internal.h"
 #include "kernels/route_balance_internal.h"
@@ -248,6 +250,30 @@ static void try_experts(const wf_call *call, numbers *in, numbers *out, bool gra
         try_call(call, in, out, &experts);
 }
 
+/* Gradients are those of `want` where forward kept gate and up. */
+static void try_kept(const mixture *m, const wf_call *grad, numbers *in, const numbers *want)
+{
+    const wf_call forward = {.op = &wf_op_experts, .n_in = WF_MOE_DY, .n_out = 1 + WF_MOE_KEPT};
+    const wf_dim *tokens = in[WF_MOE_INDEX].t.dim;
+    const wf_dim dims[] = {tokens[0], tokens[1], tokens[2], in[WF_MOE_GATE].t.dim[1]};
+    wf_call call = *grad;
+    numbers out[RESULTS], kept[1 + WF_MOE_KEPT];
+
+    kept[0] = result_like(&in[WF_MOE_X], m->dtype);
+    for (int i = 0; i < WF_MOE_KEPT; i++)
+        kept[1 + i] = numbers_of(4, dims, m->dtype);
+    run_on_device(&forward, in, kept, false);
+    memcpy(in + WF_MOE_DY + 1, kept + 1, WF_MOE_KEPT * sizeof *in);
+    call.n_in += WF_MOE_KEPT;
+    for (int o = 0; o < call.n_out; o++)
+        out[o] = result_like(&want[o], want[o].t.dtype);
+    run_on_device(&call, in, out, false);
+    for (int o = 0; o < call.n_out; o++)
+        CU_ASSERT(memcmp(out[o].host, want[o].host, bytes_of(&out[o].t)) == 0);
+    free_all(out, call.n_out);
+    free_all(kept, 1 + WF_MOE_KEPT);
+}
+
 /* Forward, and both gradients, or those with adapters. */
 static void try_mixture(const mixture *m)
 {
@@ -281,9 +307,11 @@ static void try_mixture(const mixture *m)
     call.n_out = matrices + 2;
     try_experts(&call, in, out, true);
     if (!adapted) {
+        try_kept(m, &call, in, out);
         call.op = &wf_op_experts_dx;
         call.n_out = 2;
         try_experts(&call, in, out + matrices, true);
+        try_kept(m, &call, in, out + matrices);
     }
     free_all(in, WF_MOE_DY + 1);
     free_all(factors, adapted);
