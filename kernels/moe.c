@@ -15,6 +15,7 @@
 #include "core/numerics/math.h"
 #include "core/tape.h"
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* The rows of experts, experts_dx and experts_grad, with gate_e x and up_e x of each choice as
@@ -52,12 +53,17 @@ static bool keeps(const wf_call *call)
 }
 
 wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
-                      wf_tensor *weights, wf_tensor *index)
+                      wf_tensor *weights, wf_tensor *index, float buffer)
 {
-    wf_call call = {
-        .op = &wf_op_experts, .n_in = 6, .n_out = 1, .in = {gate, up, down, x, weights, index}};
+    const wf_moe_attr attr = {.buffer = buffer};
+    wf_call call = {.op = &wf_op_experts,
+                    .n_in = 6,
+                    .n_out = 1,
+                    .in = {gate, up, down, x, weights, index},
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
 
-    if (keeps(&call)) {
+    if (buffer == 0 && keeps(&call)) {
         call.op = &with_kept;
         call.n_out = 1 + WF_MOE_KEPT;
     }
@@ -68,6 +74,18 @@ wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor
 wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
 {
     return wf_moe_sizes_at(call, wf_context_exact(call->ctx));
+}
+
+int64_t wf_experts_room(const wf_experts_rows *r, double buffer)
+{
+    const int64_t each = r->k < r->mine ? r->k : r->mine; /* rows of a token, at most */
+    const int64_t most = r->tokens * each, least = r->together * each;
+    const double share = r->all ? (double)r->mine / (double)r->all : 0;
+    const double rows = ceil(buffer * (double)(r->tokens * r->k) * share);
+
+    if (buffer <= 0 || rows >= (double)most)
+        return most;
+    return rows > (double)least ? (int64_t)rows : least < most ? least : most;
 }
 
 wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e))
@@ -98,7 +116,10 @@ static void backward(wf_gradient *g)
     const bool kept = g->n_out > 1;
     bool all = g->in[WF_MOE_GATE]->requires_grad || g->in[WF_MOE_UP]->requires_grad ||
                g->in[WF_MOE_DOWN]->requires_grad;
-    wf_call call = {.n_in = WF_MOE_DY + 1, .n_out = all ? 5 : 2};
+    wf_call call = {.n_in = WF_MOE_DY + 1,
+                    .n_out = all ? 5 : 2,
+                    .attr = g->attr,
+                    .attr_size = sizeof(wf_moe_attr)};
 
     if (kept)
         call.op = all ? &grad_of_kept : &dx_of_kept;
@@ -271,7 +292,14 @@ wf_status wf_moe_shape(const wf_call *call, int out, int like, int *ndim, wf_dim
     const wf_dim experts = call->in[WF_MOE_GATE]->dim[0];
     const int rows = call->n_out > 1 ? call->n_out - 2 : 0; /* the output like x */
     const wf_tensor *as = call->in[out < rows ? like + out : WF_MOE_X + out - rows];
+    const wf_moe_attr *attr = call->attr;
 
+    if (attr && !(attr->buffer >= 0))
+        return wf_fail(
+            call->ctx, WF_EINVAL,
+            "%s: room for %g times the rows of equal loads: give a number above 0, or "
+            "0 for the rows of any choice",
+            call->op->name, (double)attr->buffer);
     if (!wf_dim_equal(experts, wf_dim_experts(experts.size)))
         return wf_fail(call->ctx, WF_ESHAPE,
                        "%s: dim 0 of operand 0 has %" PRId64 " experts, grain %" PRId64

@@ -91,12 +91,30 @@ WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index,
  * @param x         [b, .., d]
  * @param weights   [b, .., k], and
  * @param index     [b, .., k], of wf_route
+ * @param buffer    0: there is room for the rows of any choice; else for that many times those
+ *                  that this rank's experts have where loads are equal, and for one sequence (a
+ *                  chunk of a long one) whatever it chooses. More rows are computed in waves of
+ *                  whole sequences, gradients of matrices then expert by expert; the bits are
+ *                  the same
  * Layout:      "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!->b...d!": a split e leaves a partial sum
- * Errors:      also WF_EINVAL: indices that are not whole, of experts, and ascending
- * Gradient:    to gate, up, down, x and weights; forward is recomputed for them
+ * Errors:      also WF_EINVAL: indices that are not whole, of experts, and ascending; a buffer
+ *              below 0
+ * Gradient:    to gate, up, down, x and weights. gate x and up x of each choice are kept for
+ *              them by a rank that has all experts, without a buffer; else they are recomputed
  */
 WF_API wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
-                             wf_tensor *weights, wf_tensor *index);
+                             wf_tensor *weights, wf_tensor *index, float buffer);
+
+/** wf_experts_rows - tokens of a rank, and who they may choose. */
+typedef struct wf_experts_rows {
+    int64_t tokens, k; /* tokens, and experts that each chooses */
+    int64_t mine, all; /* experts of this rank, and of all */
+    int64_t together; /* tokens that are in one wave: of a sequence, or a chunk of a long one */
+} wf_experts_rows;
+
+/** wf_experts_room - returns how many rows of a rank's experts, one for each choice of a token,
+ * there is room for with a buffer (wf_experts). */
+WF_API int64_t wf_experts_room(const wf_experts_rows *rows, double buffer);
 
 /** wf_experts_adapters - low-rank adapters of a mixture's experts (LoRA, Hu et al. 2021), as
  * PEFT has them: gate and up are one matrix [2 f, d] there, so that they share the first
@@ -117,13 +135,14 @@ typedef struct wf_experts_adapters {
  * the batch of one chain for each sequence, as those of experts are.
  *
  * @param adapters  a factor for each expert and matrix; dim 0 is that of gate
+ * @param buffer    as in wf_experts
  * Layout:      as wf_experts, factors split as experts are
  * Errors:      also WF_EUNSUPPORTED: gate, up or down want a gradient: they are frozen
  * Gradient:    to the factors, x and weights; forward is recomputed for them
  */
 WF_API wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *down,
                                      wf_tensor *x, wf_tensor *weights, wf_tensor *index,
-                                     const wf_experts_adapters *adapters);
+                                     const wf_experts_adapters *adapters, float buffer);
 
 WF_END_DECLS
 

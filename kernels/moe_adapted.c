@@ -13,9 +13,9 @@
 
 wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
                               wf_tensor *weights, wf_tensor *index,
-                              const wf_experts_adapters *a)
+                              const wf_experts_adapters *a, float buffer)
 {
-    const wf_moe_adapted attr = {a->scale};
+    const wf_moe_attr attr = {a->scale, buffer};
 
     return wf_apply(&wf_op_experts_adapted, &attr, sizeof attr, 11, gate, up, down, x, weights,
                     index, a->gate_up_a, a->gate_b, a->up_b, a->down_a, a->down_b);
@@ -25,7 +25,7 @@ static void backward(wf_gradient *g)
 {
     wf_call call = {.op = &wf_op_experts_adapted_grad,
                     .attr = g->attr,
-                    .attr_size = sizeof(wf_moe_adapted),
+                    .attr_size = sizeof(wf_moe_attr),
                     .n_in = WF_MOE_DY + 1 + WF_MOE_FACTORS,
                     .n_out = WF_MOE_FACTORS + 2};
 
@@ -98,7 +98,7 @@ static void add_factors(const double *dw, double scale, const double *b, const d
 static int64_t choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
                       wf_moe_one *at)
 {
-    const double scale = (double)((const wf_moe_adapted *)call->attr)->scale;
+    const double scale = (double)((const wf_moe_attr *)call->attr)->scale;
     const int64_t size = s->f * s->d, rank = rank_of(call);
     wf_tensor *const *t = wf_moe_factors(call);
     int64_t e = (int64_t)((const double *)call->in[WF_MOE_INDEX]->data)[choice] - s->first;
@@ -136,7 +136,7 @@ static wf_status reference(const wf_call *call, void *room)
 /* Adds the gradients of a choice's expert, which dw[3] are of whole matrices. */
 static void add_expert(const wf_call *call, const wf_moe_sizes *s, int64_t e, double *const *dw)
 {
-    const double scale = (double)((const wf_moe_adapted *)call->attr)->scale;
+    const double scale = (double)((const wf_moe_attr *)call->attr)->scale;
     const int64_t rank = rank_of(call);
     wf_tensor *const *t = wf_moe_factors(call);
 

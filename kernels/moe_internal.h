@@ -38,10 +38,11 @@ enum {
     WF_MOE_FACTORS
 };
 
-/* Attributes of the adapted ops. */
-typedef struct wf_moe_adapted {
-    float scale;
-} wf_moe_adapted;
+/* Attributes of these ops. */
+typedef struct wf_moe_attr {
+    float scale;  /* as in wf_experts_adapters */
+    float buffer; /* as in wf_experts */
+} wf_moe_attr;
 
 /* Returns the factors of a call's adapters, or NULL. */
 static inline wf_tensor *const *wf_moe_factors(const wf_call *call)

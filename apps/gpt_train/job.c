@@ -106,7 +106,8 @@ static wf_nn_gpt *model_of(const app_options *o, const wf_nn_gpt_config *config,
     }
     if (!model ||
         (wf_par_lora_apply(model, &lora) == WF_OK && freeze(&model->base, o->freeze) == WF_OK &&
-         wf_nn_tile_mlps(&model->base, o->tiled_mlp) == WF_OK))
+         wf_nn_tile_mlps(&model->base, o->tiled_mlp) == WF_OK &&
+         wf_nn_buffer_experts(&model->base, (double)o->moe_buffer) == WF_OK))
         return model;
     wf_nn_free(&model->base);
     return NULL;
@@ -192,6 +193,7 @@ static wf_par_job describe(app_job *job)
     wf_error unread = {WF_OK, ""};
 
     job->sizes = wf_par_gpt_sizes(&config, o->seq_len);
+    job->sizes.buffer = (double)o->moe_buffer;
     wf_plan_imbalance(o->moe_imbalance, &job->sizes, &unread); /* it was read before */
     job->pipeline = (wf_par_pipeline_options){
         .split = o->pp_split,

@@ -109,7 +109,7 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
         APP_OPTION_moe_balance,  APP_OPTION_moe_bias_step,
         APP_OPTION_moe_z_weight, APP_OPTION_moe_sequence_weight,
         APP_OPTION_moe_report,   APP_OPTION_moe_imbalance,
-        APP_OPTION_moe_dispatch};
+        APP_OPTION_moe_dispatch, APP_OPTION_moe_buffer};
     wf_nn_gpt_config c = app_options_model(o);
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)

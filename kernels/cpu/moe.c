@@ -103,7 +103,7 @@ void wf_moe_multiply_low(wf_moe_job *j, wf_moe_product p, void *to)
 {
     scaling s = {j, to};
 
-    p.m = wf_moe_rows(j);
+    p.m = j->count;
     p.n = j->rank;
     p.c = j->low;
     p.floats = true;
@@ -153,12 +153,12 @@ static void act_task(void *arg, int64_t begin, int64_t end, int worker)
 
 void wf_moe_act(wf_moe_job *j)
 {
-    wf_thread_pool_run(j->cpu->pool, wf_moe_rows(j), wf_task_rows(j->s.f), act_task, j);
+    wf_thread_pool_run(j->cpu->pool, j->count, wf_task_rows(j->s.f), act_task, j);
 }
 
 void wf_moe_gate_up(wf_moe_job *j)
 {
-    wf_moe_product p = {.m = wf_moe_rows(j),
+    wf_moe_product p = {.m = j->count,
                         .n = j->s.f,
                         .k = j->s.d,
                         .a = j->x,
@@ -194,6 +194,7 @@ typedef struct combination {
     const wf_moe_job *j;
     const float *weights;
     wf_tensor *y;
+    int64_t first; /* the first token */
 } combination;
 
 /* Sums rows [low, high) of [.., d], whose experts are of [first, first + count), as the
@@ -224,7 +225,7 @@ static void combine_task(void *arg, int64_t begin, int64_t end, int worker)
     float *rows = j->scratch + worker * j->scratch_size;
     int64_t d = j->s.d, k = j->s.k, expert[WF_ROUTE_MOST];
 
-    for (int64_t t = begin; t < end; t++) {
+    for (int64_t t = c->first + begin; t < c->first + end; t++) {
         int64_t n = 0;
 
         for (int64_t i = t * k; i < (t + 1) * k; i++) {
@@ -251,12 +252,12 @@ static void combine_task(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y)
+void wf_moe_combine(wf_moe_job *j, const wf_moe_wave *w, const float *weights, wf_tensor *y)
 {
-    combination c = {j, weights, y};
+    combination c = {j, weights, y, wf_moe_token(j, w->first)};
 
-    wf_thread_pool_run(j->cpu->pool, j->s.tokens, wf_task_rows(j->s.k * j->s.d), combine_task,
-                       &c);
+    wf_thread_pool_run(j->cpu->pool, wf_moe_token(j, w->end) - c.first,
+                       wf_task_rows(j->s.k * j->s.d), combine_task, &c);
 }
 
 /* ---- the kernel ---- */
@@ -264,7 +265,7 @@ void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y)
 /* Computes what the expert at work gives for its rows. */
 static void run_expert(wf_moe_job *j)
 {
-    wf_moe_product p = {.m = wf_moe_rows(j),
+    wf_moe_product p = {.m = j->count,
                         .n = j->s.d,
                         .k = j->s.f,
                         .a = j->h,
@@ -272,7 +273,7 @@ static void run_expert(wf_moe_job *j)
                         .b_k = 1,
                         .b_col = j->s.f,
                         .features = true,
-                        .c = wf_moe_row(j, j->rows, j->begin[j->expert], j->s.d)};
+                        .c = wf_moe_row(j, j->rows, j->slot, j->s.d)};
 
     wf_moe_take(j, j->call->in[WF_MOE_X], j->x);
     wf_moe_gate_up(j);
@@ -291,15 +292,15 @@ static wf_status forward(const wf_call *call, void *workspace)
 {
     size_t used;
     wf_moe_job j = wf_moe_job_of(call, workspace, &used);
+    wf_moe_wave w = {0};
 
     if (wf_moe_list(&j) != WF_OK)
         return WF_EINVAL;
-    for (int64_t e = 0; e < j.s.experts; e++) {
-        wf_moe_begin(&j, e);
-        if (wf_moe_rows(&j) > 0)
-            run_expert(&j);
+    while (wf_moe_next(&j, &w)) {
+        for (int64_t e = 0; e < j.s.experts; e++)
+            wf_moe_pieces(&j, &w, e, run_expert);
+        wf_moe_combine(&j, &w, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
     }
-    wf_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
     return wf_context_status(call->ctx);
 }
 

@@ -9,6 +9,7 @@
  *
  * What a product takes is rounded to the operands' type first.
  */
+#include "core/numerics/tree.h"
 #include "kernels/cpu/moe_internal.h"
 #include <string.h>
 
@@ -39,7 +40,7 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_moe_job *j = arg;
     const wf_simd *simd = j->cpu->simd;
-    const int32_t *choice = j->choice + j->begin[j->expert];
+    const int32_t *choice = j->choice + j->first;
     float *dweights = j->call->out[j->call->n_out - 1]->data;
     const float *weights = j->call->in[WF_MOE_WEIGHTS]->data;
     float *room = j->scratch + worker * j->scratch_size;
@@ -65,36 +66,42 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* dW[m, n] of the expert at work = sum over its rows of a[r, m] b[r, n], in chunks of
-   each sequence. */
-static void weights_gradient(wf_moe_job *j, const void *a, int64_t m, const void *b, int64_t n,
-                             wf_tensor *dw)
+/* The gradient of an expert's matrix [m, n], from rows a [.., m] and b [.., n]. */
+typedef struct matrix_gradient {
+    const void *a, *b;
+    int64_t m, n;
+    int out; /* the number of the output */
+} matrix_gradient;
+
+/* dW[m, n] of the expert at work = sum over its rows, those of chunks first .. first + chunks -
+   1 of tokens, of a[r, m] b[r, n], a chain for each chunk. */
+static void weights_gradient(wf_moe_job *j, const matrix_gradient *w, int64_t first,
+                             int64_t chunks, float *dw)
 {
-    const int32_t *token = j->token + j->begin[j->expert];
-    int64_t rows = wf_moe_rows(j), chunks = wf_token_chunks_of(&j->s.cuts), r = 0;
-    wf_gemm g = {.m = m,
-                 .n = n,
-                 .c = (float *)dw->data + j->expert * m * n,
-                 .c_row = n,
+    const int32_t *token = j->token + j->first;
+    int64_t r = 0;
+    wf_gemm g = {.m = w->m,
+                 .n = w->n,
+                 .c = dw,
+                 .c_row = w->n,
                  .bf16 = j->bf16,
                  .parts = j->parts,
                  .n_parts = chunks,
                  .each = j->s.cuts.chunks};
 
     for (int64_t i = 0; i < chunks; i++) {
-        const int64_t end =
-            wf_token_chunk_at(&j->s.cuts, i) + wf_token_chunk_rows(&j->s.cuts, i);
-        int64_t first = r;
+        const int64_t begin = r, end = wf_token_chunk_at(&j->s.cuts, first + i) +
+                                       wf_token_chunk_rows(&j->s.cuts, first + i);
 
-        while (r < rows && token[r] < end)
+        while (r < j->count && token[r] < end)
             r++;
-        j->parts[i] = (wf_gemm_part){.a = wf_moe_row(j, a, first, m),
+        j->parts[i] = (wf_gemm_part){.a = wf_moe_row(j, w->a, begin, w->m),
                                      .a_row = 1,
-                                     .a_k = m,
-                                     .b = wf_moe_row(j, b, first, n),
-                                     .b_k = n,
+                                     .a_k = w->m,
+                                     .b = wf_moe_row(j, w->b, begin, w->n),
+                                     .b_k = w->n,
                                      .b_col = 1,
-                                     .k = r - first,
+                                     .k = r - begin,
                                      .chunk = true};
     }
     wf_moe_gemm(j, &g);
@@ -103,7 +110,7 @@ static void weights_gradient(wf_moe_job *j, const void *a, int64_t m, const void
 /* c = dy down of the expert at work. */
 static void down_gradient(wf_moe_job *j)
 {
-    wf_moe_product p = {.m = wf_moe_rows(j),
+    wf_moe_product p = {.m = j->count,
                         .n = j->s.f,
                         .k = j->s.d,
                         .a = j->dy,
@@ -129,23 +136,10 @@ static void down_gradient(wf_moe_job *j)
     wf_moe_multiply(j, &p);
 }
 
-/* Rows of dx of the expert at work. */
-static void x_gradient(wf_moe_job *j)
+/* v of gate and up of the expert at work, where it has adapters. */
+static void low_gradient(wf_moe_job *j)
 {
-    const int64_t d = j->s.d;
-    wf_moe_product p = {.m = wf_moe_rows(j),
-                        .n = d,
-                        .k = j->s.f,
-                        .a = j->dgate,
-                        .b = wf_moe_matrix(j, WF_MOE_GATE),
-                        .b_k = d,
-                        .b_col = 1,
-                        .a2 = j->dup,
-                        .b2 = wf_moe_matrix(j, WF_MOE_UP),
-                        .features = true,
-                        .c = wf_moe_row(j, j->rows, j->begin[j->expert], d)};
-
-    if (j->factors) {
+    if (j->factors)
         wf_moe_multiply_low(j,
                             (wf_moe_product){.k = j->s.f,
                                              .a = j->dgate,
@@ -156,6 +150,25 @@ static void x_gradient(wf_moe_job *j)
                                              .b2 = wf_moe_factor(j, WF_MOE_UP_B),
                                              .features = true},
                             j->v_in);
+}
+
+/* Rows of dx of the expert at work. */
+static void x_gradient(wf_moe_job *j)
+{
+    const int64_t d = j->s.d;
+    wf_moe_product p = {.m = j->count,
+                        .n = d,
+                        .k = j->s.f,
+                        .a = j->dgate,
+                        .b = wf_moe_matrix(j, WF_MOE_GATE),
+                        .b_k = d,
+                        .b_col = 1,
+                        .a2 = j->dup,
+                        .b2 = wf_moe_matrix(j, WF_MOE_UP),
+                        .features = true,
+                        .c = wf_moe_row(j, j->rows, j->slot, d)};
+
+    if (j->factors) {
         p.low_a = j->v_in;
         p.low_b = wf_moe_factor(j, WF_MOE_GATE_UP_A);
         p.low_b_k = d;
@@ -164,12 +177,10 @@ static void x_gradient(wf_moe_job *j)
     wf_moe_multiply(j, &p);
 }
 
-/* Gradients of the expert at work, its rows of dx among them. */
-static void backward(wf_moe_job *j)
+/* Makes all rows of the expert at work that its gradients are made of. */
+static void make_rows(wf_moe_job *j)
 {
     const wf_call *call = j->call;
-    int64_t n = wf_moe_rows(j), d = j->s.d, f = j->s.f, r = j->rank;
-    wf_tensor *const *out = call->out;
 
     if (!j->kept[0] || call->op->id == WF_ID_experts_grad)
         wf_moe_take(j, call->in[WF_MOE_X], j->x);
@@ -180,30 +191,98 @@ static void backward(wf_moe_job *j)
     if (j->factors)
         wf_moe_down_low(j);
     down_gradient(j);
-    wf_thread_pool_run(j->cpu->pool, n, wf_task_rows(f), grad_task, j);
+    wf_thread_pool_run(j->cpu->pool, j->count, wf_task_rows(j->s.f), grad_task, j);
+    low_gradient(j);
+}
+
+/* Gradients of tokens from the rows at work. */
+static void tokens_gradient(wf_moe_job *j)
+{
+    make_rows(j);
     x_gradient(j);
-    if (call->op->id == WF_ID_experts_grad) {
-        weights_gradient(j, j->dgate, f, j->x, d, out[WF_MOE_GATE]);
-        weights_gradient(j, j->dup, f, j->x, d, out[WF_MOE_UP]);
-        weights_gradient(j, j->wdy, d, j->h, f, out[WF_MOE_DOWN]);
-    }
-    if (j->factors) {
-        weights_gradient(j, j->v_in, r, j->x, d, out[WF_MOE_GATE_UP_A]);
-        weights_gradient(j, j->dgate, f, j->u_in, r, out[WF_MOE_GATE_B]);
-        weights_gradient(j, j->dup, f, j->u_in, r, out[WF_MOE_UP_B]);
-        weights_gradient(j, j->wv_out, r, j->h, f, out[WF_MOE_DOWN_A]);
-        weights_gradient(j, j->wdy, d, j->u_out, r, out[WF_MOE_DOWN_B]);
+}
+
+/* Sums over the rows at work, those of some chunks of tokens, for all matrices that are
+   trained: into their gradients, or one after the other into `sums`. */
+static void sum_rows(wf_moe_job *j, int64_t first, int64_t chunks, float *sums)
+{
+    const int64_t d = j->s.d, f = j->s.f, r = j->rank;
+    const matrix_gradient of_experts[] = {{j->dgate, j->x, f, d, WF_MOE_GATE},
+                                          {j->dup, j->x, f, d, WF_MOE_UP},
+                                          {j->wdy, j->h, d, f, WF_MOE_DOWN}};
+    const matrix_gradient of_factors[] = {{j->v_in, j->x, r, d, WF_MOE_GATE_UP_A},
+                                          {j->dgate, j->u_in, f, r, WF_MOE_GATE_B},
+                                          {j->dup, j->u_in, f, r, WF_MOE_UP_B},
+                                          {j->wv_out, j->h, r, f, WF_MOE_DOWN_A},
+                                          {j->wdy, j->u_out, d, r, WF_MOE_DOWN_B}};
+    const matrix_gradient *w = j->factors ? of_factors : of_experts;
+
+    for (int o = 0; o < j->call->n_out - 2; o++) {
+        const int64_t size = w[o].m * w[o].n;
+        float *dw = (float *)j->call->out[w[o].out]->data + j->expert * size;
+
+        weights_gradient(j, &w[o], first, chunks, sums ? sums : dw);
+        sums = sums ? sums + size : NULL;
     }
 }
 
+/* Adds sums to the gradients of the expert at work, or to other sums. */
+static void add_sums(wf_moe_job *j, float *to, const float *sums)
+{
+    for (int o = 0; o < j->call->n_out - 2; o++) {
+        const wf_tensor *dw = j->call->out[o];
+        const int64_t size = dw->local[1] * dw->local[2];
+        float *into = to ? to : (float *)dw->data + j->expert * size;
+
+        j->cpu->simd->add(into, sums, into, size);
+        sums += size;
+        to = to ? to + size : NULL;
+    }
+}
+
+/* Returns the first row of an expert, from `row` on, whose token is not below `token`. */
+static int64_t row_of(const wf_moe_job *j, int64_t expert, int64_t row, int64_t token)
+{
+    while (row < j->begin[expert + 1] && j->token[row] < token)
+        row++;
+    return row;
+}
+
+/* Sums over an expert's rows of some chunks of tokens, from row `row` on, in pieces of their
+   tree that fit, each made by `make`; to: as of add_sums; open: sums that are. False: there are
+   no rows. */
+static bool sum_tree(wf_moe_job *j, void (*make)(wf_moe_job *j), int64_t expert, int64_t row,
+                     int64_t first, int64_t chunks, float *to, int64_t open)
+{
+    const int64_t end = row_of(j, expert, row, wf_moe_token(j, first + chunks));
+    float *other = j->sums ? j->sums + open * j->sums_size : NULL;
+    int64_t left, middle;
+
+    if (end == row)
+        return false;
+    if (end - row <= j->most) {
+        wf_moe_begin(j, expert, row, end - row);
+        make(j);
+        sum_rows(j, first, chunks, to);
+        return true;
+    }
+    left = wf_tree_left(chunks, j->s.cuts.chunks);
+    middle = row_of(j, expert, row, wf_moe_token(j, first + left));
+    if (!sum_tree(j, make, expert, row, first, left, to, open))
+        return sum_tree(j, make, expert, middle, first + left, chunks - left, to, open);
+    if (sum_tree(j, make, expert, middle, first + left, chunks - left, other, open + 1))
+        add_sums(j, to, other);
+    return true;
+}
+
 /* Fills the gradient of an expert without rows with +0. */
-static void no_gradient(const wf_moe_job *j)
+static void no_gradient(const wf_moe_job *j, int64_t expert)
 {
     for (int o = 0; o < j->call->n_out - 2; o++) {
         const wf_tensor *dw = j->call->out[o];
         size_t count = (size_t)(dw->local[1] * dw->local[2]);
 
-        memset((float *)dw->data + (size_t)j->expert * count, 0, count * sizeof(float));
+        memset((float *)dw->data + (size_t)expert * count, 0, count * sizeof(float));
     }
 }
 
@@ -212,18 +291,28 @@ static wf_status grad(const wf_call *call, void *workspace)
     size_t used;
     wf_moe_job j = wf_moe_job_of(call, workspace, &used);
     wf_tensor *dx = call->out[call->n_out - 2], *dweights = call->out[call->n_out - 1];
+    const int64_t chunks = wf_token_chunks_of(&j.s.cuts);
+    const bool trained = call->n_out > 2;
+    wf_moe_wave w = {0};
+    bool summed = false;
 
     if (wf_moe_list(&j) != WF_OK)
         return WF_EINVAL;
     memset(dweights->data, 0, wf_tensor_bytes(dweights));
-    for (int64_t e = 0; e < j.s.experts; e++) {
-        wf_moe_begin(&j, e);
-        if (wf_moe_rows(&j) > 0)
-            backward(&j);
-        else
-            no_gradient(&j);
+    while (wf_moe_next(&j, &w)) {
+        summed = trained && w.first == 0 && w.end == chunks; /* one wave has all */
+        for (int64_t e = 0; e < j.s.experts; e++)
+            if (!summed)
+                wf_moe_pieces(&j, &w, e, tokens_gradient);
+            else if (wf_moe_slots(&j, &w, e) > 0)
+                sum_tree(&j, tokens_gradient, e, j.begin[e], 0, chunks, NULL, 0);
+        wf_moe_combine(&j, &w, NULL, dx);
     }
-    wf_moe_combine(&j, NULL, dx);
+    for (int64_t e = 0; e < j.s.experts && trained; e++)
+        if (j.begin[e] == j.begin[e + 1])
+            no_gradient(&j, e);
+        else if (!summed)
+            sum_tree(&j, make_rows, e, j.begin[e], 0, chunks, NULL, 0);
     return wf_context_status(call->ctx);
 }
 

@@ -4,7 +4,10 @@
  * shares. A product's row depends on no other row, so lists of any length give the same bits.
  *
  * All memory is of sizes that no routing changes: the workspace holds the rows of an expert
- * that all tokens chose, and k rows for each token.
+ * that all tokens chose, and k rows for each token; or, with a buffer, as many as that says of
+ * one expert and of all. A wave is a run of chunks of tokens (wf_token_cuts) whose rows fit:
+ * rows are computed wave by wave, those of an expert in pieces. Gradients of matrices are sums
+ * over all chunks; where there are several waves, they are made expert by expert after them.
  */
 #ifndef WF_KERNELS_CPU_MOE_INTERNAL_H
 #define WF_KERNELS_CPU_MOE_INTERNAL_H
@@ -19,17 +22,22 @@ typedef struct wf_moe_job {
     bool bf16;     /* products are those of bf16 operands */
     int64_t bytes; /* the size of a number that products take */
     /* In the workspace; NULL where only its size is asked for. */
-    int64_t *begin;      /* [experts + 1]: the rows of expert e are begin[e] .. begin[e + 1] */
-    int32_t *token;      /* [tokens k]: of each row; sequences ascend in an expert's rows */
-    int32_t *choice;     /* [tokens k]: of each row, among the choices of all tokens */
-    int32_t *row;        /* [tokens k]: of each choice; -1: its expert is another rank's */
+    int64_t room, most; /* rows at work at a time, at most: of all experts, of one */
+    int64_t *begin;     /* [experts + 1]: the rows of expert e are begin[e] .. begin[e + 1] */
+    int64_t *next;      /* [experts]: its first row that no wave has had */
+    int64_t *load;      /* [chunks]: rows of each chunk of tokens */
+    int32_t *token;     /* [tokens k]: of each row; sequences ascend in an expert's rows */
+    int32_t *choice;    /* [tokens k]: of each row, among the choices of all tokens */
+    /* [tokens k]: the slot in `rows` of each choice's row, while its wave is at work; -1: its
+       expert is another rank's */
+    int32_t *row;
     wf_gemm_part *parts; /* [chunks], at least WF_MOE_PARTS */
     int cuts;            /* chunks of features, of which sums over these are trees, and where */
     int64_t cut[WF_MAX_CHUNKS + 1];
-    void *x, *gate, *up, *h; /* rows of an expert: [tokens, d] and [tokens, f] */
+    void *x, *gate, *up, *h; /* rows of an expert: [most, d] and [most, f] */
     /* NULL, or gate and up of all rows, which are then no part of the workspace */
     void *kept[WF_MOE_KEPT];
-    void *rows;     /* [tokens k, d]: what experts give, by row */
+    void *rows;     /* [room, d]: what experts give */
     float *scratch; /* a worker's: of scratch_size floats */
     int64_t scratch_size;
     void *gemm;
@@ -37,12 +45,16 @@ typedef struct wf_moe_job {
     /* backward alone: rows of dy, of w dy and of c (floats); dgate and dup; a row's dw */
     void *dy, *wdy, *dgate, *dup;
     float *c;
-    int64_t expert; /* the one whose rows are at work */
+    float *sums;       /* open sums of gradients of matrices, one after the other; or NULL */
+    int64_t sums_size; /* floats of one */
+    /* The expert whose rows are at work, and these among all rows; the slot of their results
+       in `rows`. */
+    int64_t expert, first, count, slot;
     /* NULL where there are no adapters, which all that follows is of */
     wf_tensor *const *factors;
     int64_t rank;
     float scale;
-    /* rows [tokens, rank]: a product before it is scaled and rounded; u = scale A x, scale A
+    /* rows [most, rank]: a product before it is scaled and rounded; u = scale A x, scale A
        h */
     float *low;
     void *u_in, *u_out;
@@ -59,9 +71,20 @@ size_t wf_moe_workspace(const wf_call *call);
 /* Checks the indices and lists each expert's rows. */
 wf_status wf_moe_list(wf_moe_job *j);
 
-static inline int64_t wf_moe_rows(const wf_moe_job *j)
+/* Chunks of tokens. */
+typedef struct wf_moe_wave {
+    int64_t first, end;
+    int64_t slot; /* rows of the experts that have been at work */
+} wf_moe_wave;
+
+/* Advances to the next wave, the first one after {0}; false: there is none. */
+bool wf_moe_next(wf_moe_job *j, wf_moe_wave *w);
+
+/* Returns the first token of a chunk, or of the one after the last. */
+static inline int64_t wf_moe_token(const wf_moe_job *j, int64_t chunk)
 {
-    return j->begin[j->expert + 1] - j->begin[j->expert];
+    return chunk < wf_token_chunks_of(&j->s.cuts) ? wf_token_chunk_at(&j->s.cuts, chunk)
+                                                  : j->s.tokens;
 }
 
 /* Copies the rows of x, or dy, that the expert at work has. */
@@ -73,15 +96,25 @@ static inline void *wf_moe_row(const wf_moe_job *j, const void *rows, int64_t r,
     return (char *)rows + r * n * j->bytes;
 }
 
-/* Makes an expert the one at work. */
-static inline void wf_moe_begin(wf_moe_job *j, int64_t expert)
+/* Puts rows first .. first + count - 1, of an expert, to work; there are some. */
+static inline void wf_moe_begin(wf_moe_job *j, int64_t expert, int64_t first, int64_t count)
 {
     j->expert = expert;
+    j->first = first;
+    j->count = count;
+    j->slot = j->row[j->choice[first]];
     if (!j->kept[0])
         return;
-    j->gate = wf_moe_row(j, j->kept[0], j->begin[expert], j->s.f);
-    j->up = wf_moe_row(j, j->kept[1], j->begin[expert], j->s.f);
+    j->gate = wf_moe_row(j, j->kept[0], first, j->s.f);
+    j->up = wf_moe_row(j, j->kept[1], first, j->s.f);
 }
+
+/* Gives slots to the rows that an expert has in a wave, which end before next[expert]; returns
+   their number. */
+int64_t wf_moe_slots(wf_moe_job *j, wf_moe_wave *w, int64_t expert);
+
+/* Runs a function with an expert's rows of a wave at work, a piece after the other. */
+void wf_moe_pieces(wf_moe_job *j, wf_moe_wave *w, int64_t expert, void (*run)(wf_moe_job *j));
 
 /* Computes gate and up of the expert at work from its rows of x. */
 void wf_moe_gate_up(wf_moe_job *j);
@@ -130,8 +163,8 @@ static inline const void *wf_moe_factor(const wf_moe_job *j, int which)
 /* Runs a product in the room of the workspace, in pieces where all of it needs more. */
 void wf_moe_gemm(wf_moe_job *j, wf_gemm *g);
 
-/* y of a token = tree over its experts of weight * row; weights NULL: of rows. */
-void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y);
+/* y of a wave's tokens = tree over their experts of weight * row; weights NULL: of rows. */
+void wf_moe_combine(wf_moe_job *j, const wf_moe_wave *w, const float *weights, wf_tensor *y);
 
 /* Returns the matrix of the expert at work. */
 static inline const void *wf_moe_matrix(const wf_moe_job *j, int operand)

@@ -21,6 +21,7 @@ wf_status wf_moe_list(wf_moe_job *j)
                        "micro-batches",
                        j->call->op->name, (long long)choices, (long long)INT32_MAX);
     memset(j->begin, 0, (size_t)(j->s.experts + 1) * sizeof *j->begin);
+    memset(j->load, 0, (size_t)wf_token_chunks_of(&j->s.cuts) * sizeof *j->load);
     for (int64_t c = 0; c < choices; c++) {
         int64_t e = (int64_t)index[c] - j->s.first;
 
@@ -41,14 +42,48 @@ wf_status wf_moe_list(wf_moe_job *j)
         if (e < 0 || e >= j->s.experts)
             continue;
         r = j->begin[e]++;
-        j->row[c] = (int32_t)r;
         j->token[r] = (int32_t)(c / j->s.k);
         j->choice[r] = (int32_t)c;
+        j->load[wf_token_chunk_with(&j->s.cuts, c / j->s.k)]++;
     }
     for (int64_t e = j->s.experts; e > 0; e--) /* back to the beginnings */
         j->begin[e] = j->begin[e - 1];
     j->begin[0] = 0;
+    memcpy(j->next, j->begin, (size_t)j->s.experts * sizeof *j->next);
     return WF_OK;
+}
+
+bool wf_moe_next(wf_moe_job *j, wf_moe_wave *w)
+{
+    const int64_t chunks = wf_token_chunks_of(&j->s.cuts);
+    int64_t rows = 0;
+
+    w->first = w->end;
+    w->slot = 0;
+    while (w->end < chunks && rows + j->load[w->end] <= j->room)
+        rows += j->load[w->end++];
+    return w->end > w->first;
+}
+
+int64_t wf_moe_slots(wf_moe_job *j, wf_moe_wave *w, int64_t expert)
+{
+    const int64_t first = j->next[expert], end = wf_moe_token(j, w->end);
+    int64_t r = first;
+
+    for (; r < j->begin[expert + 1] && j->token[r] < end; r++)
+        j->row[j->choice[r]] = (int32_t)w->slot++;
+    j->next[expert] = r;
+    return r - first;
+}
+
+void wf_moe_pieces(wf_moe_job *j, wf_moe_wave *w, int64_t expert, void (*run)(wf_moe_job *j))
+{
+    const int64_t rows = wf_moe_slots(j, w, expert), end = j->next[expert];
+
+    for (int64_t first = end - rows; first < end; first += j->most) {
+        wf_moe_begin(j, expert, first, wf_least(j->most, end - first));
+        run(j);
+    }
 }
 
 typedef struct copy {
@@ -61,7 +96,7 @@ typedef struct copy {
 static void copy_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const copy *c = arg;
-    const int32_t *token = c->j->token + c->j->begin[c->j->expert];
+    const int32_t *token = c->j->token + c->j->first;
 
     (void)worker;
     for (int64_t r = begin; r < end; r++)
@@ -72,5 +107,5 @@ void wf_moe_take(wf_moe_job *j, const wf_tensor *from, void *to)
 {
     copy c = {j, from->data, to, (size_t)(j->s.d * j->bytes)};
 
-    wf_thread_pool_run(j->cpu->pool, wf_moe_rows(j), wf_task_rows(j->s.d), copy_task, &c);
+    wf_thread_pool_run(j->cpu->pool, j->count, wf_task_rows(j->s.d), copy_task, &c);
 }

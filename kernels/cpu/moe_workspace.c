@@ -1,5 +1,6 @@
 /* kernels/cpu/moe_workspace.c - the memory that a call of experts takes while it runs: sizes
    that no routing changes. */
+#include "core/numerics/tree.h"
 #include "kernels/cpu/moe_internal.h"
 #include <stdlib.h>
 
@@ -17,7 +18,7 @@ static void *take(arena *r, int64_t count, size_t size)
 }
 
 /* Returns the most that a product with these columns needs, for any number of rows: that of
-   all tokens, or of one block of rows. */
+   the most, or of one block of rows. */
 static size_t rows_bytes(const wf_moe_job *j, wf_moe_product p, bool two)
 {
     enum { BLOCK = 512 };
@@ -29,7 +30,7 @@ static size_t rows_bytes(const wf_moe_job *j, wf_moe_product p, bool two)
     p.low_a = p.low_b = j->factors ? any : NULL;
     p.a2 = p.b2 = two ? any : NULL;
     for (int all = 0; all < 2; all++) {
-        wf_gemm g = {.m = all ? j->s.tokens : wf_least(BLOCK, j->s.tokens),
+        wf_gemm g = {.m = all ? j->most : wf_least(BLOCK, j->most),
                      .n = p.n,
                      .bf16 = j->bf16,
                      .c_row = p.n,
@@ -125,12 +126,48 @@ static size_t gemm_bytes(const wf_moe_job *j, bool gradient)
 /* Takes room for rows of as many numbers as adapters have ranks. */
 static void take_low(wf_moe_job *j, arena *r, bool gradient)
 {
-    const int64_t count = j->s.tokens * j->rank;
+    const int64_t count = j->most * j->rank;
     void **rows[] = {&j->u_in, &j->u_out, &j->v_out, &j->wv_out, &j->v_in};
 
     j->low = take(r, count, sizeof *j->low);
     for (int i = 0; i < (gradient ? 5 : 2); i++)
         *rows[i] = take(r, count, (size_t)j->bytes);
+}
+
+/* Counts the rows that are at work at a time: those of any choice, or as many as the buffer
+   says, and at least those of any choice of a chunk of tokens. */
+static void count_room(wf_moe_job *j)
+{
+    const wf_moe_attr *attr = j->call->attr;
+    wf_experts_rows rows = {
+        .tokens = j->s.tokens, .k = j->s.k, .mine = j->s.experts, .all = j->s.all};
+
+    j->room = j->s.tokens * j->s.k;
+    j->most = j->s.tokens;
+    if (!attr || attr->buffer <= 0)
+        return;
+    for (int l = 0; l < j->s.cuts.chunks && j->s.tokens > 0; l++)
+        if (wf_token_chunk_rows(&j->s.cuts, l) > rows.together)
+            rows.together = wf_token_chunk_rows(&j->s.cuts, l);
+    j->room = wf_experts_room(&rows, (double)attr->buffer);
+    rows.mine = 1;
+    j->most = wf_experts_room(&rows, (double)attr->buffer);
+}
+
+/* Takes room for sums of gradients of matrices that are open at a time, where an expert's rows
+   may be too many to be at work together: one for each level of the tree over chunks. */
+static void take_sums(wf_moe_job *j, arena *r)
+{
+    const wf_call *call = j->call;
+    int64_t levels = 0;
+
+    for (int64_t n = wf_token_chunks_of(&j->s.cuts); n > 1;
+         n -= wf_tree_left(n, j->s.cuts.chunks))
+        levels++;
+    for (int o = 0; o < call->n_out - 2; o++)
+        j->sums_size += call->out[o]->local[1] * call->out[o]->local[2];
+    if (j->most < j->s.tokens)
+        j->sums = take(r, levels * j->sums_size, sizeof *j->sums);
 }
 
 wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
@@ -152,32 +189,36 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     j.bytes = (int64_t)size;
     if ((j.factors = wf_moe_factors(call))) {
         j.rank = j.factors[WF_MOE_GATE_UP_A]->local[1];
-        j.scale = ((const wf_moe_adapted *)call->attr)->scale;
+        j.scale = ((const wf_moe_attr *)call->attr)->scale;
     }
+    count_room(&j);
     j.begin = take(&r, j.s.experts + 1, sizeof *j.begin);
+    j.next = take(&r, j.s.experts, sizeof *j.next);
+    j.load = take(&r, chunks, sizeof *j.load);
     j.token = take(&r, rows, sizeof *j.token);
     j.choice = take(&r, rows, sizeof *j.choice);
     j.row = take(&r, rows, sizeof *j.row);
     j.cuts = wf_chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
     j.parts = take(&r, chunks > WF_MOE_PARTS ? chunks : WF_MOE_PARTS, sizeof *j.parts);
-    j.x = take(&r, j.s.tokens * d, size);
+    j.x = take(&r, j.most * d, size);
     if (kept) {
         for (int i = 0; i < WF_MOE_KEPT; i++)
             j.kept[i] = kept[i]->data;
     } else {
-        j.gate = take(&r, j.s.tokens * f, size);
-        j.up = take(&r, j.s.tokens * f, size);
+        j.gate = take(&r, j.most * f, size);
+        j.up = take(&r, j.most * f, size);
     }
-    j.h = take(&r, j.s.tokens * f, size);
-    j.rows = take(&r, rows * d, size);
+    j.h = take(&r, j.most * f, size);
+    j.rows = take(&r, j.room * d, size);
     j.scratch_size = (most + 15) / 16 * 16;
     j.scratch = take(&r, wf_thread_pool_size(cpu->pool) * j.scratch_size, sizeof(float));
     if (gradient) {
-        j.dy = take(&r, j.s.tokens * d, size);
-        j.wdy = take(&r, j.s.tokens * d, size);
-        j.dgate = take(&r, j.s.tokens * f, size);
-        j.dup = take(&r, j.s.tokens * f, size);
-        j.c = take(&r, j.s.tokens * f, sizeof(float));
+        j.dy = take(&r, j.most * d, size);
+        j.wdy = take(&r, j.most * d, size);
+        j.dgate = take(&r, j.most * f, size);
+        j.dup = take(&r, j.most * f, size);
+        j.c = take(&r, j.most * f, sizeof(float));
+        take_sums(&j, &r);
     }
     if (j.factors)
         take_low(&j, &r, gradient);

@@ -53,14 +53,14 @@ static wf_tensor *of_experts(wf_nn_moe *m, wf_tensor *x, wf_tensor *weights, wf_
     wf_experts_adapters adapters;
 
     if (!m->lora_gate_up_a)
-        return wf_experts(gate, up, down, x, weights, index);
+        return wf_experts(gate, up, down, x, weights, index, m->buffer);
     adapters = (wf_experts_adapters){.gate_up_a = wf_nn_use(m, m->lora_gate_up_a),
                                      .gate_b = wf_nn_use(m, m->lora_gate_b),
                                      .up_b = wf_nn_use(m, m->lora_up_b),
                                      .down_a = wf_nn_use(m, m->lora_down_a),
                                      .down_b = wf_nn_use(m, m->lora_down_b),
                                      .scale = m->lora_scale};
-    return wf_experts_adapted(gate, up, down, x, weights, index, &adapters);
+    return wf_experts_adapted(gate, up, down, x, weights, index, &adapters, m->buffer);
 }
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
@@ -172,6 +172,41 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
                                                                    .deviation = deviation,
                                                                    .out_deviation = out});
     return m;
+}
+
+typedef struct buffering {
+    float buffer;
+    int64_t found;
+} buffering;
+
+static void buffer(void *arg, wf_nn_module *m)
+{
+    buffering *b = arg;
+
+    if (m->type == &moe_type) {
+        ((wf_nn_moe *)m)->buffer = b->buffer;
+        b->found++;
+    }
+}
+
+wf_status wf_nn_buffer_experts(wf_nn_module *root, double factor)
+{
+    buffering b = {(float)factor, 0};
+
+    if (!root)
+        return WF_EINVAL; /* the reason is in the context */
+    if (!(factor >= 0))
+        return wf_fail(
+            root->ctx, WF_EINVAL,
+            "room for %g times the rows that experts have where loads are equal: give "
+            "a number above 0, or 0 for the rows of any choice",
+            factor);
+    wf_nn_visit(root, buffer, NULL, &b);
+    return factor == 0 || b.found ? WF_OK
+                                  : wf_fail(root->ctx, WF_EINVAL,
+                                            "room for %g times the rows of experts: the model "
+                                            "has no mixture",
+                                            factor);
 }
 
 wf_nn_moe *wf_nn_as_moe(wf_nn_module *m)

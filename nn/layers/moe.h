@@ -34,6 +34,7 @@ typedef struct wf_nn_moe {
        [experts, rank, hidden] and [experts, width, rank] */
     wf_nn_parameter *lora_gate_up_a, *lora_gate_b, *lora_up_b, *lora_down_a, *lora_down_b;
     float lora_scale;
+    float buffer; /* as in wf_experts (wf_nn_buffer_experts) */
 } wf_nn_moe;
 
 /**
@@ -66,6 +67,15 @@ WF_API wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *option
  *          have adapters, or are planned or real. The tree is to be renamed
  */
 WF_API wf_status wf_nn_moe_adapt(wf_nn_moe *moe, int64_t rank, const wf_nn_adapter *like);
+
+/**
+ * wf_nn_buffer_experts - has all mixtures of a tree compute the rows of their experts in room
+ * for `factor` times those that a rank has where loads are equal, in waves of whole sequences
+ * where there are more (wf_experts); 0: room for the rows of any choice
+ *
+ * Errors:  WF_EINVAL: a factor below 0, a tree without a mixture
+ */
+WF_API wf_status wf_nn_buffer_experts(wf_nn_module *root, double factor);
 
 /** wf_nn_as_moe - returns the module, where it is a mixture; else NULL. */
 WF_API wf_nn_moe *wf_nn_as_moe(wf_nn_module *module);

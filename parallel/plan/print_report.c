@@ -4,6 +4,8 @@
 #include "parallel/report/layout.h"
 #include "parallel/formats/json_number.h"
 #include "core/dtype.h"
+#include "core/numerics/tree.h"
+#include "kernels/moe.h"
 #include "parallel/report/step_report_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -20,6 +22,7 @@ static double state_of(const wf_par_report *r)
 /* Rows of a micro-batch that the experts of a rank take of a block: a row for each choice. */
 typedef struct expert_rows {
     int64_t balanced, most; /* if choices are spread evenly; if all are theirs that may be */
+    int64_t room;           /* rows that are computed at a time, at most */
     bool exchanged;
 } expert_rows;
 
@@ -29,13 +32,22 @@ static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
     const wf_sim_model *m = o->job.sizes;
     int64_t ep = o->ep > o->tp ? o->ep : o->tp, tokens, mine;
     int64_t cp = o->cp, ranks = ep * cp;
+    int64_t seq = wf_par_job_tokens(&o->job), chunks = wf_token_chunks(seq);
 
     if (!m || !m->experts)
         return false;
-    tokens = o->micro_batch_size * wf_par_job_tokens(&o->job) * (ep / o->tp);
+    tokens = o->micro_batch_size * seq * (ep / o->tp);
     mine = (m->experts + ranks - 1) / ranks;
     rows->balanced = (tokens * m->top_k + ranks - 1) / ranks;
     rows->most = tokens * (mine < m->top_k ? mine : m->top_k);
+    rows->room = wf_experts_room(
+        &(wf_experts_rows){.tokens = tokens,
+                           .k = m->top_k,
+                           .mine = mine,
+                           .all = m->experts,
+                           .together =
+                               o->job.mesh.exact_off ? tokens : (seq + chunks - 1) / chunks},
+        m->buffer);
     rows->exchanged =
         cp == 1 && wf_par_exchanges(o->job.mesh.dispatch, ep / o->tp, m->experts, m->top_k);
     return true;
@@ -48,8 +60,8 @@ static void print_experts(FILE *out, const wf_plan_request *o)
     if (expert_rows_of(o, &rows))
         fprintf(out,
                 "  its experts take %" PRId64 " rows of a block if loads are equal, %" PRId64
-                " at most, for which there is room; tokens are %s\n",
-                rows.balanced, rows.most, rows.exchanged ? "exchanged" : "gathered");
+                " at most, with room for %" PRId64 " at a time; tokens are %s\n",
+                rows.balanced, rows.most, rows.room, rows.exchanged ? "exchanged" : "gathered");
 }
 
 static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_report *r)
@@ -345,9 +357,9 @@ static json_t *plan_json(const wf_plan_report *p)
                   wf_plan_advice_json(&p->advice));
     if (json && expert_rows_of(o, &rows))
         json_object_set_new(json_object_get(json, "plan"), "experts",
-                            json_pack("{s:I, s:I, s:b}", "rows", (json_int_t)rows.balanced,
-                                      "most_rows", (json_int_t)rows.most, "exchanged",
-                                      rows.exchanged));
+                            json_pack("{s:I, s:I, s:I, s:b}", "rows", (json_int_t)rows.balanced,
+                                      "most_rows", (json_int_t)rows.most, "room_rows",
+                                      (json_int_t)rows.room, "exchanged", rows.exchanged));
     if (json && p->time.seconds > 0)
         json_object_set_new(json_object_get(json, "plan"), "time", time_json(p));
     if (!report || !json || json_object_update(json, report)) {

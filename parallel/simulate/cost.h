@@ -31,6 +31,7 @@ typedef struct wf_sim_model {
         mixtures;      /* the part of the blocks that have experts */
     /* [i]: with experts over 2^i ranks, tokens of the fullest rank over the mean; 0: 1 */
     double fullest[WF_SIM_SPLITS];
+    double buffer; /* room for rows of experts, as in wf_experts */
 } wf_sim_model;
 
 /** wf_sim_when - the time of gathers or reductions. */

@@ -16,7 +16,7 @@
 enum {
     MATRICES = 3, /* gate, up and down */
     BACKWARD = 6, /* products of a matrix's size */
-    AGAIN = 2,    /* those that are recomputed where a rank has not all experts */
+    AGAIN = 2,    /* those that are recomputed where a rank has not all experts, or a buffer */
     CHOICE = 8    /* bytes of a choice: its expert and its weight */
 };
 
@@ -161,7 +161,7 @@ void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
     double route = 2 * c->tokens * wf_sim_router_weights(m) / rate;
     double experts =
         2 * c->tokens * chosen(m) / MATRICES / rate / tp * wf_sim_fullest(m, (int64_t)ranks);
-    double again = ranks > 1 ? AGAIN : 0;
+    double again = ranks > 1 || m->buffer > 0 ? AGAIN : 0;
     double logits = c->tokens * m->mixtures * 4 * (double)m->experts / c->machine->bandwidth;
 
     s->forward.of[WF_SIM_PRODUCTS] += MATRICES * experts + route;

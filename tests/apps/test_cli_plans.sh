@@ -121,8 +121,9 @@ refuse "no block with experts" 2 "--moe-dense 0-5 leaves no block its experts" -
 mixture=("${tiny[@]}" --arch llama --n-expert 8 --moe-top-k 2 --moe-ffn 8 --dp 4 --ep 4 --seq-len 8 --global-batch-size 8)
 run "a plan of a mixture" "${mixture[@]}" --plan
 shows "rows of its experts" "experts take 32 rows of a block if loads are equal, 128 at most, .* tokens are exchanged$"
-run "with a gather" "${mixture[@]}" --moe-dispatch gather --plan
-shows "the same rows, gathered" "128 at most, .* tokens are gathered$"
+run "with a gather and a buffer" "${mixture[@]}" --moe-dispatch gather --moe-buffer 1.25 --plan
+shows "the same rows, gathered, with less room" "128 at most, with room for 40 at a time; tokens are gathered$"
+refuse "a buffer without experts" 2 "--moe-buffer is for a mixture of experts" --arch llama --moe-buffer 1.25 --plan
 refuse "an exchange with nobody" 2 "--moe-dispatch exchange moves tokens between .* with --ep 2 and --tp 2 none do" --arch llama \
     --n-expert 4 --moe-dispatch exchange --tp 2 --dp 2 --plan
 refuse "branches beside each other and norms after them" 2 "--parallel-blocks on: .* --arch gemma2 .* leave it out" --arch gemma2 \

@@ -90,7 +90,7 @@ static void apply_experts(wf_tensor *const *in, wf_tensor **out)
     wf_tensor *weights, *index;
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &weights, &index);
-    out[0] = wf_experts(in[0], in[1], in[2], in[3], weights, index);
+    out[0] = wf_experts(in[0], in[1], in[2], in[3], weights, index, 0);
 }
 
 static op_operand matrices(wf_dim a, wf_dim b)
@@ -131,7 +131,7 @@ static void apply_adapted(wf_tensor *const *in, wf_tensor **out)
     wf_tensor *weights, *index;
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &weights, &index);
-    out[0] = wf_experts_adapted(in[0], in[1], in[2], in[3], weights, index, &adapters);
+    out[0] = wf_experts_adapted(in[0], in[1], in[2], in[3], weights, index, &adapters, 0);
 }
 
 static void adapted(op_case *c, const op_shape *s)
@@ -240,7 +240,7 @@ static small small_of(wf_context *ctx, const float *gate, const float *down, int
 
 static wf_tensor *apply(const small *s)
 {
-    return wf_experts(s->gate, s->up, s->down, s->x, s->weights, s->index);
+    return wf_experts(s->gate, s->up, s->down, s->x, s->weights, s->index, 0);
 }
 
 /* All tokens to one expert, and others have none: their gradients are +0. */

@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "nn/checkpointing.h"
 #include "nn/layers/lora.h"
+#include "nn/layers/moe.h"
 #include "parallel/shard/materialize.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/stages/pipeline.h"
@@ -30,6 +31,7 @@ typedef struct training {
     const char *frozen;      /* a pattern of wf_nn_freeze; NULL: none */
     wf_nn_lora_options lora; /* adapters, all else frozen; of rank 0: none */
     const char *recompute;   /* type of modules that are recomputed in backward; NULL: none */
+    double buffer;           /* room for experts' rows (wf_nn_buffer_experts); 0: for all */
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
     wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* instead of wf_par_plan */
@@ -115,6 +117,8 @@ static inline wf_status prepare(const training *t, wf_par *par, wf_nn_gpt *gpt)
     if (t->change)
         t->change(gpt);
     wf_nn_recompute(model, t->recompute);
+    if (t->buffer > 0)
+        wf_nn_buffer_experts(model, t->buffer);
     if (t->lora.rank)
         GOOD(wf_nn_lora(model, &t->lora));
     if (t->frozen)

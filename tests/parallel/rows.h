@@ -25,6 +25,7 @@ typedef struct row {
     const char *wrap_type;
     int64_t wrap_min_params;
     const char *recompute;
+    double buffer; /* room for rows of experts; 0: for all */
 } row;
 
 /* The run on a row, with no results yet. */
@@ -46,6 +47,7 @@ static inline training on_row(training t, const row *r)
     t.layout.wrap_min_params = r->wrap_min_params;
     t.options.micro_batch = r->micro;
     t.recompute = r->recompute;
+    t.buffer = r->buffer;
     memset(t.loss, 0, sizeof t.loss);
     memset(t.grad_norm, 0, sizeof t.grad_norm);
     memset(t.inexact, 0, sizeof t.inexact);

@@ -19,6 +19,7 @@ typedef struct row {
         rounded, activations, exchange;
     float dropout;
     const char *recompute;
+    double buffer;
 } row;
 
 static const row rows[] = {
@@ -50,7 +51,8 @@ static const row rows[] = {
      .bf16 = true, .activations = true, .recompute = "block"},
     {"cp 2, tp 2, sequence parallel: keys are gathered", .tp = 2, .dp = 1, .cp = 2, .micro = 2,
      .llama = true, .sequence_parallel = true},
-    {"a mixture, cp 2, tp 2", .tp = 2, .dp = 1, .cp = 2, .ep = 2, .micro = 1, .llama = true},
+    {"a mixture, cp 2, tp 2", .tp = 2, .dp = 1, .cp = 2, .ep = 2, .micro = 1, .llama = true,
+     .buffer = .5},
     {"tp 5, sequence parallel", .tp = 5, .dp = 1, .sequence_parallel = true},
     {"dp 2", .tp = 1, .dp = 2},
     {"dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 1},
@@ -101,13 +103,14 @@ static const row rows[] = {
     {"2 x 6, micro-batches, sequence parallel", .tp = 2, .dp = 6, .micro = 1, .batch = 24,
      .llama = true, .sequence_parallel = true},
     {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
-    {"a mixture, 2 x 2, micro-batches", .tp = 2, .dp = 2, .ep = 2, .micro = 2, .llama = true},
+    {"a mixture, 2 x 2, micro-batches", .tp = 2, .dp = 2, .ep = 2, .micro = 2, .llama = true,
+     .buffer = 1},
     {"a mixture, dp 4, ep 2", .tp = 1, .dp = 4, .ep = 2, .llama = true},
     {"a mixture, 2 x 4, ep 4, micro-batches, sequence parallel", .tp = 2, .dp = 4, .ep = 4,
      .micro = 2, .llama = true, .bf16 = true, .activations = true, .sequence_parallel = true,
-     .exchange = true},
+     .exchange = true, .buffer = 1.25},
     {"a mixture, dp 4, ep 2, blocks again", .tp = 1, .dp = 4, .ep = 2, .micro = 1,
-     .llama = true, .recompute = "block", .exchange = true},
+     .llama = true, .recompute = "block", .exchange = true, .buffer = 1e-3},
 };
 
 static training training_of(const row *r, const char *strategy)
@@ -139,6 +142,7 @@ static training training_of(const row *r, const char *strategy)
     if (r->layers)
         t.model.layers = r->layers;
     t.layout.ep = r->ep;
+    t.buffer = r->buffer;
     t.layout.dispatch = r->exchange ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_GATHER;
     t.model.experts = r->ep ? 8 : 0;
     t.model.top_k = r->ep ? 3 : 0;
