@@ -137,6 +137,27 @@ wf_tensor *wf_linear_dw_rows(wf_tensor *dy, wf_tensor *x, wf_tensor *into)
     return call.out[0];
 }
 
+wf_tensor *wf_linear_dw_to_row(wf_tensor *dy, wf_tensor *x, wf_tensor *rows, int64_t i)
+{
+    wf_linear_attr attr = {.add = false};
+    wf_call call = {.op = &wf_op_linear_dw,
+                    .n_in = 2,
+                    .in = {dy, x},
+                    .n_out = 1,
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+    wf_tensor *row = rows ? wf_tensor_rows(rows, i, 1) : NULL, *like;
+
+    if (!row || !dy || !x)
+        return NULL;
+    like = wf_linear_dw(wf_tensor_fake(dy->ctx, dy->dtype, dy->ndim, dy->dim, dy->layout),
+                        wf_tensor_fake(x->ctx, x->dtype, x->ndim, x->dim, x->layout));
+    call.into[0] = like ? wf_tensor_view(row, like->ndim, like->dim, like->layout) : NULL;
+    if (call.into[0])
+        wf_dispatch(&call);
+    return call.out[0];
+}
+
 bool wf_comes_in_rows(const wf_tensor *dy)
 {
     return dy && dy->ndim > 2 && wf_context_exact(dy->ctx) &&

@@ -35,6 +35,21 @@ WF_API bool wf_comes_in_rows(const wf_tensor *dy);
  */
 WF_API wf_tensor *wf_linear_dw_rows(wf_tensor *dy, wf_tensor *x, wf_tensor *into);
 
+/**
+ * wf_linear_dw_to_row - writes dW of a part of a sequence to row i of the gradients of all, to
+ * which wf_linear_dw_add adds other parts
+ *
+ * @param dy    [parts, tokens, n]
+ * @param x     [parts, tokens, k]
+ * @param rows  [b, n, k], as of wf_linear_dw_rows; a fake one gives a fake result
+ * Layout:      as of wf_linear_dw
+ * Collective:  no
+ * Owner:       scope; the result is a view of the row, [n, k]
+ * Errors:      WF_ESHAPE, WF_ELAYOUT; result is then NULL
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_linear_dw_to_row(wf_tensor *dy, wf_tensor *x, wf_tensor *rows, int64_t i);
+
 WF_END_DECLS
 
 #endif

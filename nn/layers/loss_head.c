@@ -332,7 +332,7 @@ static wf_tensor *run_pass(pass *p, float weight)
     wf_tape *tape = wf_tape_switch(p->ctx, NULL);
     wf_tensor *dw = NULL, *x = p->x.whole, *targets = p->targets.whole;
 
-    p->tiles = wf_nn_tiles_of(x, p->want_b);
+    p->tiles = wf_nn_tiles_of(x, p->want_b, wf_comes_in_rows(x));
     choose_tiles(&p->tiles, p->loss, x, p->weight);
     p->x = wf_nn_tiled_of(&p->tiles, x);
     p->targets = wf_nn_tiled_of(&p->tiles, targets);

@@ -1,6 +1,5 @@
 /* nn/layers/tiles.c - see the header. */
 #include "nn/layers/tiles_internal.h"
-#include "kernels/linear_rows.h"
 #include "kernels/ops.h"
 #include <string.h>
 
@@ -14,11 +13,11 @@ static int64_t chunks_in_piece(const wf_tensor *x, int64_t tokens)
     return tokens % each ? 0 : each;
 }
 
-wf_nn_tiles wf_nn_tiles_of(const wf_tensor *x, bool vectors)
+wf_nn_tiles wf_nn_tiles_of(const wf_tensor *x, bool vectors, bool whole)
 {
     wf_nn_tiles tiles = {.ctx = x->ctx, .pieces = 1, .tokens = 1, .split = 1};
 
-    if (x->ndim == 3 && !wf_comes_in_rows(x)) /* a row of gradients is a whole sequence's */
+    if (x->ndim == 3 && !whole)
         tiles.pieces = wf_tensor_pieces(x);
     if (vectors && tiles.pieces > 1)
         tiles.split = chunks_in_piece(x, x->local[1] / tiles.pieces);

@@ -29,8 +29,9 @@ typedef struct wf_nn_tiled {
  *
  * vectors: gradients of vectors are summed over them, too, so that pieces need as many tokens
  * in each of a vector's chunks
+ * whole: a tile is whole sequences
  */
-wf_nn_tiles wf_nn_tiles_of(const wf_tensor *x, bool vectors);
+wf_nn_tiles wf_nn_tiles_of(const wf_tensor *x, bool vectors, bool whole);
 
 /* Returns the pieces of the larger half of a node of n pieces; n itself where it has none. */
 int64_t wf_nn_tiles_half(const wf_nn_tiles *tiles, int64_t n);

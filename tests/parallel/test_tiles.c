@@ -114,6 +114,9 @@ static void pieces(void)
     t = of_long(LLAMA);
     t.options.micro_batch = 1;
     same_run(&t, UNDER_SANITIZER ? CUT : 2 * CUT, &(wf_par_options){.cp = 2, .dp = 1});
+    t.options.micro_batch = 2; /* a row of gradients for each sequence, which tiles cut */
+    same_run(&t, CUT, &(wf_par_options){.cp = 2, .dp = 1});
+    same_run(&t, LONG, &(wf_par_options){.cp = 2, .dp = 1});
 }
 
 static wf_status note_peak(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
