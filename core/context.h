@@ -34,8 +34,9 @@ typedef struct wf_context_options {
     /* keep a residual stream that begins in the device's type in that type, whatever results
        are stored as (wf_op.follows) */
     bool fp32_residual;
-    /* the folder in whose files offloaded tensors rest (core/offload.h); NULL: they rest in
-       memory of the host */
+    /* the source of the memory in which offloaded tensors rest (core/offload.h), such as files
+       of a folder, which errors name; neither: memory of the host */
+    wf_allocator offload_allocator;
     const char *offload_dir;
     /* dry run: memory is counted and never taken, kernels are not run. Tensors have no values,
        and their data must not be touched */

@@ -11,7 +11,6 @@
  */
 #include "core/offload.h"
 #include "core/context_internal.h"
-#include "core/files/scratch.h"
 #include "core/sharing_internal.h"
 #include "core/together.h"
 #include <string.h>
@@ -26,15 +25,13 @@ bool wf_tensor_is_offloaded(const wf_tensor *t)
     return t && t->storage && t->storage->on_host;
 }
 
-/* Returns where offloaded tensors rest; a plan makes no folder. */
-static wf_allocator resting_place(wf_context *ctx, wf_error *error)
+/* Returns where offloaded tensors rest. */
+static wf_allocator resting_place(const wf_context *ctx)
 {
     if (ctx->options.plan)
         return wf_fake_allocator();
-    if (ctx->options.offload_dir) {
-        ctx->scratch = wf_scratch_open(ctx->options.offload_dir, error);
-        return wf_scratch_allocator(ctx->scratch);
-    }
+    if (ctx->options.offload_allocator.alloc)
+        return ctx->options.offload_allocator;
     return ctx->device->host_allocator.alloc ? ctx->device->host_allocator
                                              : wf_host_allocator();
 }
@@ -46,9 +43,8 @@ static wf_pool *host_pool_of(wf_context *ctx)
 
     if (ctx->host_pool)
         return ctx->host_pool;
-    allocator = resting_place(ctx, &error);
-    if (error.code == WF_OK)
-        ctx->host_pool = wf_pool_open(&allocator, 0, &error);
+    allocator = resting_place(ctx);
+    ctx->host_pool = wf_pool_open(&allocator, 0, &error);
     if (!ctx->host_pool)
         wf_fail(ctx, error.code, "%s", error.text);
     return ctx->host_pool;
@@ -278,5 +274,4 @@ void wf_offload_close(wf_context *ctx)
     if (ctx->host_pool && ctx->device->memory && !ctx->options.plan)
         ctx->device->memory->wait(ctx->device, &error);
     wf_pool_close(ctx->host_pool);
-    wf_scratch_close(ctx->scratch);
 }

@@ -164,10 +164,9 @@ wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim
 wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind)
 {
     bool good = t && wf_handle_check(t, "wf_tensor_like: the tensor") == WF_OK;
-    wf_tensor *y =
-        good ? wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, kind) : NULL;
+    wf_tensor *y = NULL;
 
-    if (y) {
+    if (good && (y = wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, kind))) {
         y->rounds_to = t->rounds_to;
         y->scales = wf_tensor_retain(t->scales);
         y->partial_from = t->partial_from;

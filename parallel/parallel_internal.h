@@ -34,6 +34,7 @@ struct wf_par {
     wf_par_options options;
     wf_comm *world;
     wf_pace pace;                   /* set where options have a machine for it */
+    struct wf_scratch *scratch;     /* the files of offloaded tensors, or NULL */
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
     int ep_axis;          /* the data-parallel axis that splits experts; -1: none does */

@@ -3,6 +3,7 @@
 #include "kernels/devices.h"
 #include "parallel/parallel_internal.h"
 #include "core/dtype.h"
+#include "core/files/scratch.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,8 +153,15 @@ static wf_status check_base(const wf_par_options *o, const wf_device *device, wf
 static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
-    wf_device *device = open_device(o, rank, error);
+    const bool files = o->offload_dir && !o->plan; /* a plan makes no folder */
+    wf_allocator scratch = {.alloc = NULL};
+    wf_device *device;
 
+    if (files && !(par->scratch = wf_scratch_open(o->offload_dir, error)))
+        return false;
+    if (files)
+        scratch = wf_scratch_allocator(par->scratch);
+    device = open_device(o, rank, error);
     if (device && o->allocator)
         device->allocator = *o->allocator;
     par->ctx = wf_context_open(device,
@@ -164,6 +172,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .exact_tp = o->exact_tp,
                                                      .compute_fp32 = o->compute_fp32,
                                                      .fp32_residual = o->fp32_residual,
+                                                     .offload_allocator = scratch,
                                                      .offload_dir = o->offload_dir,
                                                      .plan = o->plan},
                                error);
@@ -263,6 +272,7 @@ void wf_par_close(wf_par *par)
     wf_par_drop_plans(par);
     wf_mesh_close(par->mesh);
     wf_context_close(par->ctx);
+    wf_scratch_close(par->scratch);
     if (par->world && par->options.pace)
         wf_comm_pace(par->world, NULL, NULL);
     free(par);

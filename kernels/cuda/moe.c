@@ -59,7 +59,7 @@ wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t 
     *used = 0;
     if ((j.factors = wf_moe_factors(call))) {
         j.rank = j.factors[WF_MOE_GATE_UP_A]->local[1];
-        j.scale = ((const wf_moe_adapted *)call->attr)->scale;
+        j.scale = ((const wf_moe_attr *)call->attr)->scale;
     }
     j.cuts = wf_cuda_host_table->chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
     take_lists(&j, workspace, used);
@@ -127,6 +127,7 @@ void wf_cuda_moe_down_low(wf_cuda_moe_job *j)
 /* Checks types and sizes. */
 static wf_status check(const wf_cuda_moe_job *j)
 {
+    const wf_moe_attr *attr = j->call->attr;
     int64_t sequences = j->s.cuts.sequences;
     int levels = 0;
 
@@ -134,6 +135,12 @@ static wf_status check(const wf_cuda_moe_job *j)
         levels++;
     if (wf_cuda_moe_check_types(j->call) != WF_OK)
         return WF_EDTYPE;
+    if (attr && attr->buffer > 0)
+        return wf_cuda_host_table->fail(j->call->ctx, WF_EUNSUPPORTED,
+                                        "%s: a buffer of %g times the rows of equal loads: a "
+                                        "GPU has room for the rows of any choice alone: give "
+                                        "0 (--moe-buffer)",
+                                        j->call->op->name, (double)attr->buffer);
     if (j->s.k > WF_ROUTE_MOST)
         return wf_cuda_host_table->fail(j->call->ctx, WF_ESHAPE,
                                         "%s: %" PRId64 " experts of a token, at most %d",
