@@ -277,7 +277,7 @@ static void try_kept(const mixture *m, const wf_call *grad, numbers *in, const n
 /* Forward, and both gradients, or those with adapters. */
 static void try_mixture(const mixture *m)
 {
-    const wf_moe_adapted attr = {0.75F};
+    const wf_moe_attr attr = {.scale = 0.75F};
     const int adapted = m->rank ? WF_MOE_FACTORS : 0;
     wf_call call = {.op = adapted ? &wf_op_experts_adapted : &wf_op_experts,
                     .n_in = WF_MOE_DY + adapted,
