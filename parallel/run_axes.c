@@ -129,8 +129,8 @@ static wf_status find_cp_axis(wf_par *par, wf_error *error)
     if (sequence && par->options.cp_form && strcmp(par->options.cp_form, "heads") == 0)
         return wf_error_set(
             error, WF_EUNSUPPORTED,
-            "cp_form \"heads\" cuts heads by tp first, and sequence_parallel cuts tokens by cp "
-            "first: use \"gather\", or leave sequence_parallel off");
+            ".cp_form heads cuts heads by .tp first, and .sequence_parallel cuts tokens by .cp "
+            "first: use .cp_form gather, or leave .sequence_parallel off");
     par->cp_axis = axis;
     if (par->options.dispatch == WF_PAR_DISPATCH_EXCHANGE)
         return wf_error_set(

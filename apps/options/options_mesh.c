@@ -87,45 +87,15 @@ static wf_status check_pipeline(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Tokens that are split over ranks: refuses what would need them whole, or heads that there are
-   not. */
+/* Refuses a form of what no rank does; the library refuses what ranks of cp cannot do. */
 static wf_status check_context(const app_options *o, wf_error *error)
 {
-    long long cp = o->cp, tp = o->tp, heads = o->n_head;
-
-    if (cp == 1)
-        return strcmp(o->cp_form, "auto") == 0 || strcmp(o->search, "off") != 0
-                   ? WF_OK
-                   : wf_error_set(error, WF_EINVAL,
-                                  "--cp-form %s is what ranks of --cp do, and --cp is 1: use "
-                                  "--cp 2 or more, or leave it out",
-                                  o->cp_form);
-    if (strcmp(o->cp_form, "heads") == 0 && cp * tp > heads)
-        return wf_error_set(
-            error, WF_EUNSUPPORTED,
-            "--cp %lld x --tp %lld is %lld, and the model has %lld query heads, of "
-            "which each of these ranks takes at least one in attention: use at most --cp "
-            "%lld%s, "
-            "or --cp-form gather",
-            cp, tp, cp * tp, heads, heads / tp > 0 ? heads / tp : 1,
-            tp > 1 ? ", a smaller --tp" : "");
-    if (strcmp(o->cp_form, "heads") == 0 && o->sequence_parallel)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--cp-form heads cuts heads by --tp first, and --sequence-parallel "
-                            "cuts tokens by --cp first: use --cp-form gather, or leave "
-                            "--sequence-parallel out");
-    if (o->n_expert && (strcmp(o->moe_balance, "sequence") == 0 || o->moe_z_weight > 0))
-        return wf_error_set(
-            error, WF_EUNSUPPORTED,
-            "--cp %lld splits tokens of sequences, and %s is a loss over all of "
-            "a sequence's: use --moe-balance bias, or --cp 1",
-            cp, o->moe_z_weight > 0 ? "--moe-z-weight" : "--moe-balance sequence");
-    if (strcmp(o->pp_send, "split") == 0)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--pp-send split sends parts by tokens, and --cp %lld has split "
-                            "these: leave it out",
-                            cp);
-    return WF_OK;
+    if (o->cp > 1 || strcmp(o->cp_form, "auto") == 0 || strcmp(o->search, "off") != 0)
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "--cp-form %s is what ranks of --cp do, and --cp is 1: use --cp 2 or "
+                        "more, or leave it out",
+                        o->cp_form);
 }
 
 static wf_status check_cuda_graph(app_options *o, wf_error *error)

@@ -173,11 +173,11 @@ static bool is_gathered(const wf_par_place *p, const wf_tensor *q, const wf_layo
     if (parts > heads) {
         others = parts / cp;
         wf_fail(q->ctx, WF_EUNSUPPORTED,
-                "cp %d x %lld other ranks split %lld query heads, of which each rank takes "
-                "at least one: use at most cp %lld%s, or gather keys and values "
-                "(cp_form \"gather\")",
+                ".cp %d x %lld other ranks split %lld query heads, of which each rank takes "
+                "at least one: use at most .cp %lld%s, or .cp_form gather, which gathers keys "
+                "and values",
                 cp, others, heads, heads > others ? heads / others : 1,
-                others > 1 ? ", a smaller tp" : "");
+                others > 1 ? ", a smaller .tp" : "");
     }
     return false;
 }

@@ -127,6 +127,12 @@ static void pipeline(void)
         return;
     CU_ASSERT_EQUAL(t.digest, one.digest);
     CU_ASSERT_STRING_EQUAL(t.inexact, "");
+    if (UNDER_SANITIZER)
+        return;
+    t.layout.tp = 2;
+    t.pipeline.split_messages = true;
+    if (train(&t))
+        CU_ASSERT_EQUAL(t.digest, one.digest);
 }
 
 /* Three documents a sequence, which begin at no multiple of a block of keys. */
@@ -265,7 +271,7 @@ static void refusals(void)
     t.layout.tp = 2;
     t.layout.sequence_parallel = true;
     t.layout.cp_form = "heads";
-    is_refused(t, "or leave sequence_parallel off");
+    is_refused(t, "or leave .sequence_parallel off");
     t.layout.sequence_parallel = false;
     t.model.heads = 3;
     is_refused(t, "split 3 query heads");
@@ -286,6 +292,12 @@ static void refusals(void)
     t.options.cut = NULL;
     t.options.field[0].dim[0] = wf_dim_width(LONG);
     is_refused(t, "field tokens of a batch is cut by tokens (.cut), and its first dim is none");
+    t = of_length(LLAMA, 3, LONG, 4);
+    t.layout.cp = 2;
+    t.model.experts = 4;
+    t.model.top_k = 2;
+    t.model.z_weight = 0.1;
+    is_refused(t, ".moe_z_weight is a loss over all of a sequence's");
 }
 
 int main(void)
