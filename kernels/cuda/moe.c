@@ -53,8 +53,8 @@ wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t 
         .type = call->in[WF_MOE_X]->dtype,
         .stream = wf_cuda_of(call)->stream};
     const size_t size = j.type == WF_BF16 ? 2 : sizeof(float);
-    wf_tensor *const *kept = wf_moe_kept(call);
     const int64_t rows = j.s.tokens * j.s.k;
+    wf_tensor *const *kept = wf_moe_kept(call);
 
     *used = 0;
     if ((j.factors = wf_moe_factors(call))) {
@@ -63,13 +63,14 @@ wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t 
     }
     j.cuts = wf_cuda_host_table->chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
     take_lists(&j, workspace, used);
+    j.kept = kept != NULL;
     j.gate = kept ? kept[0]->data : take(workspace, used, rows * j.s.f, size);
     j.up = kept ? kept[1]->data : take(workspace, used, rows * j.s.f, size);
-    j.dgate = kept && is_gradient(call) ? take(workspace, used, rows * j.s.f, size) : j.gate;
-    j.dup = kept && is_gradient(call) ? take(workspace, used, rows * j.s.f, size) : j.up;
     j.h = take(workspace, used, rows * j.s.f, size);
     j.rows = take(workspace, used, rows * j.s.d, size);
     if (is_gradient(call)) {
+        j.dgate = kept ? take(workspace, used, rows * j.s.f, size) : j.gate;
+        j.dup = kept ? take(workspace, used, rows * j.s.f, size) : j.up;
         j.wdy = take(workspace, used, rows * j.s.d, size);
         j.c = take(workspace, used, rows * j.s.f, sizeof(float));
     }
@@ -86,7 +87,8 @@ size_t wf_cuda_moe_workspace(const wf_call *call)
     return used;
 }
 
-static void make_gate_up(wf_cuda_moe_job *j)
+/* gate and up of all rows. */
+static void gate_up(wf_cuda_moe_job *j)
 {
     const wf_moe_matrix x = of_tokens(j, WF_MOE_X);
     wf_moe_row_product p =
@@ -107,8 +109,8 @@ static void make_gate_up(wf_cuda_moe_job *j)
 
 void wf_cuda_moe_h(wf_cuda_moe_job *j)
 {
-    if (!is_gradient(j->call) || !wf_moe_kept(j->call))
-        make_gate_up(j);
+    if (!j->kept || !is_gradient(j->call))
+        gate_up(j);
     if (j->error == cudaSuccess)
         j->error =
             wf_cuda_launch_moe_act(j->stream, j->type, j->gate, j->up, j->h, &j->lists, j->s.f);
@@ -185,13 +187,9 @@ static wf_status forward(const wf_call *call, void *workspace)
     return wf_cuda_check(call->ctx, j.error, call->op->name);
 }
 
-enum {
-    OPERANDS = WF_IN(WF_MOE_X + 1) - 1,
-    FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << WF_MOE_DY,
-    KEPT = WF_OUT(1) | WF_OUT(2)
-};
+enum { OPERANDS = WF_IN(WF_MOE_X + 1) - 1, FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << WF_MOE_DY };
 
 const wf_kernel wf_cuda_experts = {forward, wf_cuda_moe_workspace, .mixed_ok = WF_OUT(0),
-                                   .all_bf16 = OPERANDS | KEPT};
+                                   .all_bf16 = OPERANDS | WF_OUT(1) | WF_OUT(2)};
 const wf_kernel wf_cuda_experts_adapted = {
     forward, wf_cuda_moe_workspace, .mixed_ok = WF_OUT(0), .all_bf16 = OPERANDS | FACTORS};

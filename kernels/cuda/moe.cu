@@ -33,8 +33,8 @@ __device__ __forceinline__ float sum_of_lanes(float x)
     return x;
 }
 
-/* Computes with 16 threads for a row of an expert its weight's gradient c . h, then dgate
-   and dup, w dy, and w v of an adapter. */
+/* Computes with 16 threads for a row of an expert its weight's gradient c . h, then dgate and
+   dup, w dy, and w v of an adapter. */
 template <class T>
 __global__ void __launch_bounds__(WF_BLOCK) expert_grad_kernel(wf_moe_grad_rows g)
 {

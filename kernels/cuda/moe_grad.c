@@ -129,7 +129,7 @@ static wf_status grad(const wf_call *call, void *workspace)
 
 enum {
     OPERANDS = (WF_IN(WF_MOE_X + 1) - 1) | WF_IN(WF_MOE_DY),
-    KEPT = (WF_IN(WF_MOE_KEPT) - 1) << (WF_MOE_DY + 1),
+    KEPT = (WF_IN(WF_MOE_KEPT) - 1) << (DY + 1),
     DX = WF_OUT(0), /* without gradients of weights */
     DX_OF_ALL = WF_OUT(3),
     DX_ADAPTED = WF_OUT(WF_MOE_FACTORS),

@@ -19,8 +19,10 @@ typedef struct wf_cuda_moe_job {
     int cuts; /* chunks of features, of which sums over these are trees, and where */
     int64_t cut[WF_MAX_CHUNKS + 1];
     void *gate, *up, *h, *rows; /* [.., f] three times, and what experts give, [.., d] */
-    void *dgate, *dup;          /* [.., f]; gate and up themselves where these are not kept */
-    void *wdy;                  /* backward alone: w dy, and c = dy down in floats */
+    bool kept;                  /* gate and up are the call's own, not the workspace's */
+    /* backward alone: dgate and dup, where gate and up were unless these are kept; w dy, and
+       c = dy down in floats */
+    void *dgate, *dup, *wdy;
     float *c;
     /* NULL where there are no adapters, which all that follows is of: u = scale A x, scale A h;
        v = scale B^T dy, w v; scale B^T of dgate and dup */
@@ -39,7 +41,7 @@ size_t wf_cuda_moe_workspace(const wf_call *call);
 /* Checks types and sizes, and lists each expert's rows. */
 wf_status wf_cuda_moe_begin(wf_cuda_moe_job *j);
 
-/* Computes gate and up of all rows, where a gradient has not kept them, and h. */
+/* Computes gate, up, unless a gradient has them, and h of all rows. */
 void wf_cuda_moe_h(wf_cuda_moe_job *j);
 
 /* Computes u = scale down_a h of all rows. */

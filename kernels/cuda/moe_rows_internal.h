@@ -15,7 +15,7 @@ typedef struct wf_moe_grad_rows {
     const float *c;         /* dy down, of each row */
     const void *h, *dy, *v; /* dy: of each token */
     const void *gate, *up;
-    void *dgate, *dup; /* may be gate and up */
+    void *dgate, *dup; /* may be where gate and up are */
     void *wdy, *wv;
     float *dweights;
 } wf_moe_grad_rows;
