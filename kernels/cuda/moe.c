@@ -138,8 +138,8 @@ static wf_status check(const wf_cuda_moe_job *j)
     if (attr && attr->buffer > 0)
         return wf_cuda_host_table->fail(j->call->ctx, WF_EUNSUPPORTED,
                                         "%s: a buffer of %g times the rows of equal loads: a "
-                                        "GPU has room for the rows of any choice alone: give "
-                                        "0 (--moe-buffer)",
+                                        "GPU has room for the rows of any choice alone: leave "
+                                        ".moe_buffer out",
                                         j->call->op->name, (double)attr->buffer);
     if (j->s.k > WF_ROUTE_MOST)
         return wf_cuda_host_table->fail(j->call->ctx, WF_ESHAPE,

@@ -68,6 +68,5 @@ done
 refused "use --cp-form gather" --cp 2 --tp 2 --sequence-parallel --cp-form heads
 refused "use at most --cp 6, a smaller --tp, or --cp-form gather" --cp 8 --tp 2 --cp-form heads
 refused "and --cp is 1" --cp-form gather
-refused "use --moe-balance bias" --cp 2 --n-expert 4 --moe-balance sequence
-refused "leave it out" --cp 2 --tp 2 --pp 2 --pp-send split
+refused "balances experts without" --cp 2 --n-expert 4 --moe-balance sequence
 finish
