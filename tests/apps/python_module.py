@@ -56,14 +56,17 @@ def test_one_digest_as_the_program(corpus, tmp_path, monkeypatch):
 
 
 def test_overhead_of_a_step(batches):
-    with weft.Run(**dict(SMALL, n_layer=1), digest=False, lr=1e-3) as run:
-        spent = []
-        for _ in range(40):
-            begin = time.perf_counter()
-            made = run.step(batches[0])
-            spent.append((time.perf_counter() - begin) * 1e3 - made.ms)
-    print(f"\n    least {min(spent):.3f} ms, median {sorted(spent)[20]:.3f} ms a step beside the step itself")
-    assert min(spent) < 1
+    """The calling thread's own processor time, which a loaded machine does not change: ranks are other threads."""
+    for mesh in (dict(tp=1), dict(tp=4, dp=2)):
+        with weft.Run(**dict(SMALL, n_layer=1), **mesh, digest=False, lr=1e-3) as run:
+            spent, beside = [], []
+            for _ in range(40):
+                begin, wall = time.thread_time(), time.perf_counter()
+                made = run.step(batches[0])
+                spent.append((time.thread_time() - begin) * 1e3)
+                beside.append((time.perf_counter() - wall) * 1e3 - made.ms)
+        print(f"\n    {run.ranks} ranks: {sorted(spent)[20]:.3f} ms of a processor in the median step, least time beside it {min(beside):.3f} ms")
+        assert sorted(spent)[20] < 1
 
 
 def test_bad_input_leaves_the_run_as_it_was(batches):

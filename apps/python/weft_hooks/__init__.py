@@ -19,14 +19,12 @@ import torch
 from safetensors.torch import save_file
 
 FIELDS = ("input_ids", "labels", "loss_mask", "position_ids", "documents", "attention_mask")
-WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def plain_name(name):
     """A parameter's name without what DDP, torch.compile, FSDP1 and checkpointing put into it."""
-    for wrapper in WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def whole(tensor):
@@ -96,7 +94,7 @@ class Dump:
 
     def __init__(self, model, optimizer, folder, step, rename, data_group):
         self.model, self.folder, self.left, self.rename = model, pathlib.Path(folder), step, rename
-        self.group, self.micro_batches, self.loss = data_group, [], None
+        self.group, self.micro_batches, self.said, self.loss = data_group, [], [], None
         self.hooks = [model.register_forward_pre_hook(self.forward, with_kwargs=True),
                       optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
 
@@ -109,8 +107,9 @@ class Dump:
             self.micro_batches.append({f: inputs[f].detach() for f in FIELDS if torch.is_tensor(inputs.get(f))})
 
     def batch(self, **fields):
-        """Says what the batch of this step is, where the model does not get it (labels that the trainer keeps)."""
-        self.micro_batches = [fields]
+        """Says what a micro-batch of this step is, where the model does not get it (labels that the trainer keeps)."""
+        if self.left == 1:
+            self.said.append(fields)
 
     def before(self, *_):
         """The optimizer is about to step."""
@@ -120,9 +119,8 @@ class Dump:
         found = self.rename(found) if self.rename else found
         if self.loss is not None:
             found["loss"] = torch.as_tensor(self.loss, dtype=torch.float32).reshape(1)
-        everywhere = gathered(batch_of(self.micro_batches), self.group) if self.group is not False \
-            else batch_of(self.micro_batches)
-        write(self.folder / "batch.safetensors", everywhere)
+        batch = batch_of(self.said or self.micro_batches)
+        write(self.folder / "batch.safetensors", batch if self.group is False else gathered(batch, self.group))
         write(self.folder / "gradients.safetensors", found)
 
     def after(self, *_):
