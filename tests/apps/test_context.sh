@@ -68,5 +68,12 @@ done
 refused "use --cp-form gather" --cp 2 --tp 2 --sequence-parallel --cp-form heads
 refused "use at most --cp 6, a smaller --tp, or --cp-form gather" --cp 8 --tp 2 --cp-form heads
 refused "and --cp is 1" --cp-form gather
-refused "balances experts without" --cp 2 --n-expert 4 --moe-balance sequence
+refused "--moe-balance sequence is a loss over all of a sequence's" --cp 2 --n-expert 4 --moe-balance sequence
+
+got=$(steps --cp 2 --tp 2 --pp 2 --pp-send split)
+result "messages of stages in parts" "$([ "$one" = "$got" ] || echo "$got in place of $one")"
+for search in "" --search; do
+    "$gpt_train" "${common[@]}" --cp 2 --plan $search --machine "$here/../../docs/machines/h100.json" >out 2>err
+    result "what it takes on a machine${search:+, searched}" "$(grep -aq " %  context-parallel collectives" out || cat err)"
+done
 finish
