@@ -197,10 +197,11 @@ typedef struct combination {
     int64_t first; /* the first token */
 } combination;
 
-/* Sums rows [low, high) of [.., d], whose experts are of [first, first + count), as the
-   midpoint tree over all experts; the result is the first of them. */
-static void add_tree(const wf_moe_job *j, float *rows, const int64_t *expert, int64_t low,
-                     int64_t high, int64_t first, int64_t count)
+/* Sums rows [low, high), whose experts are of [first, first + count), as the midpoint tree
+   over all experts; row[low] is the sum then, in `room` of a row for each where there are
+   several. */
+static void add_tree(const wf_moe_job *j, const float **row, float *room, const int64_t *expert,
+                     int64_t low, int64_t high, int64_t first, int64_t count)
 {
     int64_t middle = low, half = first + count / 2;
 
@@ -208,11 +209,12 @@ static void add_tree(const wf_moe_job *j, float *rows, const int64_t *expert, in
         return;
     while (middle < high && expert[middle] < half)
         middle++;
-    add_tree(j, rows, expert, low, middle, first, count / 2);
-    add_tree(j, rows, expert, middle, high, half, count - count / 2);
-    if (low < middle && middle < high)
-        j->cpu->simd->add(rows + low * j->s.d, rows + middle * j->s.d, rows + low * j->s.d,
-                          j->s.d);
+    add_tree(j, row, room, expert, low, middle, first, count / 2);
+    add_tree(j, row, room, expert, middle, high, half, count - count / 2);
+    if (low == middle || middle == high)
+        return;
+    j->cpu->simd->add(row[low], row[middle], room + low * j->s.d, j->s.d);
+    row[low] = room + low * j->s.d;
 }
 
 /* Combines by a tree without a zero sum of its own sign: -0 becomes +0, as where another rank
@@ -221,34 +223,30 @@ static void combine_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const combination *c = arg;
     const wf_moe_job *j = c->j;
-    const float *index = j->call->in[WF_MOE_INDEX]->data;
-    float *rows = j->scratch + worker * j->scratch_size;
+    const float *index = j->call->in[WF_MOE_INDEX]->data, *row[WF_ROUTE_MOST];
+    float *room = j->scratch + worker * j->scratch_size;
     int64_t d = j->s.d, k = j->s.k, expert[WF_ROUTE_MOST];
+    bool bf16 = c->y->dtype == WF_BF16;
 
     for (int64_t t = c->first + begin; t < c->first + end; t++) {
+        float *sum = bf16 ? room : (float *)c->y->data + t * d;
         int64_t n = 0;
 
         for (int64_t i = t * k; i < (t + 1) * k; i++) {
-            const float *row;
-
             if (j->row[i] < 0)
                 continue;
-            row = floats_of(j, j->rows, j->row[i], d, rows + n * d);
-            if (c->weights)
-                j->cpu->simd->scale(row, c->weights[i], rows + n * d, d);
-            else if (row != rows + n * d)
-                memcpy(rows + n * d, row, (size_t)d * sizeof *rows);
+            row[n] = floats_of(j, j->rows, j->row[i], d, room + n * d);
+            if (c->weights) {
+                j->cpu->simd->scale(row[n], c->weights[i], room + n * d, d);
+                row[n] = room + n * d;
+            }
             expert[n++] = (int64_t)index[i];
         }
-        if (n == 0)
-            memset(rows, 0, (size_t)d * sizeof *rows);
-        add_tree(j, rows, expert, 0, n, 0, j->s.all);
+        add_tree(j, row, room, expert, 0, n, 0, j->s.all);
         for (int64_t i = 0; i < d; i++)
-            rows[i] += 0.0f;
-        if (c->y->dtype == WF_BF16)
-            j->cpu->simd->narrow(rows, (uint16_t *)c->y->data + t * d, d);
-        else
-            memcpy((float *)c->y->data + t * d, rows, (size_t)d * sizeof *rows);
+            sum[i] = n > 0 ? row[0][i] + 0.0f : 0.0f;
+        if (bf16)
+            j->cpu->simd->narrow(room, (uint16_t *)c->y->data + t * d, d);
     }
 }
 
