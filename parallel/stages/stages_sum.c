@@ -206,13 +206,38 @@ wf_status wf_par_stages_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
     return mean ? wf_par_pipeline_share(t, mean, sizeof *mean) : wf_context_status(t->par->ctx);
 }
 
+/* Gathers n numbers of every stage's rank and adds them up here, where they lie: in the host's
+   memory, for which a group of GPUs has no arithmetic. */
+static wf_status sum_over_stages(const wf_par_stages *s, wf_par *par, float *x, int64_t n)
+{
+    const size_t ranks = (size_t)s->ranks, row = (size_t)n * sizeof *x;
+    const size_t bytes = ranks * row + (ranks + 1) * sizeof(int64_t);
+    int64_t *cuts = wf_blocks_take(wf_context_blocks(par->ctx), bytes);
+    float *all = cuts ? (float *)(void *)(cuts + ranks + 1) : NULL;
+    wf_error error = {WF_OK, ""};
+
+    if (!cuts)
+        return wf_fail(par->ctx, WF_ENOMEM, "no memory for the losses that modules add");
+    for (size_t r = 0; r <= ranks; r++)
+        cuts[r] = (int64_t)r * n;
+    if (wf_all_gather(wf_mesh_comm(par->mesh, par->pp_axis), sizeof *x, x, all, cuts, &error) !=
+        WF_OK)
+        wf_fail(par->ctx, error.code, "%s", error.text);
+    for (int64_t i = 0; i < n && error.code == WF_OK; i++) {
+        x[i] = all[i];
+        for (size_t r = 1; r < ranks; r++)
+            x[i] += all[(int64_t)r * n + i];
+    }
+    wf_blocks_give(wf_context_blocks(par->ctx), cuts, bytes);
+    return wf_context_status(par->ctx);
+}
+
 /* Each mean is of the one stage whose module adds the loss: all others have 0. */
 wf_status wf_par_stages_share_added(wf_par_trainer *t)
 {
     const wf_par_stages *s = t->own;
     wf_par *par = t->par;
     size_t bytes = (size_t)t->added_count * sizeof(float);
-    wf_error error = {WF_OK, ""};
     float *mean;
 
     if (wf_par_added_means(t) != WF_OK || !t->added_count)
@@ -222,9 +247,8 @@ wf_status wf_par_stages_share_added(wf_par_trainer *t)
         return wf_fail(par->ctx, WF_ENOMEM, "no memory for the losses that modules add");
     for (int64_t i = 0; i < t->added_count; i++)
         mean[i] = t->added[i]->losses.mean;
-    if (s->ranks > 1 && wf_all_reduce(wf_mesh_comm(par->mesh, par->pp_axis), WF_REDUCE_SUM,
-                                      mean, mean, t->added_count, &error) != WF_OK)
-        wf_fail(par->ctx, error.code, "%s", error.text);
+    if (s->ranks > 1)
+        sum_over_stages(s, par, mean, t->added_count);
     for (int64_t i = 0; i < t->added_count; i++)
         t->added[i]->losses.mean = mean[i];
     wf_blocks_give(wf_context_blocks(par->ctx), mean, bytes);

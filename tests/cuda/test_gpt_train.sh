@@ -97,6 +97,10 @@ result "near the CPU's losses" "$(python3 -c '
 import re
 gpu, cpu = ([float(x) for x in re.findall(r"(?:loss|norm|router_z) +([0-9.]+)", open(f).read())] for f in ("mixture", "out"))
 if len(gpu) != 6 or max(abs(a - b) for a, b in zip(gpu, cpu)) > 1e-3: print(gpu, cpu)')"
+balanced=(--arch mixtral --n-expert 4 --moe-balance sequence --n-layer 2)
+run "experts balanced by a loss" --device cuda --digest "${balanced[@]}"
+wanted=$(digest)
+same "which stages add up" "${balanced[@]}" --pp 2 --micro-batch-size 2
 run "tokens over two ranks, by heads" --device cuda --digest --arch llama --cp 2
 wanted=$(digest)
 same "by gathered keys" --arch llama --cp 2 --cp-form gather
