@@ -290,8 +290,6 @@ static wf_status check_unread(app_options *o, wf_error *error)
          "is more than --steps, so that nothing would be compared"},
         {APP_OPTION_window_rope_base, !(o->window_rope_base > 0) || local, "--window-rope-base",
          "is of RoPE in blocks that have a window (--sliding-window, --arch llama)"},
-        {APP_OPTION_rope_skip, o->rope_skip <= o->n_layer, "--rope-skip",
-         "is more than --n-layer, so that every block would have RoPE"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -109,7 +109,6 @@ refuse "a base of windows without one" 2 "--window-rope-base is of RoPE in block
     --window-rope-base 100 --plan
 refuse "a base of windows of what is learnt" 2 "--window-rope-base is of RoPE" --sliding-window 4 \
     --window-rope-base 100 --plan
-refuse "a skip of blocks that are not there" 2 "--rope-skip is more than --n-layer" --arch llama --rope-skip 9 --plan
 refuse "a comparison that never comes" 2 "--check-replicas is more than --steps" --check-replicas 9 --steps 8 --plan
 refuse "copies that are never compared" 2 "--verify-every is more than --steps" --dp 2 --redundancy buddy --verify-every 9 \
     --steps 8 --plan
