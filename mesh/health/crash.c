@@ -11,6 +11,7 @@
 #include "mesh/health/failure_detector_internal.h"
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -37,7 +38,8 @@ enum { DEADLY = sizeof deadly / sizeof deadly[0] };
 
 static struct sigaction before[DEADLY];
 static int report_fd = -1;
-static _Atomic pid_t crashed; /* the thread that reports */
+static _Atomic pid_t crashed;  /* the thread that reports */
+static _Atomic pid_t observed; /* the process whose exits are reported; 0: none */
 static _Atomic bool done;
 static _Thread_local wf_recorder *mine;
 static _Thread_local stack_t stack; /* for a rank whose own has overflowed */
@@ -56,12 +58,6 @@ static void take_stack(void)
         return;
     stack = (stack_t){.ss_sp = memory, .ss_size = bytes};
     sigaltstack(&stack, NULL);
-}
-
-void wf_crash_rank(wf_comm *world)
-{
-    mine = wf_recorder_of(world);
-    take_stack();
 }
 
 void wf_crash_no_rank(void)
@@ -172,6 +168,26 @@ static void report_or_wait(const char *signal)
         for (int ms = 0; ms < OTHERS_MS && !atomic_load(&done); ms++)
             nanosleep(&nap, NULL);
     }
+}
+
+/* Reports a rank that ends the process, which had ended the others' work with a status of
+   success. A child process that a rank has forked ends as it likes. */
+static void on_exit_of_rank(int status, void *arg)
+{
+    (void)arg;
+    if (!mine || getpid() != atomic_load(&observed))
+        return;
+    report_or_wait("exit was called, which ends all ranks: return from the function of the run "
+                   "instead");
+    _exit(status ? status : 1);
+}
+
+void wf_crash_rank(wf_comm *world)
+{
+    mine = wf_recorder_of(world);
+    take_stack();
+    if (report_fd >= 0 && atomic_exchange(&observed, getpid()) == 0)
+        on_exit(on_exit_of_rank, NULL); /* called before those of earlier, as MPI's is */
 }
 
 /* Handles a crash's signal, which is raised a second time when the handler has returned. */

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,6 +184,29 @@ static wf_status crash_in_op(wf_par *par, void *arg)
     return wf_context_status(ctx);
 }
 
+/* A rank whose code ends the process, though the others have not ended. */
+static wf_status leave_with(wf_par *par, void *arg)
+{
+    wf_comm *world = wf_mesh_world(wf_par_mesh(par));
+    wf_error error = {WF_OK, ""};
+
+    if (wf_context_rank(wf_par_context(par)) == 2)
+        exit(*(int *)arg);
+    return wf_barrier(world, &error);
+}
+
+static wf_status leave_well(wf_par *par, void *arg)
+{
+    (void)arg;
+    return leave_with(par, &(int){0});
+}
+
+static wf_status leave_badly(wf_par *par, void *arg)
+{
+    (void)arg;
+    return leave_with(par, &(int){9});
+}
+
 /* A rank that neither goes on nor waits for another. */
 static wf_status stall(wf_par *par, void *arg)
 {
@@ -239,6 +263,16 @@ static void crashes(void)
     says("; in op boom of module block.1.mlp, forward\n");
 }
 
+static void exits(void)
+{
+    if (UNDER_SANITIZER)
+        return;
+    CU_ASSERT_EQUAL(run_child(leave_well, 1, (char *[]){"cat"}), 1);
+    says("rank 2: exit was called, which ends all ranks: return from the function of the run");
+    CU_ASSERT_EQUAL(run_child(leave_badly, 1, (char *[]){"cat"}), 9);
+    says("rank 2: exit was called");
+}
+
 static void stalls(void)
 {
     CU_ASSERT_EQUAL(run_child(stall, 3, (char *[]){"cat", "--stall-timeout", "0.2"}), 6);
@@ -256,6 +290,7 @@ int main(void)
                                     {"wrong arguments", wrong_arguments},
                                     {"failures", failures},
                                     {"crashes", crashes},
+                                    {"exits", exits},
                                     {"stalls", stalls},
                                     {NULL, NULL}};
 

@@ -156,10 +156,33 @@ static void own_files(void)
     rmdir(folder);
 }
 
+/* Rows of a file that was removed under its writer were lost without a word; one that was moved
+   takes them. */
+static void removed_files(void)
+{
+    char folder[WF_TEST_FOLDER], path[WF_TEST_FOLDER + 8], moved[WF_TEST_FOLDER + 8];
+    wf_row_file file;
+    wf_error error = {WF_OK, ""};
+
+    wf_test_new_folder(folder);
+    snprintf(path, sizeof path, "%s/log", folder);
+    snprintf(moved, sizeof moved, "%s/moved", folder);
+    CU_ASSERT_EQUAL_FATAL(wf_row_file_open(&file, "--log", path, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_row_file_write(&file, "1\n", 2, &error), WF_OK);
+    CU_ASSERT_EQUAL(rename(path, moved), 0);
+    CU_ASSERT_EQUAL(wf_row_file_write(&file, "2\n", 2, &error), WF_OK);
+    CU_ASSERT_EQUAL(size_of(moved), 4);
+    CU_ASSERT_EQUAL(remove(moved), 0);
+    CU_ASSERT_EQUAL(wf_row_file_write(&file, "3\n", 2, &error), WF_EIO);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/log was removed while the run writes to it"));
+    wf_row_file_close(&file, NULL);
+}
+
 static const wf_test tests[] = {
     {"own files", own_files},
     {"rows stay", rows_stay},
     {"rows that were cut", cut_rows},
+    {"files that are removed", removed_files},
     {NULL, NULL},
 };
 
