@@ -149,7 +149,7 @@ static wf_status every_choice(wf_rank *rank, wf_mesh *mesh, void *arg)
             GOOD(one(rank, mesh, kind, tokens));
     unused = wf_context_blocks(mesh->ctx)->at;
     GOOD(one(rank, mesh, MIXED, false));
-    NEED(wf_context_blocks(mesh->ctx)->at == unused); /* what was taken was given back */
+    NEED(wf_context_blocks(mesh->ctx)->at == unused); /* all was given back */
     return WF_OK;
 }
 

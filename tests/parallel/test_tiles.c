@@ -110,6 +110,7 @@ static void pieces(void)
 {
     training t = of_length(GPT2, LONG);
 
+    t.options.global_batch = 3; /* nodes of two sequences and of one */
     same_run(&t, CUT, NULL);
     t = of_length(LLAMA, LONG);
     t.options.micro_batch = 1;
