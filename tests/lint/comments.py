@@ -108,6 +108,19 @@ def paths(root):
             for match in PATH.finditer(text[start:end]):
                 if not (root / match.group()).exists() and not (path.parent / match.group()).exists():
                     yield path, line_of(text, start + match.start()), f"{match.group()} is not there"
+    yield from mutants(root)
+
+
+def mutants(root):
+    """Finds rows of tests/mutants.txt whose line is not in its file, or there more than once: the fault can't be put in."""
+    path, line = root / "tests/mutants.txt", 1
+    for block in (path.read_text(encoding="utf-8") if path.exists() else "").split("\n\n"):
+        rows = [row for row in block.split("\n") if row and not row.startswith("#")]
+        old = "\n".join(row[1:] for row in rows[1:] if row[0] == "-")
+        file = root / rows[0].split()[0] if rows else path
+        if rows and (not file.exists() or file.read_text(encoding="utf-8").count(old) != 1):
+            yield path, line, f"{rows[0].split()[0]} does not have this once: {old}"
+        line += block.count("\n") + 2
 
 
 SAMPLES = {
@@ -125,6 +138,7 @@ SAMPLES = {
         ("core/a.c", "/* core/a.c - see core/b.h\n   and core/a.c */\nconst char *s = \"core/c.h\";\n", [1]),
         ("docs/a.md", "`docs/a.md` of docs/b.md\n```\na\n```\n`run\ndocs/c.md now`\n", [6]),
         ("tests/DECISIONS.md", "`tests/gone.c`\n", []),
+        ("tests/mutants.txt", "tests/mutants.txt t\n-one two\n+\n\ncore/gone.c t\n-x\n+\n", [5]),
     ],
     "pages": [
         ("docs/a.md", "# A\n\nFor: all.\n\n| to do | where |\n|---|---|\n", []),

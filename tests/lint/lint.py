@@ -21,7 +21,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     outputs    files are written by core/files/output.h alone; writers.py has who does not, and why
     columns, riddles   a comment has at most 96 columns, tears no member, and does not begin with What, Whether, Of, Where or How
     prose      comments of the library and of programs speak plainly (the table PROSE of prose.py)
-    greps, paths   words that people look for find their file (the table GREPS of comments.py); a file that a comment or page names is there
+    greps, paths   words that people look for find their file (the table GREPS of comments.py); a file that a comment or page names is there, and a line of mutants.txt
     pages      a page of docs begins with what it is for and a table of what to do
     scripts    a test that is a script and counts its cases (tests/cases.sh) ends by `finish`, or it could not fail
     selftest   proves that each rule finds what it is for, and nothing else

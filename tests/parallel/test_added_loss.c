@@ -331,6 +331,41 @@ static void refused(void)
     once = false;
 }
 
+static wf_tensor *add_late(void *self, wf_nn_module *m, wf_tensor *x)
+{
+    (void)self;
+    wf_nn_add_loss(m, wf_context_step(m->ctx) > 1 ? "late" : "penalty", penalty_of(x), weight);
+    return x;
+}
+
+static const wf_nn_hooks late = {.pre_forward = add_late};
+
+static void hook_late(wf_nn_gpt *model)
+{
+    wf_nn_hook_add(((wf_nn_block *)model->block[0])->mlp, &late);
+}
+
+/* Stages agree on the losses of a step before the first one: none comes later. */
+static void refused_in_stages(void)
+{
+    wf_launch_options launch = {.ranks = 2, .stall_timeout = 5};
+    training t = make_training(LLAMA);
+    wf_par_pipeline *pipeline;
+    wf_error error = {WF_OK, ""};
+
+    t.change = hook_late;
+    t.layout = (wf_par_options){.pp = 2, .tp = 1, .dp = 1, .seed = t.layout.seed};
+    t.options.micro_batch = 1;
+    t.pipeline.schedule = "1f1b";
+    t.options.pipeline = pipeline = pipeline_of(&t, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(pipeline);
+    wf_launch(&launch, training_rank, &t, &error);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "which it did not in the plan of the pipeline"));
+    if (error.code != WF_EINVAL)
+        printf("\n    %s\n", error.text);
+    wf_par_pipeline_free(pipeline);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -341,6 +376,7 @@ int main(void)
         {"recomputed where nothing else comes back", recomputed_alone},
         {"means of micro-steps", means_of_micro_steps},
         {"what is no loss is refused", refused},
+        {"a loss that stages did not expect", refused_in_stages},
         {NULL, NULL}};
 
     return wf_test_main("added_loss", tests);

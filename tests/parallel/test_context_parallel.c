@@ -176,6 +176,7 @@ static void gathered_keys(void)
 
     t.model.window = 700;
     t.model.dropout = 0.1f;
+    t.model.score_cap = 0.5;
     if (UNDER_SANITIZER) {
         t.layout.sequence_parallel = true;
         CHECK(t, {2, 2, 1, NULL});

@@ -87,12 +87,12 @@ static void deferred(void)
     same_run(&t, TOKENS, &(wf_par_options){.tp = 1, .dp = 1, .pp = 2});
 }
 
-static training of_long(model_kind kind)
+static training of_length(model_kind kind, int64_t length)
 {
-    const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_FIELDS(LONG);
+    const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_FIELDS(length);
     training t = new_training(kind, 1, 2);
 
-    t.model.positions = LONG;
+    t.model.positions = length;
     t.model.layers = 1;
     t.model.heads = 2;
     t.model.kv_heads = 1;
@@ -108,10 +108,11 @@ static training of_long(model_kind kind)
 /* Sequences of four chunks of tokens, of which a vector's sum has two in each. */
 static void pieces(void)
 {
-    training t = of_long(GPT2);
+    training t = of_length(GPT2, LONG);
 
+    t.options.global_batch = 3; /* nodes of two sequences and of one */
     same_run(&t, CUT, NULL);
-    t = of_long(LLAMA);
+    t = of_length(LLAMA, LONG);
     t.options.micro_batch = 1;
     same_run(&t, UNDER_SANITIZER ? CUT : 2 * CUT, &(wf_par_options){.cp = 2, .dp = 1});
     t.options.micro_batch = 2; /* a row of gradients for each sequence, which tiles cut */
@@ -119,57 +120,79 @@ static void pieces(void)
     same_run(&t, LONG, &(wf_par_options){.cp = 2, .dp = 1});
 }
 
-static wf_status note_peak(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+/* The most bytes of activations in a step, and its FLOPs that count as the model's. */
+typedef struct taken {
+    size_t peak;
+    double flops;
+} taken;
+
+static wf_status note_taken(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
+    wf_context *ctx = wf_par_context(par);
     wf_memory_report report;
 
     (void)model;
-    wf_pool_report(wf_context_pool(wf_par_context(par)), &report);
+    wf_pool_report(wf_context_pool(ctx), &report);
     if (rank->index == 0 && step == 1)
-        *(size_t *)t->arg = report.most[WF_MEMORY_ACTIVATION];
+        *(taken *)t->arg =
+            (taken){report.most[WF_MEMORY_ACTIVATION], wf_context_model_flops(ctx)};
     return WF_OK;
 }
 
-/* Gate, up and what comes back to them, 16 x 16 x 768 floats each, are a tile in size. */
+/* Gate, up and what comes back to them, 16 x 16 x 768 floats each, are a tile in size. Features
+   that are computed a second time count once. */
 static void features_are_never_whole(void)
 {
     enum { FFN = 768, BATCH = 16 };
     const size_t all = (size_t)BATCH * TOKENS * FFN * sizeof(float);
-    size_t peak[2] = {0, 0};
+    taken of[2] = {{0, 0}, {0, 0}};
 
     for (int tiled = 0; tiled < 2; tiled++) {
         training t = new_training(LLAMA, 3, BATCH);
 
         t.model.ffn = FFN;
-        t.watch = note_peak;
-        t.arg = &peak[tiled];
+        t.watch = note_taken;
+        t.arg = &of[tiled];
         t.change = tiled ? in_tiles : NULL;
         tokens = TOKENS;
         train(&t);
     }
-    CU_ASSERT(peak[0] > 4 * all);
-    CU_ASSERT(peak[1] < peak[0] - 4 * all);
-    CU_ASSERT(peak[1] < all);
+    CU_ASSERT(of[0].peak > 4 * all);
+    CU_ASSERT(of[1].peak < of[0].peak - 4 * all);
+    CU_ASSERT(of[1].peak < all);
+    CU_ASSERT(of[0].flops > 0);
+    CU_ASSERT_EQUAL(of[1].flops, of[0].flops);
 }
 
-/* Sequences that cannot be cut so small are refused, and so are adapters. */
-static void what_it_cannot_do(void)
+/* Runs in tiles, and expects these words in the error. */
+static void refused(training t, int64_t tile, wf_status status, const char *words)
 {
-    training t = new_training(LLAMA, 3, 2);
-    wf_launch_options launch = {.ranks = 1};
+    wf_launch_options launch = {.ranks = (int)wf_par_ranks(&t.layout)};
     wf_error error = {WF_OK, ""};
 
     t.change = in_tiles;
-    tokens = TOKENS - 1;
+    tokens = tile;
     wf_launch(&launch, training_rank, &t, &error);
-    CU_ASSERT_EQUAL(error.code, WF_EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "tiles of 15 tokens are less than"));
-    error = (wf_error){WF_OK, ""};
-    tokens = TOKENS;
+    CU_ASSERT_EQUAL(error.code, status);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, words));
+}
+
+/* Sequences that cannot be cut so small are refused, chunks of a vector's sum among them, and
+   so are adapters, and several sequences whose tokens ranks split. */
+static void what_it_cannot_do(void)
+{
+    enum { ODD = 4 * (CUT + 1) };
+    training t = new_training(LLAMA, 3, 2);
+
+    refused(t, TOKENS - 1, WF_EINVAL, "tiles of 15 tokens are less than");
     t.lora = (wf_nn_lora_options){.rank = 2, .alpha = 1, .targets = "up"};
-    wf_launch(&launch, training_rank, &t, &error);
-    CU_ASSERT_EQUAL(error.code, WF_EUNSUPPORTED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "has no adapters yet"));
+    refused(t, TOKENS, WF_EUNSUPPORTED, "has no adapters yet");
+    t = of_length(GPT2, ODD);
+    refused(t, ODD / 4, WF_EINVAL, "than this sequence is cut in, 4100 tokens");
+    t = of_length(LLAMA, LONG);
+    t.layout.cp = 2;
+    t.options.micro_batch = 2;
+    refused(t, CUT, WF_EUNSUPPORTED, "take micro-batches of one");
 }
 
 int main(void)
