@@ -1,7 +1,6 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
 #include "core/dtype.h"
-#include "core/together_internal.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

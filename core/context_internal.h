@@ -95,6 +95,10 @@ void wf_handles_close(wf_context *ctx);
 /* Keeps a tensor's description instead of giving it back. */
 void wf_handle_end(wf_tensor *t);
 
+/* core/together.c */
+/* Forgets the calls that wait, after an error, and the room for them. */
+void wf_together_close(wf_context *ctx);
+
 /* core/tensor.c */
 /* Make a blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an
    error. */

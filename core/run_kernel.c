@@ -53,42 +53,6 @@ static wf_status spend(const wf_call *call)
     return WF_OK;
 }
 
-/* Returns the bytes that a call reads and writes at least, on this rank. */
-static int64_t bytes_of_call(const wf_call *call)
-{
-    size_t bytes = 0;
-
-    for (int i = 0; i < call->n_in; i++)
-        bytes += call->in[i] ? wf_tensor_bytes(call->in[i]) : 0;
-    for (int o = 0; o < call->n_out; o++)
-        bytes += call->out[o] ? wf_tensor_bytes(call->out[o]) : 0;
-    return (int64_t)bytes;
-}
-
-wf_status wf_trace_calls(const wf_call *call, int n, wf_trace_mark begun)
-{
-    wf_device *device = call->ctx->device;
-    wf_error error = {WF_OK, ""};
-    int64_t bytes = 0;
-    double flops = 0;
-
-    for (int i = 0; i < n; i++) {
-        bytes += bytes_of_call(&call[i]);
-        flops += call[i].op->flops ? call[i].op->flops(&call[i]) : 0;
-    }
-
-    if (wf_trace_waits(call->ctx->trace) && device->memory &&
-        device->memory->wait(device, &error) != WF_OK)
-        return wf_fail(call->ctx, error.code, "%s: %s", call->op->name, error.text);
-    wf_trace_end(call->ctx->trace, begun,
-                 &(wf_trace_event){.kind = WF_TRACE_OP,
-                                   .name = call->op->name,
-                                   .place = call->ctx->failure.path,
-                                   .bytes = bytes,
-                                   .flops = flops});
-    return WF_OK;
-}
-
 /* The call as its kernel sees it. */
 typedef struct seen {
     wf_call call;

@@ -5,7 +5,6 @@
 
 #include "core/op.h"
 #include "core/sharing_internal.h"
-#include "core/trace.h"
 
 /* Returns the operands and results (WF_IN, WF_OUT) that a kernel takes as bf16, since all of
    them are: none where the context computes in fp32. */
@@ -14,9 +13,5 @@ unsigned wf_taken_as_bf16(const wf_call *call, const wf_kernel *kernel);
 /* Runs the kernel of a call. WF_EUNSUPPORTED (there is none), WF_ENOMEM, or the kernel's
    status. */
 wf_status wf_run_kernel(const wf_call *asked, wf_share_role role);
-
-/* Appends the event of n calls of an op that one launch has run, since a mark; waits for them
-   where the trace does. WF_EDEVICE: they failed. */
-wf_status wf_trace_calls(const wf_call *call, int n, wf_trace_mark begun);
 
 #endif
