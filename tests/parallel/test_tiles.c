@@ -178,7 +178,7 @@ static void refused(training t, int64_t tile, wf_status status, const char *word
 }
 
 /* Sequences that cannot be cut so small are refused, chunks of a vector's sum among them, and
-   so are adapters, and several sequences whose tokens ranks split. */
+   so are adapters. */
 static void what_it_cannot_do(void)
 {
     enum { ODD = 4 * (CUT + 1) };
@@ -189,10 +189,6 @@ static void what_it_cannot_do(void)
     refused(t, TOKENS, WF_EUNSUPPORTED, "has no adapters yet");
     t = of_length(GPT2, ODD);
     refused(t, ODD / 4, WF_EINVAL, "than this sequence is cut in, 4100 tokens");
-    t = of_length(LLAMA, LONG);
-    t.layout.cp = 2;
-    t.options.micro_batch = 2;
-    refused(t, CUT, WF_EUNSUPPORTED, "take micro-batches of one");
 }
 
 int main(void)
