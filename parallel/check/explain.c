@@ -277,9 +277,10 @@ static bool is_unknown(const wf_check_tensor *t, const void *arg)
 
 /* Finds the parameter from which on, towards the input, backward goes wrong. */
 static void locate(const wf_check_report *report, const wf_check_reference *r,
-                   wf_check_finding *f)
+                   const wf_check_numbers *n, wf_check_finding *f)
 {
     int64_t last = r->count - 1, wrong = 0, vectors = 0, unknown = 0, at_output = 0;
+    bool routed = false;
 
     while (r->tensor[last].fit.kind != WF_CHECK_UNKNOWN)
         last--;
@@ -290,8 +291,14 @@ static void locate(const wf_check_report *report, const wf_check_reference *r,
         vectors += is && r->tensor[i].roles & WF_CHECK_NORM;
         at_output += is && r->tensor[i].roles & WF_CHECK_VOCABULARY;
         unknown += is;
+        routed |= (r->tensor[i].roles & WF_CHECK_ROUTER) != 0;
     }
-    if ((report->has_loss && !report->loss_equal) || report->token_losses_wrong)
+    if (routed && n->tolerance > 1e-3)
+        snprintf(
+            f->cause, sizeof f->cause,
+            "in bf16 or fp16 a token may go to another expert than in fp32, or backward is "
+            "wrong: dump a step of a mixture in fp32 to tell");
+    else if ((report->has_loss && !report->loss_equal) || report->token_losses_wrong)
         snprintf(f->cause, sizeof f->cause,
                  "the losses differ already: the forward pass, the labels or the mask are "
                  "others, and gradients follow from that");
@@ -362,7 +369,7 @@ wf_status wf_check_explain(wf_check_report *report, const wf_check_reference *r,
             f->count = wf_check_name_set(r, is_unknown, NULL, f->where, sizeof f->where);
             snprintf(f->what, sizeof f->what,
                      "the gradient is no multiple, part or order of Weft's");
-            locate(report, r, f);
+            locate(report, r, n, f);
             break;
         }
     return error->code;

@@ -154,7 +154,7 @@ try_wheel()
     seq 4000 >"$wrapped/text"
     wanted=$(digests_of "$wrapped/apps/gpt_train")
     found=$(digests_of "$qemu" -cpu max "$site/weft/bin/gpt_train" --dp 2)
-    echo "digests of the build and of the wheel:" $wanted, $found
+    echo "digests of the build and of the wheel: ${wanted//$'\n'/ }, ${found//$'\n'/ }"
     [ -n "$wanted" ] && [ "$wanted" = "$found" ]
     cp "$wheel" "$build/"
 }

@@ -61,6 +61,10 @@ says out 'tokens of all ranks of their expert-parallel group'
 changed half.safetensors "$reference/check_mixtral.safetensors" 'a, b = some("0.block_sparse_moe.experts.1.w2", "0.block_sparse_moe.experts.3.w2"); a.numbers, b.numbers = b.numbers, a.numbers'
 model=$reference/hf_mixtral check "experts in another order" 1 half.safetensors
 says out 'is that of model\.layers\.0\.block_sparse_moe\.experts\.3\.w2\.weight'
+changed half.safetensors "$reference/check_mixtral.safetensors" '
+for x in some("1.block_sparse_moe.experts.0.w1"): x.numbers = array.array("f", (v * (1 + 0.3 * (-1) ** (i * i // 7)) for i, v in enumerate(x.numbers)))'
+model=$reference/hf_mixtral check "a mixture under autocast" 1 half.safetensors --precision bf16
+says out 'dump a step of a mixture in fp32'
 mkdir -p folder
 changed folder/a.safetensors "$dump" 'for n in list(t)[::2]: del t[n]'
 changed folder/b.safetensors "$dump" 'for n in list(t)[1::2]: del t[n]'
