@@ -241,6 +241,7 @@ static void print_time(FILE *out, const wf_plan_report *p)
     if (p->options->pp > 1)
         fprintf(out, "; the pipeline is idle %.1f %% of it", 100 * t->bubble);
     fputc('\n', out);
+    wf_search_print_accuracy(!p->options->job.sizes, out);
     wf_search_print_path(&t->path, t->seconds, out);
 }
 

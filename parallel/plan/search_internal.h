@@ -212,6 +212,10 @@ wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *err
 wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found, char *machine,
                          wf_error *error);
 
+/* Prints by how much times are known to be off: of sums of a plan's ops (`timed`), or of those
+   by a model's sizes. */
+void wf_search_print_accuracy(bool timed, FILE *out);
+
 /* Prints the time along the critical path, by term. */
 void wf_search_print_path(const wf_sim_cost *path, double seconds, FILE *out);
 

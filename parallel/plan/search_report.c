@@ -247,9 +247,9 @@ static void print_data_parallel(const wf_plan_list *list, FILE *out)
             *l->flags ? l->flags : "as asked for");
 }
 
-static void print_accuracy(const wf_search *s, FILE *out)
+void wf_search_print_accuracy(bool timed, FILE *out)
 {
-    if (s->timed) {
+    if (timed) {
         fputs("  these times are sums of a plan's ops and transfers by the machine's figures; "
               "of transformers they are\n  within 8 % of those by sizes, which runs are held "
               "beside (docs/planning.md)\n\n",
@@ -279,7 +279,7 @@ void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out)
           out);
     for (int i = 0; i < list->count; i++)
         print_layout(list, &list->layout[i], i + 1, out);
-    print_accuracy(s, out);
+    wf_search_print_accuracy(s->timed, out);
     print_data_parallel(list, out);
     wf_search_print_ways(s, out);
     wf_search_print_path(&list->layout[0].path, list->layout[0].seconds, out);
