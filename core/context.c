@@ -77,7 +77,7 @@ void wf_context_close(wf_context *ctx)
         return;
     if (wf_context_running() == ctx)
         wf_context_run(NULL);
-    while ((ctx->device->memory || ctx->scratch) && ctx->n_owned > 0)
+    while ((ctx->device->memory || ctx->options.offload_allocator) && ctx->n_owned > 0)
         /* a pool does not know what is in use there */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_handles_close(ctx);

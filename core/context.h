@@ -34,9 +34,9 @@ typedef struct wf_context_options {
     /* keep a residual stream that begins in the device's type in that type, whatever results
        are stored as (wf_op.follows) */
     bool fp32_residual;
-    /* the folder in whose files offloaded tensors rest (core/offload.h); NULL: they rest in
-       memory of the host */
-    const char *offload_dir;
+    /* where offloaded tensors rest (core/offload.h), outliving the context; NULL: in memory of
+       the host */
+    const wf_allocator *offload_allocator;
     /* dry run: memory is counted and never taken, kernels are not run. Tensors have no values,
        and their data must not be touched */
     bool plan;

@@ -36,7 +36,6 @@ struct wf_context {
     wf_device *device;
     wf_pool *pool;
     wf_pool *host_pool;           /* memory of tensors that are offloaded; NULL: none was yet */
-    struct wf_scratch *scratch;   /* the files that it is in; NULL: it is in none */
     struct wf_storage *leaving;   /* the one whose copy to the host was begun last, or NULL */
     struct wf_storage *offloaded; /* those of wf_tensor_offload_stacked, the last one first */
     wf_context_options options;

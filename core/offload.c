@@ -11,7 +11,6 @@
  */
 #include "core/offload.h"
 #include "core/context_internal.h"
-#include "core/files/scratch.h"
 #include "core/sharing_internal.h"
 #include <string.h>
 
@@ -25,28 +24,16 @@ bool wf_tensor_is_offloaded(const wf_tensor *t)
     return t && t->storage && t->storage->on_host;
 }
 
-/* Returns where offloaded tensors rest; a plan makes no folder. */
-static wf_allocator resting_place(wf_context *ctx, wf_error *error)
-{
-    if (ctx->options.plan)
-        return wf_fake_allocator();
-    if (ctx->options.offload_dir) {
-        ctx->scratch = wf_scratch_open(ctx->options.offload_dir, error);
-        return wf_scratch_allocator(ctx->scratch);
-    }
-    return ctx->device->host_allocator.alloc ? ctx->device->host_allocator
-                                             : wf_host_allocator();
-}
-
 static wf_pool *host_pool_of(wf_context *ctx)
 {
+    const wf_allocator allocator =
+        ctx->options.plan                   ? wf_fake_allocator()
+        : ctx->options.offload_allocator    ? *ctx->options.offload_allocator
+        : ctx->device->host_allocator.alloc ? ctx->device->host_allocator
+                                            : wf_host_allocator();
     wf_error error = {WF_OK, ""};
-    wf_allocator allocator;
 
-    if (ctx->host_pool)
-        return ctx->host_pool;
-    allocator = resting_place(ctx, &error);
-    if (error.code == WF_OK)
+    if (!ctx->host_pool)
         ctx->host_pool = wf_pool_open(&allocator, 0, &error);
     if (!ctx->host_pool)
         wf_fail(ctx, error.code, "%s", error.text);
@@ -147,12 +134,12 @@ static wf_status move_to_file(wf_tensor *t)
     wf_storage *s;
     void *file;
 
-    if (!ctx->options.offload_dir)
+    if (!ctx->options.offload_allocator)
         return refuse_host(t);
     if (t->storage->host || wf_tensor_own(t, true) != WF_OK)
         return ctx->failure.error.code;
     s = t->storage;
-    file = take(ctx, host_pool_of(ctx), s, ctx->options.offload_dir);
+    file = take(ctx, host_pool_of(ctx), s, "a file for what is offloaded");
     if (!file)
         return ctx->failure.error.code;
     if (s->bytes && !ctx->options.plan)
@@ -274,5 +261,4 @@ void wf_offload_close(wf_context *ctx)
     if (ctx->host_pool && ctx->device->memory && !ctx->options.plan)
         ctx->device->memory->wait(ctx->device, &error);
     wf_pool_close(ctx->host_pool);
-    wf_scratch_close(ctx->scratch);
 }

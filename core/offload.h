@@ -1,6 +1,6 @@
 /*
  * core/offload.h - tensors that rest in host memory, beside a device that has memory of its own
- * (CPU offload), or in files of a folder (wf_context_options.offload_dir).
+ * (CPU offload), or in files of a folder (wf_context_options.offload_allocator).
  *
  * Such a tensor is absent from the device: ops refuse it until it is fetched, and host code
  * reads and writes it in place (core/host_data.h). It comes and goes with all that share its
@@ -20,8 +20,8 @@ WF_BEGIN_DECLS
  * wf_tensor_offload - moves the data of a tensor to host memory, where it rests from now on
  *
  * @param t  fake or absent: nothing happens; NULL is allowed
- * Errors:   WF_EUNSUPPORTED (the device's memory is the host's, and there is no folder),
- *           WF_EIO (the folder), WF_ENOMEM, those of the copy;
+ * Errors:   WF_EUNSUPPORTED (the device's memory is the host's, and there is no
+ *           offload_allocator), WF_ENOMEM, those of the copy;
  *           recorded in the context and returned
  */
 WF_API wf_status wf_tensor_offload(wf_tensor *t);

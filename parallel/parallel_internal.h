@@ -36,7 +36,10 @@ struct wf_par {
     wf_pace pace;                   /* set where options have a machine for it */
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
-    int ep_axis;          /* the data-parallel axis that splits experts; -1: none does */
+    int ep_axis; /* the data-parallel axis that splits experts; -1: none does */
+    struct wf_scratch
+        *scratch;         /* files of what is offloaded, where a folder is given; or NULL */
+    wf_allocator files;   /* their blocks */
     int cp_axis;          /* the axis that splits tokens; -1: none does */
     wf_par_policy policy; /* the options': what wf_par_plan shards with */
     /* over which gradients are summed in every micro-step, or group; 0: once a step */

@@ -1,5 +1,6 @@
 /* parallel/run.c - opening a rank's part of a run. */
 #include "parallel/run.h"
+#include "core/files/scratch.h"
 #include "kernels/devices.h"
 #include "parallel/parallel_internal.h"
 #include "core/dtype.h"
@@ -150,21 +151,29 @@ static wf_status check_base(const wf_par_options *o, const wf_device *device, wf
 static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
-    wf_device *device = open_device(o, rank, error);
+    wf_device *device;
 
+    if (o->offload_dir && !o->plan) { /* a plan makes no folder */
+        par->scratch = wf_scratch_open(o->offload_dir, error);
+        if (!par->scratch)
+            return false;
+        par->files = wf_scratch_allocator(par->scratch);
+    }
+    device = open_device(o, rank, error);
     if (device && o->allocator)
         device->allocator = *o->allocator;
-    par->ctx = wf_context_open(device,
-                               &(wf_context_options){.rank = rank->index,
-                                                     .memory_limit = o->memory_limit,
-                                                     .seed = o->seed,
-                                                     .exact_off = o->exact_off,
-                                                     .exact_tp = o->exact_tp,
-                                                     .compute_fp32 = o->compute_fp32,
-                                                     .fp32_residual = o->fp32_residual,
-                                                     .offload_dir = o->offload_dir,
-                                                     .plan = o->plan},
-                               error);
+    par->ctx = wf_context_open(
+        device,
+        &(wf_context_options){.rank = rank->index,
+                              .memory_limit = o->memory_limit,
+                              .seed = o->seed,
+                              .exact_off = o->exact_off,
+                              .exact_tp = o->exact_tp,
+                              .compute_fp32 = o->compute_fp32,
+                              .fp32_residual = o->fp32_residual,
+                              .offload_allocator = o->offload_dir ? &par->files : NULL,
+                              .plan = o->plan},
+        error);
     if (par->ctx)
         wf_context_on_warning(par->ctx, wf_par_print_warning, par);
     if (par->ctx && o->pace)
@@ -261,6 +270,7 @@ void wf_par_close(wf_par *par)
     wf_par_drop_plans(par);
     wf_mesh_close(par->mesh);
     wf_context_close(par->ctx);
+    wf_scratch_close(par->scratch);
     if (par->world && par->options.pace)
         wf_comm_pace(par->world, NULL, NULL);
     free(par);

@@ -12,7 +12,7 @@ FOLDERS = {
 # at the top of a folder includes only the rooms that its row names.
 ROOMS = {
     "core": {"core/memory", "core/numerics"},
-    "core/files": {"core", "core/numerics"},
+    "core/files": {"core", "core/memory", "core/numerics"},
     "core/memory": {"core"},
     "core/numerics": {"core"},
     "kernels": set(),
