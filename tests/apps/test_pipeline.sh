@@ -143,7 +143,7 @@ if [ -z "$sanitized" ]; then
         "$([ -s two_digest.txt ] || echo none; grep -o 'digest .*' out | diff two_digest.txt -)"
 fi
 
-refuse "a table that is a folder" 3 "cannot read all of schedule folder" "${small[@]}" --pp 2 \
+refuse "a table that is a folder" 3 "cannot read schedule folder" "${small[@]}" --pp 2 \
     --pp-schedule folder
 refuse "too few buffers" 2 "schedule zb-v: deadlock: rank 0 waits in .* for .* of rank 1, which waits after" \
     "${small[@]}" --pp 2 --pp-schedule zb-v --pp-depth 1

@@ -298,7 +298,7 @@ static void mixtures(void)
     const wf_nn_moe_options usual = {.width = 8, .hidden = 16, .experts = 100, .route.k = 2};
     wf_nn_moe_options bad[5] = {usual, usual, usual, usual, usual};
     static const char *const why[] = {"chooses 0 of 100", "chooses 101 of 100", "at most",
-                                      "has no sigmoids", "none is below 0"};
+                                      "has no sigmoids", "bias_step -1"};
 
     bad[0].route.k = 0;
     bad[1].route.k = 101;
