@@ -1,6 +1,7 @@
 /* tests/nn/test_hooks.c - a module's list of hooks: order, what they may replace, and when it
-   is recomputed. */
+   is recomputed; and who takes the losses that modules add. */
 #include "kernels/ops.h"
+#include "nn/added_loss.h"
 #include "nn/checkpointing.h"
 #include "nn/children.h"
 #include "tests/nn/model_ranks.h"
@@ -239,12 +240,56 @@ static void refused_hooks(void)
     CU_ASSERT_EQUAL(wf_nn_hook_add(NULL, &wrong[0].hooks), WF_EINVAL);
 }
 
+static wf_status take_loss(void *self, wf_nn_module *m, const char *name, wf_tensor *loss,
+                           float weight, bool first)
+{
+    int *taken = self;
+
+    *taken += m && loss && first && weight == 0.5f && strcmp(name, "penalty") == 0;
+    return WF_OK;
+}
+
+/* Returns whether a loss that a module adds in training or evaluation is taken. */
+static bool is_taken(wf_nn_module *m, int *taken, bool training)
+{
+    wf_context *ctx = m->ctx;
+    const int before = *taken;
+    wf_tape *tape = wf_tape_open(ctx);
+
+    wf_context_training(ctx, training);
+    wf_scope_open(ctx);
+    CU_ASSERT_EQUAL(wf_nn_adds_losses(m), training);
+    wf_nn_add_loss(m, "penalty", three_of(ctx, 1), 0.5f);
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+    return *taken > before;
+}
+
+/* Added losses come to the receiver until it says that it goes; another's going changes
+   nothing, and an evaluation adds none. */
+static void losses_that_modules_add(void)
+{
+    wf_context *ctx = lone_context(1);
+    wf_nn_module *m = outer(ctx);
+    int taken = 0, other = 0;
+
+    wf_nn_receive_losses(ctx, take_loss, &taken);
+    CU_ASSERT(is_taken(m, &taken, true) && !is_taken(m, &taken, false));
+    wf_nn_receive_losses(ctx, NULL, &other);
+    CU_ASSERT(is_taken(m, &taken, true) && taken == 2);
+    wf_nn_receive_losses(ctx, NULL, &taken);
+    CU_ASSERT_FALSE(wf_nn_adds_losses(m));
+    wf_nn_free(m);
+    close_lone(ctx, WF_OK);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"order", order},
                                     {"what hooks replace", replaced},
                                     {"hooks of what runs again", recomputed},
                                     {"hooks that return what they may not", refused_hooks},
+                                    {"losses that modules add", losses_that_modules_add},
                                     {NULL, NULL}};
 
     return wf_test_main("hooks", tests);
