@@ -98,7 +98,13 @@ void __tsan_write_range(const void *at, unsigned long size)
     FETCH(bits, type, xor)                                                                     \
     FETCH(bits, type, nand)                                                                    \
     COMPARE(bits, type, strong, 0)                                                             \
-    COMPARE(bits, type, weak, 1)
+    COMPARE(bits, type, weak, 1)                                                               \
+    type __tsan_atomic##bits##_compare_exchange_val(volatile type *at, type expected,          \
+                                                    type value, int order, int failure)        \
+    {                                                                                          \
+        __tsan_atomic##bits##_compare_exchange_strong(at, &expected, value, order, failure);   \
+        return expected; /* clang's form: what was there */                                    \
+    }
 
 ATOMICS(8, uint8_t)
 ATOMICS(16, uint16_t)
