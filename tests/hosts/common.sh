@@ -23,7 +23,9 @@ lines()
 # A text to train on, the same everywhere.
 write_text()
 {
-    awk 'BEGIN { srand(1); for (i = 0; i < 20000; i++) printf "%s%s", substr("banoriselendormitu", 1 + 2 * int(9 * rand()), 2), rand() < 0.3 ? " " : "" }' >text
+    # numbers of its own: rand() of mawk 1.3.4-20240123 gives others in each run, whatever srand is given
+    awk 'function draw() { x = x * 16807 % 2147483647; return x / 2147483647 }
+        BEGIN { for (x = 1; i < 20000; i++) printf "%s%s", substr("banoriselendormitu", 1 + 2 * int(9 * draw()), 2), draw() < 0.3 ? " " : "" }' >text
 }
 
 model=(--data text --n-layer 2 --n-embd 48 --n-head 12 --vocab-size 257 --seq-len 32

@@ -4,6 +4,7 @@
  * compiler (compiler-rt, sanitizer/tsan_interface_atomic.h), instead of them.
  */
 #include "tests/scheduler/scheduler_internal.h"
+#include <string.h>
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -51,6 +52,22 @@ void __tsan_write_range(const void *at, unsigned long size)
 {
     (void)at;
     (void)size;
+}
+
+/* Clang's forms of what copies and fills. */
+void *__tsan_memcpy(void *to, const void *from, unsigned long size)
+{
+    return memcpy(to, from, size);
+}
+
+void *__tsan_memmove(void *to, const void *from, unsigned long size)
+{
+    return memmove(to, from, size);
+}
+
+void *__tsan_memset(void *at, int byte, unsigned long size)
+{
+    return memset(at, byte, size);
 }
 
 #define FETCH(bits, type, name)                                                                \
