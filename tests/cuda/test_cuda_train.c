@@ -8,10 +8,10 @@
  *
  * ctest: builds plain, cost 50
  */
-#include "parallel/train/report.h"
 #include "kernels/devices.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
+#include "tests/parallel/second_step.h"
 
 enum { BATCH = 4, CURVE = 30, SHORT_CURVE = UNDER_SANITIZER ? 1 : 4, STEPS = 2 };
 
@@ -260,17 +260,6 @@ static void little_comes_to_the_host(void)
     CU_ASSERT(reading.most >= sizeof(float) && reading.most <= 1024);
 }
 
-/* Reports the second step on rank 0. */
-static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
-                             int step)
-{
-    if (rank->index == 0 && step == 1)
-        wf_par_report_begin(par, t->arg);
-    if (rank->index == 0 && step == 2)
-        wf_par_report_end(par, (wf_nn_module *)model, t->arg);
-    return WF_OK;
-}
-
 static void plan_of(wf_dtype dtype)
 {
     training t = on_row(make_training(GPT2, "cuda"), &rows[0]);
@@ -278,7 +267,7 @@ static void plan_of(wf_dtype dtype)
     wf_error error = {WF_OK, ""};
 
     t.layout.dtype = t.layout.param_dtype = dtype;
-    t.watch = report_step;
+    t.watch = report_second_step;
     t.arg = &ran;
     if (!train(&t))
         return;

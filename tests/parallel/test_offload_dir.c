@@ -7,8 +7,8 @@
  */
 #include "core/files/scratch.h"
 #include "core/offload.h"
-#include "parallel/train/report.h"
 #include "tests/parallel/checkpoint_harness.h"
+#include "tests/parallel/second_step.h"
 #include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -92,25 +92,6 @@ static void optimizers(void)
     }
 }
 
-/* Reports the second step on rank 0. */
-static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
-                             int step)
-{
-    if (rank->index == 0 && step == 1)
-        wf_par_report_begin(par, t->arg);
-    if (rank->index == 0 && step == 2)
-        wf_par_report_end(par, (wf_nn_module *)model, t->arg);
-    return WF_OK;
-}
-
-static void same_kinds(const wf_memory_report *planned, const wf_memory_report *ran)
-{
-    CU_ASSERT(ran->peak > 0);
-    CU_ASSERT_EQUAL(planned->peak, ran->peak);
-    for (int k = 0; k < WF_MEMORY_KINDS; k++)
-        CU_ASSERT_EQUAL(planned->most[k], ran->most[k]);
-}
-
 /* Moments and masters, 12 bytes a parameter, are in files, and none of them in memory. */
 static void plan_is_run(void)
 {
@@ -120,7 +101,7 @@ static void plan_is_run(void)
 
     base.layout.dtype = base.layout.param_dtype = WF_BF16;
     t = in_files(&base);
-    t.watch = report_step;
+    t.watch = report_second_step;
     t.arg = &ran;
     if (!train(&t))
         return;
