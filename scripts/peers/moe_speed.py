@@ -5,8 +5,9 @@ transformers in torch, alternating.
 
 The mixture has 64 experts of 256 features, of which a token chooses 8, in 2 layers of width 512; a step is 4 sequences of 1,024 random
 tokens in fp32 on one thread, so that an expert has 128 tokens of a sequence on average. Each runs 1 and 4 steps as processes of their own,
-ROUNDS (3) times, one after the other: a step takes a third of what the longer process has more of processor time, which others on
-the machine change little. Medians are printed, and
+ROUNDS (3) times, one after the other: a step takes a third of what the longer process has more of user time, which others on
+the machine change little. The system's time is left out: it clears the memory of the first step, 0.1 s of it or 2 as it finds it.
+Medians are printed, and
 
   dense      of a dense model whose MLPs have 2,048 features, the products that a token's experts have: at least 0.85 is wanted
   leaves     of the mixture with --exact off, whose gradients are one chain over all sequences: at least 0.97 is wanted
@@ -58,7 +59,7 @@ def seconds(command):
     _, status, usage = os.wait4(child.pid, 0)
     if status:
         sys.exit(f"moe_speed.py: {command[0]}: {said.strip()[-400:]}")
-    return usage.ru_utime + usage.ru_stime
+    return usage.ru_utime
 
 
 def commands(build, ids):
