@@ -38,6 +38,22 @@ enum {
     WF_MOE_FACTORS
 };
 
+/* Name what has the type of products in the kernels of these ops (wf_kernel.all_bf16):
+   operands, what is kept, and factors, of forward and of gradients; and outputs like x, which
+   may have another type (wf_kernel.mixed_ok), where they are first, come after gradients of
+   matrices, or after those of factors. */
+enum {
+    WF_MOE_FORWARD = WF_IN(WF_MOE_X + 1) - 1,
+    WF_MOE_FORWARD_KEPT = WF_OUT(1) | WF_OUT(2),
+    WF_MOE_FORWARD_FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << WF_MOE_DY,
+    WF_MOE_GRAD = WF_MOE_FORWARD | WF_IN(WF_MOE_DY),
+    WF_MOE_GRAD_KEPT = (WF_IN(WF_MOE_KEPT) - 1) << (WF_MOE_DY + 1),
+    WF_MOE_GRAD_FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << (WF_MOE_DY + 1),
+    WF_MOE_DX = WF_OUT(0),
+    WF_MOE_DX_OF_ALL = WF_OUT(3),
+    WF_MOE_DX_ADAPTED = WF_OUT(WF_MOE_FACTORS)
+};
+
 /* Attributes of these ops. */
 typedef struct wf_moe_attr {
     float scale;  /* as in wf_experts_adapters */

@@ -302,13 +302,11 @@ static wf_status forward(const wf_call *call, void *workspace)
     return wf_context_status(call->ctx);
 }
 
-enum { OPERANDS = WF_IN(WF_MOE_X + 1) - 1, FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << WF_MOE_DY };
-
 const wf_kernel wf_cpu_experts = {.run = forward,
                                   .workspace = wf_moe_workspace,
                                   .mixed_ok = WF_OUT(0),
-                                  .all_bf16 = OPERANDS | WF_OUT(1) | WF_OUT(2)};
+                                  .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_KEPT};
 const wf_kernel wf_cpu_experts_adapted = {.run = forward,
                                           .workspace = wf_moe_workspace,
                                           .mixed_ok = WF_OUT(0),
-                                          .all_bf16 = OPERANDS | FACTORS};
+                                          .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_FACTORS};

@@ -192,13 +192,8 @@ static wf_status forward(const wf_call *call, void *workspace)
     return wf_cuda_check(call->ctx, j.error, call->op->name);
 }
 
-enum {
-    OPERANDS = WF_IN(WF_MOE_X + 1) - 1,
-    FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << WF_MOE_DY,
-    KEPT = WF_OUT(1) | WF_OUT(2)
-};
-
 const wf_kernel wf_cuda_experts = {forward, wf_cuda_moe_workspace, .mixed_ok = WF_OUT(0),
-                                   .all_bf16 = OPERANDS | KEPT};
-const wf_kernel wf_cuda_experts_adapted = {
-    forward, wf_cuda_moe_workspace, .mixed_ok = WF_OUT(0), .all_bf16 = OPERANDS | FACTORS};
+                                   .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_KEPT};
+const wf_kernel wf_cuda_experts_adapted = {forward, wf_cuda_moe_workspace,
+                                           .mixed_ok = WF_OUT(0),
+                                           .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_FACTORS};

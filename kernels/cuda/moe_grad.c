@@ -127,18 +127,11 @@ static wf_status grad(const wf_call *call, void *workspace)
     return wf_cuda_check(call->ctx, j.error, call->op->name);
 }
 
-enum {
-    OPERANDS = (WF_IN(WF_MOE_X + 1) - 1) | WF_IN(WF_MOE_DY),
-    KEPT = (WF_IN(WF_MOE_KEPT) - 1) << (WF_MOE_DY + 1),
-    DX = WF_OUT(0), /* without gradients of weights */
-    DX_OF_ALL = WF_OUT(3),
-    DX_ADAPTED = WF_OUT(WF_MOE_FACTORS),
-    FACTORS = (WF_IN(WF_MOE_FACTORS) - 1) << (WF_MOE_DY + 1)
-};
-
-const wf_kernel wf_cuda_experts_dx = {grad, wf_cuda_moe_workspace, .mixed_ok = DX,
-                                      .all_bf16 = OPERANDS | KEPT};
-const wf_kernel wf_cuda_experts_grad = {grad, wf_cuda_moe_workspace, .mixed_ok = DX_OF_ALL,
-                                        .all_bf16 = OPERANDS | KEPT};
-const wf_kernel wf_cuda_experts_adapted_grad = {
-    grad, wf_cuda_moe_workspace, .mixed_ok = DX_ADAPTED, .all_bf16 = OPERANDS | FACTORS};
+const wf_kernel wf_cuda_experts_dx = {grad, wf_cuda_moe_workspace, .mixed_ok = WF_MOE_DX,
+                                      .all_bf16 = WF_MOE_GRAD | WF_MOE_GRAD_KEPT};
+const wf_kernel wf_cuda_experts_grad = {grad, wf_cuda_moe_workspace,
+                                        .mixed_ok = WF_MOE_DX_OF_ALL,
+                                        .all_bf16 = WF_MOE_GRAD | WF_MOE_GRAD_KEPT};
+const wf_kernel wf_cuda_experts_adapted_grad = {grad, wf_cuda_moe_workspace,
+                                                .mixed_ok = WF_MOE_DX_ADAPTED,
+                                                .all_bf16 = WF_MOE_GRAD | WF_MOE_GRAD_FACTORS};

@@ -8,9 +8,9 @@
 #include "core/dtype.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search.h"
-#include "parallel/simulate/cost.h"
 #include "tests/harness.h"
 #include "tests/parallel/gpt_request.h"
+#include "tests/parallel/slow_links.h"
 #include <math.h>
 #include <string.h>
 
@@ -23,18 +23,6 @@ enum {
     RANKS = 8,
     STEPS = BLOCKS + 2
 };
-
-/* A byte takes a second between two ranks, and nothing else takes time. */
-static const wf_sim_machine slow_links = {.name = "of the test",
-                                          .memory = 1e9,
-                                          .rate[WF_BF16] = 1e300,
-                                          .rate[WF_F32] = 1e300,
-                                          .products = 1,
-                                          .attention = 1,
-                                          .bandwidth = 1e300,
-                                          .devices = 64,
-                                          .inside = {1, 0},
-                                          .network = {1, 0}};
 
 typedef struct row {
     const char *family;
@@ -136,11 +124,6 @@ static planned planned_of(wf_plan_request *r)
         all.flops += plan.report.model_flops;
     }
     return all;
-}
-
-static double seconds_of(const wf_sim_stage *s, wf_sim_term term)
-{
-    return s->forward.of[term] + s->inputs.of[term] + s->weights.of[term];
 }
 
 /* A pair of a query and a key on two ranks that gather is computed by both. */

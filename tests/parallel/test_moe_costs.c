@@ -8,27 +8,15 @@
 #include "core/dtype.h"
 #include "parallel/plan/imbalance.h"
 #include "parallel/plan/request_internal.h"
-#include "parallel/simulate/cost.h"
 #include "tests/harness.h"
 #include "tests/parallel/gpt_request.h"
+#include "tests/parallel/slow_links.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { BLOCKS = 4, WIDTH = 64, TOKENS = 32, BATCH = 16, STEPS = BLOCKS + 2 };
-
-/* A byte takes a second between two ranks, and nothing else takes time. */
-static const wf_sim_machine slow_links = {.name = "of the test",
-                                          .memory = 1e9,
-                                          .rate[WF_BF16] = 1e300,
-                                          .rate[WF_F32] = 1e300,
-                                          .products = 1,
-                                          .attention = 1,
-                                          .bandwidth = 1e300,
-                                          .devices = 64,
-                                          .inside = {1, 0},
-                                          .network = {1, 0}};
 
 typedef struct row {
     int tp, dp, ep, micro;
@@ -110,11 +98,6 @@ static double replicas_bytes(const wf_plan *plan)
         if (strcmp(plan->report.traffic[i].axis, "replicate") == 0)
             return (double)plan->report.traffic[i].counters.of[WF_ALL_REDUCE].bytes;
     return 0;
-}
-
-static double seconds_of(const wf_sim_stage *s, wf_sim_term term)
-{
-    return s->forward.of[term] + s->inputs.of[term] + s->weights.of[term];
 }
 
 /* Those of tokens, whatever parameters a strategy moves beside them. */
