@@ -54,10 +54,10 @@ WF_HOST_DEVICE static inline double wf_rope_stretch(const wf_rope_scaling *s, in
                : 1;
 }
 
-/* Returns the power of a stretch that pair i of `dim` features is divided by. */
+/* Returns the power of a stretch that pair i of `dim` features is divided by: 0 to 1. */
 WF_HOST_DEVICE static inline double wf_rope_slowed(int64_t i, int64_t dim)
 {
-    return 2.0 * (double)i / (double)(dim - 2);
+    return i ? 2.0 * (double)i / (double)(dim - 2) : 0;
 }
 
 /* The numbers of a scaling where `dim` features rotate: YaRN's indices between which

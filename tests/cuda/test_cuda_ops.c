@@ -258,7 +258,7 @@ static void ropes(void)
                            {"rope", "a:bshe", "a:bshe", "", WITH(farther)},
                            {"rope", "a:bshe", "a:bshe", "", WITH(longer)},
                            {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(longer)},
-                           {"rope", "a:bshe", "a:bshe", "", WITH(part)},
+                           {"rope", "a:bshe", "a:bshe", "sh", WITH(part)},
                            {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(part_long)},
                            {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},
                            {NULL, NULL, NULL, NULL, NULL, 0}};
