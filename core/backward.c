@@ -203,18 +203,18 @@ wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of)
     return ctx->failure.error.code;
 }
 
-/* Marks the other passes' leaves as joined: their gradients are part of a sum. */
-static void mark_joined(int passes, node *const *n)
+/* Marks leaves whose gradients of all passes are one sum, which the first one has. */
+static void mark_joined(int passes, node *const *n, const wf_gradient *sum)
 {
-    for (int e = 0; e < n[0]->n_in; e++)
-        if (n[0]->from[e].given)
-            n[0]->from[e].leaf->joined = passes;
-    for (int i = 1; i < passes; i++)
-        for (int e = 0; e < n[i]->n_in; e++)
-            if (wf_edge_owes(&n[i]->from[e])) {
-                wf_tensor_release(n[i]->from[e].leaf);
-                n[i]->from[e] = (edge){.leaf = NULL};
-            }
+    for (int e = 0; e < n[0]->n_in; e++) {
+        if (!sum->want[e] || !sum->din[e])
+            continue;
+        n[0]->from[e].leaf->joined = passes;
+        for (int i = 1; i < passes; i++) {
+            wf_tensor_release(n[i]->from[e].leaf);
+            n[i]->from[e] = (edge){.leaf = NULL};
+        }
+    }
 }
 
 wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const *n)
@@ -238,7 +238,7 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
         ctx->gradient_of = NULL;
         ctx->kind = kind;
         hand_out(tape[0], n[0], &g[0]);
-        mark_joined(passes, n);
+        mark_joined(passes, n, &g[0]);
     }
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);

@@ -17,14 +17,20 @@ bool wf_node_reads_a_leaf(const node *n)
     return any;
 }
 
+static bool owes(const node *n)
+{
+    bool any = false;
+
+    for (int i = 0; i < n->n_in; i++)
+        any |= wf_edge_owes(&n->from[i]);
+    return any;
+}
+
 /* Gradients of a leaf that have an order wait together or not at all. */
 bool wf_node_can_wait(const node *n)
 {
-    bool owes = false;
-
-    for (int i = 0; i < n->n_in; i++)
-        owes |= wf_edge_owes(&n->from[i]);
-    return owes && n->op != &wf_source_op && !wf_node_has_order(n) && !wf_node_reads_a_leaf(n);
+    return owes(n) && n->op != &wf_source_op && !wf_node_has_order(n) &&
+           !wf_node_reads_a_leaf(n);
 }
 
 void wf_tape_adopt(wf_gradient *g, wf_tape *inner)
@@ -196,6 +202,8 @@ static wf_status visit_joined(int passes, wf_tape *const *tape, node *const *n)
         return status;
     status = wf_node_step_back_joined(passes, tape, n);
     for (int i = 0; i < passes && !n[0]->inner; i++) {
+        if (owes(n[i])) /* gradients that the op does not join */
+            continue;
         n[i]->deferred = false;
         wf_node_forget(tape[i]->ctx, n[i]);
     }

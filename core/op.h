@@ -171,7 +171,8 @@ struct wf_op {
     wf_tensor *(*recompute)(const wf_gradient *grad);
     /* NULL, or backward for the same call of `passes` (2 or 4) passes: fills first.din with the
        sums over them of the gradients of leaves, each a node of the tree
-       (core/numerics/tree.h). Those of first.want are wanted; the others' want is alike. */
+       (core/numerics/tree.h). Those of first.want are wanted; the others' want is alike. Where
+       it leaves NULL, backward makes the gradient of each pass. */
     void (*backward_joined)(int passes, wf_gradient *const *grad);
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
     /* NULL, or what of that neither the forward pass nor another rank does, too */

@@ -62,7 +62,7 @@ typedef struct wf_op_check_report {
        none, and a last line with the number of those without room */
     char refusals[WF_CHECK_REFUSALS];
     /* "" or warnings, a line each: an op without backward, an operand that no gradient is asked
-       of, a backward_joined */
+       of */
     char notes[512];
 } wf_op_check_report;
 
@@ -72,7 +72,9 @@ typedef struct wf_op_check_report {
  *   1. its gradients against central differences of its outputs, in double by the reference
  *      loops; for each output alone, too, and for each operand alone
  *   2. outputs and gradients of the CPU's kernels against those of the reference loops; for
- *      other numbers, too, and for operands stored as bf16 where a kernel takes them so
+ *      other numbers, too, and for operands stored as bf16 where a kernel takes them so; and
+ *      wf_op.backward_joined of 2 and 4 passes against the sum of each one's gradients, bit by
+ *      bit
  *   3. on a small mesh, ranks as threads, each with two workers: every way to lay the operands
  *      out, split on any dim by either axis or both, and partial where the op takes that
  *      (WF_OP_LINEAR), as the sum of 2 x, -x and zeros. Outputs and gradients have the bits of
@@ -82,8 +84,7 @@ typedef struct wf_op_check_report {
  *      and 3
  *
  * Everywhere memory that was not written is NaN, and that beside a tensor huge, operands stay
- * as they were, and wf_op.recompute returns output 0 bit by bit. wf_op.backward_joined is not
- * looked at, which the notes say.
+ * as they were, and wf_op.recompute returns output 0 bit by bit.
  *
  * Numbers are functions of operand and index, so every check takes the same ones.
  *

@@ -4,6 +4,7 @@
 #define WF_PARALLEL_CHECK_OP_INTERNAL_H
 
 #include "core/context.h"
+#include "core/tape.h"
 #include "parallel/check_op.h"
 
 /* Outputs first, then gradients of operands. */
@@ -30,12 +31,17 @@ typedef struct wf_op_run {
     unsigned bf16;     /* bit i: operand i has numbers that bf16 holds */
     bool stored;       /* the operands of bf16 are stored so, and the outputs */
     bool some_outputs; /* an operand that no output depends on has zeros for a gradient */
+    bool deferred;     /* one of several passes, whose gradient of `operand` comes later */
 } wf_op_run;
 
 /* Run the op, and keep what it makes; the caller forgets it, whatever is returned. Collective
    where there is a mesh. */
 wf_status wf_op_run_once(const wf_op_run *run, wf_op_results *results);
 void wf_op_results_forget(wf_op_results *results);
+
+/* Runs the op, and leaves the gradient of run->operand, *leaf, to wf_backward_weights. Returns
+   the tape, which the caller closes. */
+wf_tape *wf_op_pass(const wf_op_run *run, wf_tensor **leaf);
 
 /* Applies the op; WF_EINVAL in the context where it is not called, or does not recompute its
    output. */
@@ -76,6 +82,9 @@ wf_status wf_op_differentiate(const wf_op_run *run, wf_op_results *results,
    results of the reference loops. */
 wf_status wf_check_op_parts(const wf_op_check *check, const wf_op_results *reference,
                             wf_op_check_report *report, wf_error *error);
+
+/* The part of step 2 that compares the op's backward_joined with backward of each pass. */
+wf_status wf_check_op_joined(const wf_op_check *check, wf_error *error);
 
 /* Step 3 of wf_check_op; `one` are the results of the CPU on one rank. */
 wf_status wf_check_op_layouts(const wf_op_check *check, const wf_op_results *one,

@@ -131,7 +131,5 @@ wf_status wf_check_op_parts(const wf_op_check *c, const wf_op_results *reference
             &report->kernel, error);
     if (status == WF_OK)
         status = check_stored(c, error);
-    if (status == WF_OK && c->op->backward_joined)
-        wf_op_note(report, "%s: its backward_joined is not looked at\n", c->op->name);
-    return status;
+    return status == WF_OK && c->op->backward_joined ? wf_check_op_joined(c, error) : status;
 }

@@ -110,6 +110,8 @@ static operand_arg arg_of(const wf_op_run *run, int i)
     return (operand_arg){run, i, share_of(wf_mesh_of(run->ctx), run->layout[i])};
 }
 
+/* Returns an operand, a parameter of a run of gradients; of one of several passes only the
+   operand that is asked for is a parameter, and the others come from ops. */
 static wf_tensor *make_operand(const wf_op_run *run, int i)
 {
     const wf_op_check_operand *o = &run->check->in[i];
@@ -121,7 +123,9 @@ static wf_tensor *make_operand(const wf_op_run *run, int i)
 
     if (run->stored && run->bf16 >> i & 1)
         return wf_cast(t, WF_BF16);
-    return t && run->gradients && !o->constant && dtype != WF_I32 ? wf_leaf(t) : t;
+    if (!t || !run->gradients || o->constant || dtype == WF_I32)
+        return t;
+    return run->deferred && run->operand != i ? wf_source(t) : wf_leaf(t);
 }
 
 /* Checks that operands are as they were made. */
@@ -225,7 +229,8 @@ static wf_status differentiate(const wf_op_run *run, wf_tensor *const *out)
                        "%s: no output has a gradient (wf_op.backward), though an operand is to "
                        "take one: mark what is constant in the check",
                        run->check->op->name);
-    return wf_backward(sum, filled(run->ctx, dtype, 0, NULL, NULL, one_element, NULL), false);
+    return wf_backward(sum, filled(run->ctx, dtype, 0, NULL, NULL, one_element, NULL),
+                       run->deferred);
 }
 
 static wf_status keep_gradients(const wf_op_run *run, wf_tensor *const *in, wf_op_results *r)
@@ -280,6 +285,20 @@ static wf_status run_on(const wf_op_run *run, wf_op_results *r)
     if (status == WF_OK && wanted)
         status = keep_gradients(run, in, r);
     return status == WF_OK ? check_unwritten(run, in) : status;
+}
+
+wf_tape *wf_op_pass(const wf_op_run *run, wf_tensor **leaf)
+{
+    wf_tensor *in[WF_MAX_INPUTS] = {NULL}, *out[WF_MAX_OUTPUTS] = {NULL};
+    wf_tape *tape = wf_tape_open(run->ctx);
+
+    for (int i = 0; i < run->check->n_in; i++)
+        in[i] = make_operand(run, i);
+    *leaf = in[run->operand];
+    if (wf_context_status(run->ctx) == WF_OK && wf_op_apply(run, in, out) == WF_OK)
+        differentiate(run, out);
+    wf_tape_switch(run->ctx, NULL);
+    return tape;
 }
 
 wf_status wf_op_run_once(const wf_op_run *run, wf_op_results *r)

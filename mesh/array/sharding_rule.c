@@ -142,10 +142,7 @@ bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
 
 static wf_status check_groups(const wf_call *call, const letters *l)
 {
-    if (l->n[G] == 0)
-        return WF_OK;
-    if (l->n[G] == l->n[H] && memcmp(l->axis[G], l->axis[H], (size_t)l->n[G]) == 0 &&
-        wf_layout_groups_agree(call->in[0], call->in[1]))
+    if (l->n[G] == 0 || wf_layout_groups_agree(call->in[0], call->in[1]))
         return WF_OK;
     return refuse(
         call,
@@ -154,15 +151,14 @@ static wf_status check_groups(const wf_call *call, const letters *l)
         "whole over that axis");
 }
 
-/* Axes over which every output is partial; an error where that would be wrong. */
-static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, const letters *l,
-                                 uint8_t *axes)
+/* Checks the letters that no output has, over whose axes every output is partial. */
+static wf_status check_contracted(const wf_call *call, const wf_signature *sig,
+                                  const letters *l)
 {
     bool terms = call->op->flags & WF_OP_TERMS;
     uint8_t all = 0, every = 0xff;
     uint32_t contracted = sig->contracted;
 
-    *axes = 0;
     if (call->op->flags & WF_OP_IN_PLACE)
         return WF_OK; /* no outputs */
     if (call->op->flags & WF_OP_GROUPS)
@@ -184,7 +180,6 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
         return refuse(call,
                       "the summed dims of all terms must be split by the same axes, or whole "
                       "terms would be added once per rank; redistribute the others alike");
-    *axes = all;
     return WF_OK;
 }
 
@@ -256,18 +251,18 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
     return refuse_partial(call, partial);
 }
 
-/* Returns the axes that split what this output alone sums: tokens of the last one, heads of
-   groups that are whole. */
-static uint8_t summed_here(const wf_call *call, const wf_signature *sig, const letters *l,
+/* Returns the axes that split what this output sums. Heads of a group that is split with them
+   are the rank's own. */
+static uint8_t summed_axes(const wf_call *call, const wf_signature *sig, const letters *l,
                            int o)
 {
-    uint32_t here = wf_layout_summed(call, sig, o) & ~sig->contracted;
-    uint8_t sum = 0;
+    uint32_t summed = wf_layout_summed(call, sig, o);
+    uint8_t axes = 0;
 
     for (int letter = 0; letter < WF_LETTERS; letter++)
-        if (here >> letter & 1)
-            sum |= l->mask[letter];
-    return call->op->flags & WF_OP_GROUPS ? sum & (uint8_t)~l->mask[G] : sum;
+        if (summed >> letter & 1)
+            axes |= l->mask[letter];
+    return call->op->flags & WF_OP_GROUPS ? axes & (uint8_t)~l->mask[G] : axes;
 }
 
 static wf_status output_layout(const wf_call *call, const wf_signature *sig, const letters *l,
@@ -291,7 +286,10 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
         layout.n_axes[d] = l->n[letter];
         memcpy(layout.axis[d], l->axis[letter], (size_t)l->n[letter]);
     }
-    sum |= summed_here(call, sig, l, o);
+    if (call->op->flags & WF_OP_MAX)
+        max |= summed_axes(call, sig, l, o);
+    else
+        sum |= summed_axes(call, sig, l, o);
     if (used & (sum | max))
         return refuse(
             call,
@@ -306,7 +304,7 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
 
 wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out)
 {
-    uint8_t contracted, sum, max;
+    uint8_t sum, max;
     wf_status status;
     bool any = false;
     letters l;
@@ -321,15 +319,11 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
     if (status == WF_OK && (call->op->flags & WF_OP_MEMBERS))
         status = check_members(call, sig, &l);
     if (status == WF_OK)
-        status = contracted_axes(call, sig, &l, &contracted);
+        status = check_contracted(call, sig, &l);
     if (status == WF_OK)
         status = pass_partial(call, &sum, &max);
     if (status != WF_OK)
         return status;
-    if (call->op->flags & WF_OP_MAX)
-        max |= contracted;
-    else
-        sum |= contracted;
     for (int o = 0; o < call->n_out && status == WF_OK; o++)
         status = output_layout(call, sig, &l, o, sum, max, &out[o]);
     if (status == WF_OK)

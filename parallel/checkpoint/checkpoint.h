@@ -44,9 +44,9 @@ typedef struct wf_par_save_options {
     /* Texts stored with it: key, value, key, value, ..; read whenever a save begins. */
     int64_t option_count;
     const char *const *option;
-    /* Called on rank 0 where dir was removed since it was opened, before it is recreated: a
-       program that has locked it locks the new one, and reports that. An error is that of the
-       save. NULL: each save after that is an error. */
+    /* Called on rank 0 where dir was removed or unmounted since it was opened, before it is
+       recreated: a program that has locked it locks the new one, and reports that. An error is
+       that of the save. NULL: each save after that is an error. */
     wf_status (*remake)(void *arg, wf_error *error);
     void *remake_arg;
 } wf_par_save_options;

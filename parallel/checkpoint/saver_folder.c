@@ -9,12 +9,38 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Returns whether an open directory is none any more: nothing can be made in it. */
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Returns whether an open directory lies below "/": above one whose file system was unmounted
+   there is only what was mounted. */
+static bool is_mounted(int fd)
+{
+    char up[WF_FILES_PATH] = "..";
+    struct stat at, above, root;
+
+    if (stat("/", &root) != 0 || fstat(fd, &at) != 0)
+        return true;
+    for (size_t n = 2; n + 4 < sizeof up; n += 3) {
+        if (fstatat(fd, up, &above, 0) != 0)
+            return true; /* unknown */
+        if (is_same(&above, &at))
+            return is_same(&at, &root);
+        at = above;
+        memcpy(up + n, "/..", 4);
+    }
+    return true;
+}
+
+/* Returns whether an open directory is none any more: nothing can be made in it, or it would be
+   lost. */
 static bool is_removed(const wf_folder *folder)
 {
     struct stat s;
 
-    return fstat(folder->fd, &s) != 0 || s.st_nlink == 0;
+    return fstat(folder->fd, &s) != 0 || s.st_nlink == 0 || !is_mounted(folder->fd);
 }
 
 /* Keeps the path at which the open directory is now, where that is not the one it was opened
@@ -27,8 +53,7 @@ static void follow(wf_par_saver *s)
     char *now;
 
     if (fstat(s->folder.fd, &open) != 0 ||
-        (stat(s->dir, &named) == 0 && named.st_dev == open.st_dev &&
-         named.st_ino == open.st_ino))
+        (stat(s->dir, &named) == 0 && is_same(&named, &open)))
         return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", s->folder.fd);
     n = readlink(link, path, sizeof path - 1);
@@ -48,8 +73,8 @@ static wf_status make_again(const wf_par_saver *s, wf_error *error)
     if (s->options.remake)
         return s->options.remake(s->options.remake_arg, error);
     return wf_error_set(error, WF_EIO,
-                        "%s was removed while the run saves there: a save needs another saver, "
-                        "or wf_par_save_options.remake",
+                        "%s was removed or unmounted while the run saves there: a save needs "
+                        "another saver, or wf_par_save_options.remake",
                         s->dir);
 }
 

@@ -47,24 +47,35 @@ int wf_saving_exit_status(wf_status status, const wf_saving_result *result)
                : wf_par_exit_status(status);
 }
 
-/* wf_par_save_options.remake: the folder was removed under the run. */
+/* Returns whether the lock is that of the folder which has the name now. */
+static bool has_lock(const char *dir, int lock)
+{
+    char path[4096];
+    struct stat open, named;
+
+    snprintf(path, sizeof path, "%.4000s/lock", dir);
+    return lock >= 0 && fstat(lock, &open) == 0 && stat(path, &named) == 0 &&
+           open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+/* wf_par_save_options.remake: the folder was removed or unmounted under the run. */
 wf_status wf_saving_remake(void *arg, wf_error *error)
 {
     wf_saving *s = arg;
     const char *dir = s->options.save.dir;
-    struct stat is;
 
-    if (s->result->lock >= 0 && fstat(s->result->lock, &is) == 0 && is.st_nlink > 0)
+    if (has_lock(dir, s->result->lock))
         return WF_OK; /* by the other saver */
     if (mkdir(dir, 0755) != 0 && errno != EEXIST)
-        return wf_error_set(error, WF_EIO, "%s was removed, and cannot be recreated: %s", dir,
+        return wf_error_set(error, WF_EIO,
+                            "%s was removed or unmounted, and cannot be recreated: %s", dir,
                             strerror(errno));
     if (s->result->lock >= 0)
         close(s->result->lock);
     if (wf_folder_lock(s->options.program, dir, &s->result->lock, error) == WF_OK)
         wf_par_report_line(s->options.program,
-                           "warning: %s was removed while the run saves there: it is "
-                           "recreated, without the checkpoints that it had",
+                           "warning: %s was removed or unmounted while the run saves there: it "
+                           "is recreated, without the checkpoints that it had",
                            dir);
     return error->code;
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_stops.sh GPT_TRAIN - what happens to a run from outside while it goes: it is asked to stop in an evaluation, its directory of
-# checkpoints is moved or removed.
+# checkpoints is moved, removed or unmounted.
 #
 # ctest: arguments gpt_train sanitized
 set -uo pipefail
@@ -26,7 +26,20 @@ gone()
 gone "a directory that is moved" "mv gone moved" "warning: gone was moved to /.*/moved while the run saves there" moved
 result "is not recreated" "$([ ! -e gone ] || ls gone)"
 gone "and replaced" "mv gone moved; mkdir gone" "warning: gone was moved to /.*/moved while" moved
-gone "a directory that is removed" "rm -r gone" "warning: gone was removed while the run saves there: it is recreated" gone
+gone "a directory that is removed" "rm -r gone" "warning: gone was removed or unmounted while the run saves there: it is recreated" gone
+if unshare -rm true 2>/dev/null; then
+    # in a namespace of mounts of its own, which ends with it
+    result "a directory that is unmounted" "$(mkdir -p gone && unshare -rm bash -c '
+        mount -t tmpfs none gone || exit
+        "$@" >out 2>err &
+        while ! grep -q ^step out 2>/dev/null && kill -0 $!; do sleep 0.05; done
+        umount -l gone && kill -TERM $!
+        wait $!
+        [ $? = 75 ]' - "$gpt_train" "${tiny[@]}" --steps 1000000 --save gone/run --eval-interval 0 2>&1 &&
+        grep -q "warning: gone/run was removed or unmounted while the run saves there: it is recreated" err &&
+        [ -f gone/run/latest ] || cat err out)"
+    rm -rf gone
+fi
 
 # unevaluated NAME FLAG..: SIGTERM in an evaluation of many minutes ends it at once: the step that was made is saved and logged,
 # without a value of a part, and no other one is made.

@@ -209,6 +209,39 @@ static void not_alike(void)
     close_context();
 }
 
+/* A weight that is no leaf, of an operand that is one: each pass makes its gradient, which is
+   no product of joined rows. */
+static void operand_of_a_leaf(void)
+{
+    const wf_dim square[] = {wf_dim_width(24), wf_dim_width(24)};
+    wf_tensor *leaf[2][2], *w;
+    wf_tape *tape[2];
+
+    open_context(1);
+    w = random_tensor(2, square);
+    for (int joined = 0; joined < 2; joined++) {
+        for (int i = 0; i < 2; i++) {
+            wf_tensor *x = batch_of(3, 7, wf_dim_width(24));
+
+            tape[i] = wf_tape_open(ctx);
+            leaf[joined][i] = wf_leaf(x);
+            CU_ASSERT_EQUAL(wf_backward(wf_linear(leaf[joined][i], w), x, true), WF_OK);
+            wf_tape_switch(ctx, NULL);
+        }
+        stream = 1;
+        if (joined)
+            CU_ASSERT_EQUAL(wf_backward_weights_joined(2, tape), WF_OK);
+        for (int i = 0; i < 2; i++) {
+            CU_ASSERT_EQUAL(wf_backward_weights(tape[i]), WF_OK);
+            CU_ASSERT_EQUAL(leaf[joined][i]->joined, 0);
+            wf_tape_close(tape[i]);
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT_TRUE(same_bits(leaf[0][i]->grad, leaf[1][i]->grad));
+    close_context();
+}
+
 static void refused(void)
 {
     wf_tensor *dy[3], *x[3];
@@ -224,11 +257,10 @@ static void refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"one product", one_product},
-                                    {"of tapes", of_tapes},
-                                    {"not alike", not_alike},
-                                    {"refused", refused},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"one product", one_product}, {"of tapes", of_tapes},
+        {"not alike", not_alike},     {"operand of a leaf", operand_of_a_leaf},
+        {"refused", refused},         {NULL, NULL}};
 
     return wf_test_main("weights of several passes", tests);
 }

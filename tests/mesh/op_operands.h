@@ -90,6 +90,16 @@ static inline wf_dim letter_dim(char letter)
     return dims[letter - 'a'];
 }
 
+/* Heads of groups are cut between groups on 2 ranks, and inside of one on 3. */
+static inline wf_dim op_letter_dim(const wf_op *op, char letter)
+{
+    wf_dim dim = letter_dim(letter == 't' && op_is_part(op) ? 's' : letter);
+
+    if ((op->flags & WF_OP_GROUPS) && (letter == 'g' || letter == 'h'))
+        dim.size = letter == 'g' ? 2 : 4;
+    return dim;
+}
+
 /* Adds the dims of "...": tokens, with heads after them or nothing; and the batch before them
    where the signature has no letter for it. */
 static inline void add_rest(op_operand *o, const char *signature, bool heads)
@@ -121,7 +131,7 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
             add_rest(&o[n], signature, heads);
             s += 2;
         } else if (*s != '!') {
-            o[n].dim[o[n].ndim++] = letter_dim(*s == 't' && op_is_part(op) ? 's' : *s);
+            o[n].dim[o[n].ndim++] = op_letter_dim(op, *s);
         }
     }
     if (op_is(op, "split_heads") || op_is(op, "reshape"))

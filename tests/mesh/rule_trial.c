@@ -1,6 +1,64 @@
-/* tests/mesh/rule_trial.c - what is known of rows: splits that a kernel cannot take, sums that
-   may be reported as not exact, partial operands. See the header. */
+/* tests/mesh/rule_trial.c - ops of applications, and what is known of rows: splits that a
+   kernel cannot take, sums that may be reported as not exact, partial operands. See the
+   header. */
 #include "tests/mesh/rule_trial.h"
+
+/*
+ * An application's op, with two summed dims in different operands: the product of two sums is
+ * not the sum of the ranks' products, so one axis must not split both.
+ */
+static wf_status product_of_sums(const wf_call *call, void *workspace)
+{
+    const wf_tensor *a = call->in[0], *b = call->in[1];
+    float *y = call->out[0]->data;
+
+    (void)workspace;
+    for (int64_t i = 0; i < a->local[0]; i++)
+        for (int64_t j = 0; j < b->local[0]; j++) {
+            float sums[2] = {0};
+
+            for (int64_t k = 0; k < a->local[1]; k++)
+                sums[0] += ((const float *)a->data)[i * a->local[1] + k];
+            for (int64_t k = 0; k < b->local[1]; k++)
+                sums[1] += ((const float *)b->data)[j * b->local[1] + k];
+            y[i * b->local[0] + j] = sums[0] * sums[1];
+        }
+    return WF_OK;
+}
+
+static const wf_kernel product_kernel = {.run = product_of_sums};
+static const wf_op product_op = {.name = "product_of_sums",
+                                 .signature = "nk,lm->nl",
+                                 .kernels = WF_KERNELS({"cpu", &product_kernel})};
+
+/* An application's op whose outputs are the sums of a matrix over its rows and over its
+   columns. Its letter g groups nothing. */
+static wf_status sum_both_ways(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    float *of_g = call->out[0]->data, *of_h = call->out[1]->data;
+
+    (void)workspace;
+    memset(of_g, 0, (size_t)x->local[0] * sizeof(float));
+    memset(of_h, 0, (size_t)x->local[1] * sizeof(float));
+    for (int64_t g = 0; g < x->local[0]; g++)
+        for (int64_t h = 0; h < x->local[1]; h++) {
+            of_g[g] += ((const float *)x->data)[g * x->local[1] + h];
+            of_h[h] += ((const float *)x->data)[g * x->local[1] + h];
+        }
+    return WF_OK;
+}
+
+static const wf_kernel both_ways_kernel = {.run = sum_both_ways};
+static const wf_op both_ways_op = {.name = "sum_both_ways",
+                                   .signature = "gh->g,h",
+                                   .flags = WF_OP_OWN_SUMS,
+                                   .kernels = WF_KERNELS({"cpu", &both_ways_kernel})};
+
+const wf_op *trial_op(int i)
+{
+    return i == 0 ? &product_op : &both_ways_op;
+}
 
 /* Splits of a letter that would be right and that no row claims. */
 static const struct {
@@ -40,7 +98,7 @@ static const struct {
     {"experts_grad", 3, 1, false}, {"experts_grad", 3, 2, true}, {NULL, 0, 0, false},
 };
 
-bool reads_beyond(const trial *t, uint32_t split)
+bool reads_beyond(const trial *t, const wf_call *call, uint32_t split)
 {
     bool of_groups = t->op->flags & WF_OP_GROUPS;
 
@@ -51,7 +109,8 @@ bool reads_beyond(const trial *t, uint32_t split)
         return (split >> ('n' - 'a') | split >> ('t' - 'a') | split >> ('k' - 'a')) & 1;
     return (op_is(t->op, "rows") || op_is(t->op, "rows_grad"))
                ? split >> ('p' - 'a') & 1
-               : of_groups && split >> ('g' - 'a') & 1;
+               : of_groups && split >> ('g' - 'a') & 1 &&
+                     !wf_layout_groups_agree(call->in[0], call->in[1]);
 }
 
 bool splits(const trial *t, const wf_call *call, uint32_t *split)

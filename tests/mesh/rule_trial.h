@@ -31,8 +31,11 @@ typedef struct trial {
     uint64_t told; /* a hash of this rank's reports */
 } trial;
 
+/* Returns one of two ops of an application, 0 and 1. */
+const wf_op *trial_op(int i);
+
 /* Splits after which a kernel would look for what another rank has: it is not run. */
-bool reads_beyond(const trial *t, uint32_t split);
+bool reads_beyond(const trial *t, const wf_call *call, uint32_t split);
 
 /* The letters that a combination splits along the first axis; false where one letter is split
    here and whole there, or an operand is partial. */

@@ -186,7 +186,7 @@ static wf_status check_unclaimed(trial *t, wf_call *call)
 {
     uint32_t split;
 
-    if (!splits(t, call, &split) || splits_members(t, split) || reads_beyond(t, split) ||
+    if (!splits(t, call, &split) || splits_members(t, split) || reads_beyond(t, call, split) ||
         !open_outputs(t, call, split) || !everywhere(t, run_kernel(t, call)))
         return WF_OK;
     for (int o = 0; o < t->n_out; o++)
@@ -288,34 +288,6 @@ static wf_status every_combination(wf_rank *rank, wf_mesh *mesh, const wf_op *op
     return check_lists(t);
 }
 
-/*
- * An application's op, with two summed dims in different operands: the product of two sums is
- * not the sum of the ranks' products, so one axis must not split both.
- */
-static wf_status product_of_sums(const wf_call *call, void *workspace)
-{
-    const wf_tensor *a = call->in[0], *b = call->in[1];
-    float *y = call->out[0]->data;
-
-    (void)workspace;
-    for (int64_t i = 0; i < a->local[0]; i++)
-        for (int64_t j = 0; j < b->local[0]; j++) {
-            float sums[2] = {0};
-
-            for (int64_t k = 0; k < a->local[1]; k++)
-                sums[0] += ((const float *)a->data)[i * a->local[1] + k];
-            for (int64_t k = 0; k < b->local[1]; k++)
-                sums[1] += ((const float *)b->data)[j * b->local[1] + k];
-            y[i * b->local[0] + j] = sums[0] * sums[1];
-        }
-    return WF_OK;
-}
-
-static const wf_kernel product_kernel = {.run = product_of_sums};
-static const wf_op product_op = {.name = "product_of_sums",
-                                 .signature = "nk,lm->nl",
-                                 .kernels = WF_KERNELS({"cpu", &product_kernel})};
-
 /* Every op with up to so many operands; or those with "...", which stands for heads as well. */
 typedef struct ops {
     int most;
@@ -328,8 +300,8 @@ static wf_status every_op(wf_rank *rank, wf_mesh *mesh, void *arg)
     trial *t = malloc(sizeof *t);
     wf_status status = t ? WF_OK : WF_ENOMEM;
 
-    for (int id = 0; id <= wf_op_count() && status == WF_OK; id++) {
-        const wf_op *op = id ? wf_op_at(id) : &product_op;
+    for (int id = -1; id <= wf_op_count() && status == WF_OK; id++) {
+        const wf_op *op = id > 0 ? wf_op_at(id) : trial_op(-id);
         op_operand o[WF_MAX_INPUTS];
 
         if ((op->flags & WF_OP_IN_PLACE) || op_operands(op, which->heads, o) > which->most ||

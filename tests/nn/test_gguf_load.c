@@ -122,6 +122,27 @@ static void mixtures_are_loaded(void)
     }
 }
 
+/* A Mixtral's one length is that of its experts, whatever an MLP of it would have. */
+static void length_of_a_mixtral(void)
+{
+    wf_gguf_header h = {.bytes = NULL};
+    wf_nn_gpt_config m = *wf_nn_gpt_family("mixtral");
+    wf_error error = {WF_OK, ""};
+    int64_t data;
+    gguf_file f;
+
+    m.positions = m.vocabulary = m.width = 32;
+    m.layers = m.heads = m.kv_heads = 2;
+    m.experts = 4;
+    m.ffn = 48;
+    m.expert_ffn = 80;
+    wf_gguf_put_config(&h, &m);
+    CU_ASSERT_EQUAL(wf_gguf_end(&h, NULL, 0, &data, &error), WF_OK);
+    f = (gguf_file){.bytes = h.bytes, .count = h.count, .keys = h.keys};
+    CU_ASSERT_EQUAL(gguf_number(&f, "llama.feed_forward_length"), 80);
+    free(h.bytes);
+}
+
 /* Llama 3.1's scaling is in a file as factors of frequencies: what is read gives the same ones,
    whatever was written. */
 static void each_scaling_is_read_back(void)
@@ -344,6 +365,7 @@ static void what_a_file_says_is_read_or_refused(void)
 static const wf_test tests[] = {
     {"a file is loaded as its folder", a_file_is_loaded_as_its_folder},
     {"mixtures are loaded", mixtures_are_loaded},
+    {"length of a mixtral", length_of_a_mixtral},
     {"each scaling is read back", each_scaling_is_read_back},
     {"a factor is linear", a_factor_is_linear},
     {"an epsilon is needed", an_epsilon_is_needed},

@@ -267,6 +267,71 @@ static void faults_of_gradients(void)
     check(&again);
 }
 
+/* Gradients of passes in the order of the tree, one after the other, of one pass alone, and
+   with a part that is left to backward. */
+static wf_tensor *of_pass(wf_gradient *const *g, int i, int operand)
+{
+    return wf_mul(g[i]->in[1 - operand], g[i]->dout[0]);
+}
+
+static void join(int passes, wf_gradient *const *g, bool tree, int operands)
+{
+    for (int o = 0; o < operands; o++) {
+        wf_tensor *sum = g[0]->want[o] ? of_pass(g, 0, o) : NULL;
+
+        for (int i = 1; i < passes && sum; i += tree ? 2 : 1)
+            sum = !tree    ? wf_add(sum, of_pass(g, i, o))
+                  : i == 1 ? wf_add(sum, of_pass(g, 1, o))
+                           : wf_add(sum, wf_add(of_pass(g, 2, o), of_pass(g, 3, o)));
+        g[0]->din[o] = sum;
+    }
+}
+
+static void in_a_tree(int passes, wf_gradient *const *g)
+{
+    join(passes, g, true, 2);
+}
+
+static void in_a_row(int passes, wf_gradient *const *g)
+{
+    join(passes, g, false, 2);
+}
+
+static void first_alone(int passes, wf_gradient *const *g)
+{
+    (void)passes;
+    join(1, g, true, 2);
+}
+
+static void one_operand(int passes, wf_gradient *const *g)
+{
+    join(passes, g, true, 1);
+}
+
+static void several_passes(void)
+{
+    static const struct {
+        void (*joined)(int passes, wf_gradient *const *g);
+        const char *words;
+    } list[] = {{in_a_tree, ""},
+                {one_operand, ""},
+                {in_a_row, "own: its backward_joined of 4 passes makes another gradient"},
+                {first_alone, "own: its backward_joined of 2 passes makes another gradient"}};
+
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        fault f = {ONE("...,...->...", 0, product_reference, product_backward),
+                   {.run = product},
+                   list[i].words,
+                   .apply = apply_product,
+                   .n_in = 2};
+
+        f.op.save = 0;
+        f.op.save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1);
+        f.op.backward_joined = list[i].joined;
+        check(&f);
+    }
+}
+
 static void unusual_and_right(void)
 {
     fault again = {ONE("...->...", 0, square_reference, square_backward), {.run = square}, ""};
@@ -299,6 +364,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"faults of kernels", faults_of_kernels},
                                     {"faults of gradients", faults_of_gradients},
+                                    {"several passes", several_passes},
                                     {"unusual and right", unusual_and_right},
                                     {NULL, NULL}};
 

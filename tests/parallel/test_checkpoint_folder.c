@@ -314,7 +314,7 @@ static wf_status move_and_remove(trial *t, wf_rank *rank, wf_par_trainer *traine
     GOOD(barrier(rank));
     NEED(wf_par_saver_save(saver, 3, &error) == WF_EIO || t->async);
     NEED(wf_par_saver_finish(saver, &error) == WF_EIO || !t->async);
-    NEED(strstr(error.text, "was removed while the run saves there"));
+    NEED(strstr(error.text, "was removed or unmounted while the run saves there"));
     wf_par_saver_close(saver);
     return barrier(rank);
 }

@@ -37,6 +37,9 @@ static void read_as_written(void)
          "\"factor\": 8.0", 0, 1.0 / 16, 10000, 4096},
         {OLMO3 ",\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]}",
          "\"layer_types\": [", 0, 0, 0, 9},
+        {GEMMA2 ",\"rms_norm_eps\":1e-15}", "e-15", 50, 1.0 / 16, 0, 4096},
+        {GEMMA2 ",\"attn_logit_softcapping\":9.5e-7,\"query_pre_attn_scalar\":1e10}", "9.5",
+         9.5e-7, 1e-5, 0, 4096},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

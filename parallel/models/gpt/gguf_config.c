@@ -2,6 +2,7 @@
    the headers. */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/gguf_weights_internal.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,7 +266,7 @@ static void read_properties(source *s, wf_nn_gpt_config *m)
     m->eps = (float)number_in(s,
                               m->norm == WF_NN_RMSNORM ? "attention.layer_norm_rms_epsilon"
                                                        : "attention.layer_norm_epsilon",
-                              NAN, 1e-12, 1);
+                              NAN, FLT_MIN, 1);
     if (m->position == WF_NN_ROPE)
         m->rope_base = number_in(s, "rope.freq_base", 10000, 1, 1e12);
     m->attention_scale = number_or(s, "attention.scale", 0);

@@ -1,5 +1,6 @@
 /* parallel/models/gpt/hf_family.c - see the header. */
 #include "parallel/models/gpt/hf_family_internal.h"
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
