@@ -74,6 +74,10 @@ WF_API wf_tensor *wf_completed(wf_tensor *t);
  * Collective there. Owner: the innermost scope. */
 WF_API wf_tensor *wf_resplit(wf_tensor *t, int from, int to);
 
+/** wf_laid_out_as - returns t, [..] of another tensor's shape, moved to its layout. Nothing is
+ * recorded. Collective where ranks have to meet. Owner: the innermost scope. */
+WF_API wf_tensor *wf_laid_out_as(wf_tensor *t, const wf_tensor *like);
+
 /** wf_rounded - returns a complete sum as it is stored: t itself, or t rounded to t->rounds_to.
  * Owner: the innermost scope. */
 WF_API wf_tensor *wf_rounded(wf_tensor *t);

@@ -87,6 +87,11 @@ wf_tensor *wf_resplit(wf_tensor *t, int from, int to)
     return d->move(t, d->resplit(t->ctx->mesh, t->layout, from, to));
 }
 
+wf_tensor *wf_laid_out_as(wf_tensor *t, const wf_tensor *like)
+{
+    return t && t->layout != like->layout ? t->ctx->distribution->move(t, like->layout) : t;
+}
+
 int64_t wf_tensor_count(const wf_tensor *t)
 {
     int64_t count = 1;

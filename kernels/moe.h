@@ -66,7 +66,7 @@ WF_API void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options 
  * @param index    [batch, tokens, k], of wf_route, with its
  * @param options  where a weight is 0, that loss is not computed, and is 0
  * @param sequence, z  filled with [batch]; never rounded
- * Layout:      "bs!t!,bs!k!->b,b"
+ * Layout:      "bs!t!,bs!k!->b,b"; where ranks split tokens, of dim 1, they gather them
  * Errors:      WF_ESHAPE, WF_EINVAL: indices that are none of wf_route; results are then NULL
  * Gradient:    none here: wf_route's to logits is that of both
  */

@@ -9,6 +9,7 @@
  *
  * The CPU's kernels are in kernels/cpu/route_balance.c.
  */
+#include "core/distribution.h"
 #include "kernels/route_balance_internal.h"
 #include "core/numerics/math.h"
 #include <inttypes.h>
@@ -128,7 +129,10 @@ wf_balance wf_balance_of(const wf_route_options *o, const wf_tensor *logits)
 void wf_route_losses(wf_tensor *logits, wf_tensor *index, const wf_route_options *options,
                      wf_tensor **sequence, wf_tensor **z)
 {
-    wf_call call = {.op = &wf_op_route_losses, .n_in = 2, .in = {logits, index}, .n_out = 2};
+    wf_call call = {.op = &wf_op_route_losses,
+                    .n_in = 2,
+                    .in = {wf_resplit(logits, 1, -1), wf_resplit(index, 1, -1)},
+                    .n_out = 2};
     wf_balance balance;
 
     if (logits) {

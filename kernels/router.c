@@ -8,6 +8,7 @@
  *
  * The CPU's kernels are in kernels/cpu/linear.c and kernels/cpu/router.c.
  */
+#include "core/distribution.h"
 #include "core/numerics/math.h"
 #include "kernels/shared_internal.h"
 #include "kernels/route_balance_internal.h"
@@ -80,7 +81,7 @@ static wf_status route_shape(const wf_call *call, int out, int *ndim, wf_dim *di
         return wf_fail(call->ctx, WF_EINVAL,
                        "route: losses of balance with weights %g and %g: each is 0 or above",
                        (double)o->sequence_weight, (double)o->z_weight);
-    for (int d = 1; d + 1 < x->ndim && o->sequence_weight > 0; d++)
+    for (int d = 2; d + 1 < x->ndim && o->sequence_weight > 0; d++)
         if (x->local[d] != x->dim[d].size)
             return wf_fail(
                 call->ctx, WF_ELAYOUT,
@@ -130,7 +131,8 @@ wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data
     return WF_OK;
 }
 
-/* Returns the gradient of losses of balance; NULL: there are none. */
+/* Returns the gradient of losses of balance; NULL: there are none. They are of whole sequences:
+   ranks that split these gather the logits of all. */
 static wf_tensor *balance_gradient(const wf_route_options *o, wf_tensor *logits,
                                    wf_tensor *index)
 {
@@ -138,7 +140,9 @@ static wf_tensor *balance_gradient(const wf_route_options *o, wf_tensor *logits,
 
     if (o->sequence_weight <= 0 && o->z_weight <= 0)
         return NULL;
-    return wf_apply(&wf_op_route_balance, &balance, sizeof balance, 2, logits, index);
+    return wf_laid_out_as(wf_apply(&wf_op_route_balance, &balance, sizeof balance, 2,
+                                   wf_resplit(logits, 1, -1), wf_resplit(index, 1, -1)),
+                          logits);
 }
 
 static void route_backward(wf_gradient *g)

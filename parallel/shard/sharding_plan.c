@@ -1,7 +1,6 @@
 /* parallel/shard/sharding_plan.c - applying a plan: layouts of parameters, and hooks at
    points. */
 #include "parallel/shard/sharding_plan_internal.h"
-#include "nn/layers/moe.h"
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -129,24 +128,6 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     h->styled = true;
 }
 
-/* Refuses losses of a mixture that are of whole sequences, where ranks split these. */
-static wf_status check_losses(const planner *pl, const wf_par_style *style,
-                              const wf_nn_module *m)
-{
-    const wf_nn_moe *moe = style->experts ? (const wf_nn_moe *)m : NULL;
-
-    if (pl->par->cp_axis < 0 || !moe ||
-        !(moe->route.sequence_weight > 0 || moe->route.z_weight > 0))
-        return WF_OK;
-    return wf_fail(
-        pl->par->ctx, WF_EUNSUPPORTED,
-        "module %s: .cp %d splits tokens of sequences, and %s is a loss over all of a "
-        "sequence's: leave it out (.moe_balance bias balances experts without), or "
-        "use .cp 1",
-        m->path, wf_mesh_size(pl->par->mesh, pl->par->cp_axis),
-        moe->route.z_weight > 0 ? ".moe_z_weight" : ".moe_balance sequence");
-}
-
 /* Checks that a module has the points at which a style has borders: a misspelt one would never
    be reached. */
 static wf_status check_points(const planner *pl, const wf_par_style *style,
@@ -194,9 +175,7 @@ static void plan_module(void *arg, wf_nn_module *m)
                     "has none of that name",
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
-    p = check_points(pl, style, m) == WF_OK && check_losses(pl, style, m) == WF_OK
-            ? place_in(pl->par, m)
-            : NULL;
+    p = check_points(pl, style, m) == WF_OK ? place_in(pl->par, m) : NULL;
     if (p) {
         p->style = style;
         p->axis = pl->axis;

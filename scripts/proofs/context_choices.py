@@ -15,7 +15,8 @@ LONGEST = 32768
 SHORT = (1000, 1024)  # no rank of these has a chunk of its own
 QUICK, ALL, LAYOUTS = 6, 600, 9
 NUMBERS = ("length", "arch", "kv", "window", "documents", "dtype", "dropout", "adapter", "experts")
-EXPERTS = ("", "--n-expert 4 --moe-top-k 2", "--n-expert 8 --moe-top-k 1 --moe-shared 24 --moe-router sigmoid --moe-balance bias")
+EXPERTS = ("", "--n-expert 4 --moe-top-k 2", "--n-expert 8 --moe-top-k 1 --moe-shared 24 --moe-router sigmoid --moe-balance bias",
+           "--n-expert 8 --moe-top-k 2 --moe-balance sequence --moe-sequence-weight 0.1 --moe-z-weight 0.1")
 CHOICES = {
     "cp": (2, 4, 8),
     "form": ("auto", "heads", "gather"),
