@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """
-elastic.py [--trials N] [--seed S] [--ranks N] [BUILD] - proves that a lost rank costs no step and no bit: each trial trains on a random
+elastic.py [--trials N] [--seed S] [--ranks N] [--cp N] [BUILD] - proves that a lost rank costs no step and no bit: each trial trains on a random
 layout with --elastic on, loses a random rank at a random moment (wherever it is then: computing, in a collective,
 in its update), and has to end with the digest of a run that lost none, each step logged once. The rank is replaced at
 once, or missing for some steps, so that the run continues on a smaller mesh and grows back. There is no
 --save: nothing could be read from a disk.
 
 Layouts: pp 1, 2 x tp 1 to 8 x dp 2 to 8 with N ranks (32), strategies with copies or buddies, sequence parallelism, GPT-2 and
-Llama, fp32 and bf16. Prints how long it took to return to work. Status 1 with the first trial that fails.
+Llama, fp32 and bf16; with --cp 2 or 4 as many of them split the tokens of sequences of 2,048 or 4,096. Prints how long it took to return
+to work. Status 1 with the first trial that fails.
 """
 import argparse
 import json
@@ -27,8 +28,8 @@ MODEL = ["--n-layer", "2", "--n-head", "8", "--n-embd", "64", "--seq-len", "32",
          "--micro-batch-size", "1", "--lr", "3e-3", "--dropout", "0.1", "--eval-interval", "4", "--eval-iters", "1",
          "--threads-per-rank", "1", "--steps", str(STEPS), "--digest"]
 STRATEGIES = ["no_shard", "hybrid_shard", "full_shard --redundancy buddy", "shard_grad_op --redundancy buddy"]
-LOST = re.compile(r"(?:continues after step (\d+) with what \d+ ranks hold|restarts), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
-GROWN = re.compile(r"ranks are back: continuing after step (\d+), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+LOST = re.compile(r"(?:continues after step (\d+) with what \d+ ranks hold|restarts), --pp \d+ --dp (\d+) --tp \d+(?: --cp \d+)?, ([\d.]+) s later")
+GROWN = re.compile(r"ranks are back: continuing after step (\d+), --pp \d+ --dp (\d+) --tp \d+(?: --cp \d+)?, ([\d.]+) s later")
 
 
 def numbers_of(rows):
@@ -64,7 +65,10 @@ def run(program, where, flags, environment=()):
 
 def trial(options, random_, number, expected):
     model = ["--arch", random_.choice(("gpt2", "llama")), "--dtype", random_.choice(("fp32", "bf16"))]
-    flags, dp = layout_of(random_, options.ranks)
+    flags, dp = layout_of(random_, options.ranks // options.cp)
+    if options.cp > 1:
+        model += ["--seq-len", str(1024 * options.cp), "--n-embd", "16"]
+        flags += ["--cp", str(options.cp)]
     rank, step = random_.randrange(options.ranks), random_.randint(1, 4)
     absent = random_.choice((0, 0, 2, 3))
     flags += ["--elastic", "on", *(["--rejoin-after", str(absent)] if absent else [])]
@@ -99,6 +103,7 @@ def main():
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=32)
+    parser.add_argument("--cp", type=int, choices=(1, 2, 4), default=1)
     parser.add_argument("build", nargs="?", default=ROOT / "build", type=pathlib.Path)
     options = parser.parse_args()
     options.build = options.build.resolve()
