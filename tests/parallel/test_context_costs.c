@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search.h"
+#include "parallel/simulate/cost_internal.h"
 #include "tests/harness.h"
 #include "tests/parallel/gpt_request.h"
 #include "tests/parallel/slow_links.h"
@@ -189,10 +190,37 @@ static void search(void)
     wf_plan_list_free(&without);
 }
 
+/* Counts pairs of a query and a key: of gathered keys, the slowest rank of attention has the
+   most pairs of its own queries, and in backward of its own keys. */
+static void slowest_ranks(void)
+{
+    enum { EACH = 200 };
+
+    for (int cp = 2; cp <= RANKS; cp *= 2) {
+        wf_sim_layout split = {.cp = cp}, gather = {.cp = cp, .gather_keys = true};
+        double queries[RANKS] = {0}, keys[RANKS] = {0}, pairs = 0, most[2] = {0};
+
+        for (int q = 0; q < cp * EACH; q++)
+            for (int k = 0; k <= q; k++, pairs++) {
+                queries[q / EACH]++;
+                keys[k / EACH] += q / EACH == k / EACH ? 5 : 4; /* products */
+            }
+        for (int rank = 0; rank < cp; rank++) {
+            most[0] = fmax(most[0], queries[rank] / pairs * cp);
+            most[1] = fmax(most[1], keys[rank] / pairs / 5 * cp);
+        }
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_most_queries(&gather), most[0], 1.0 / EACH);
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_most_pairs(&gather), most[1], 1.0 / EACH);
+        CU_ASSERT_EQUAL(wf_sim_most_queries(&split), 1);
+        CU_ASSERT_EQUAL(wf_sim_most_pairs(&split), 1);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"bytes over cp and FLOPs are the plan's", costs},
+        {"slowest ranks", slowest_ranks},
         {"a search splits tokens", search},
         {NULL, NULL},
     };

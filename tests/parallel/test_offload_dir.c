@@ -6,7 +6,9 @@
  * ctest: builds plain address
  */
 #include "core/files/scratch.h"
+#include "core/memory/memory.h"
 #include "core/offload.h"
+#include "kernels/devices.h"
 #include "tests/parallel/checkpoint_harness.h"
 #include "tests/parallel/second_step.h"
 #include <dirent.h>
@@ -195,6 +197,28 @@ static void blocks(void)
     wf_scratch_close(s);
 }
 
+/* A tensor that rests in a file already stays there, and takes no other one. */
+static void twice(void)
+{
+    const wf_dim dim = wf_dim_width(1000);
+    const wf_context_options options = {.offload_dir = state,
+                                        .offload_allocator = wf_host_allocator()};
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx = wf_context_open(wf_cpu_device(1, &error), &options, &error);
+    wf_memory_report before, after;
+    wf_tensor *t;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    t = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_OPTIMIZER);
+    CU_ASSERT_EQUAL(wf_tensor_offload(t), WF_OK);
+    wf_pool_report(wf_context_host_pool(ctx), &before);
+    CU_ASSERT_EQUAL(wf_tensor_offload(t), WF_OK);
+    wf_pool_report(wf_context_host_pool(ctx), &after);
+    CU_ASSERT(before.in_use > 0);
+    CU_ASSERT_EQUAL(after.in_use, before.in_use);
+    wf_context_close(ctx);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"one digest over strategies", strategies},
@@ -203,6 +227,7 @@ int main(void)
                                     {"a run that is killed", killed},
                                     {"what is refused", refused},
                                     {"blocks", blocks},
+                                    {"twice", twice},
                                     {NULL, NULL}};
     char folder[WF_TEST_FOLDER];
 
