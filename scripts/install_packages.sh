@@ -98,6 +98,10 @@ if [ $tests = yes ] && [ ${#missing[@]} -gt 0 ] && ! command -v clang-format-14 
     apt-cache show clang-format-14 >/dev/null 2>&1; then
     apt_install clang-format-14 || echo "install_packages: clang-format-14 not installed" >&2
 fi
+# So are the compiler and the emulator of the vectors of AArch64: without them that test is skipped.
+if [ $tests = yes ] && [ ${#missing[@]} -gt 0 ] && [ "$(uname -m)" = x86_64 ] && ! command -v aarch64-linux-gnu-gcc >/dev/null; then
+    apt_install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user || echo "install_packages: no compiler for AArch64" >&2
+fi
 
 version=$(cmake --version | sed -n 's/^cmake version //p')
 if [ "$(printf '%s\n' 3.22 "$version" | sort -V | head -1)" != 3.22 ]; then

@@ -9,7 +9,7 @@ enum { IGNORED = -100 }; /* a label of torch's cross_entropy that does not count
 typedef struct reader {
     wf_check_files files;
     wf_check_batch *batch;
-    int64_t vocabulary, positions;
+    const wf_check_sizes *sizes;
     wf_error *error;
 } reader;
 
@@ -58,18 +58,18 @@ static wf_status take_ids(reader *r)
     b->labels = malloc((size_t)(b->sequences * b->tokens) * sizeof *b->labels);
     if (!b->ids || !b->labels)
         no_memory(r);
-    else if (b->tokens < 2 || b->tokens > r->positions)
+    else if (b->tokens < 2 || b->tokens > r->sizes->positions)
         wf_error_set(
             r->error, WF_EINVAL,
             "%s: sequences of %lld tokens: at least 2 are needed, and the model has %lld "
             "positions",
-            r->files.path, (long long)b->tokens, (long long)r->positions);
+            r->files.path, (long long)b->tokens, (long long)r->sizes->positions);
     for (int64_t i = 0; r->error->code == WF_OK && i < b->sequences * b->tokens; i++) {
-        if (ids[i] < 0 || ids[i] >= r->vocabulary)
+        if (ids[i] < 0 || ids[i] >= r->sizes->vocabulary)
             wf_error_set(r->error, WF_EDATA,
                          "%s: input_ids[%lld, %lld] is %lld, and the model has %lld tokens",
                          r->files.path, (long long)(i / b->tokens), (long long)(i % b->tokens),
-                         (long long)ids[i], (long long)r->vocabulary);
+                         (long long)ids[i], (long long)r->sizes->vocabulary);
         b->ids[i] = b->labels[i] = (int32_t)ids[i];
     }
     free(ids);
@@ -91,13 +91,14 @@ static wf_status take_labels(reader *r)
     for (int64_t i = 0; r->error->code == WF_OK && i < b->sequences * b->tokens; i++) {
         if (mask)
             b->labels[i] = mask[i] ? b->labels[i] : IGNORED;
-        if (labels && labels[i] != IGNORED && (labels[i] < 0 || labels[i] >= r->vocabulary))
+        if (labels && labels[i] != IGNORED &&
+            (labels[i] < 0 || labels[i] >= r->sizes->vocabulary))
             wf_error_set(
                 r->error, WF_EDATA,
                 "%s: labels[%lld, %lld] is %lld: it has to be %d, which does not count, "
                 "or one of %lld tokens",
                 r->files.path, (long long)(i / b->tokens), (long long)(i % b->tokens),
-                (long long)labels[i], IGNORED, (long long)r->vocabulary);
+                (long long)labels[i], IGNORED, (long long)r->sizes->vocabulary);
         else if (labels)
             b->labels[i] = (int32_t)labels[i];
     }
@@ -173,21 +174,86 @@ static wf_status check_padding(reader *r)
     return r->error->code;
 }
 
-wf_status wf_check_batch_read(const char *path, int64_t vocabulary, int64_t positions,
+/* Sorts the experts of a token; refuses one that is none, or there twice. */
+static wf_status sort_choice(const reader *r, int64_t at, int32_t *expert)
+{
+    const wf_check_batch *b = r->batch;
+
+    for (int64_t i = 0; i < b->chosen; i++) {
+        const int32_t e = expert[i];
+        int64_t k = i;
+
+        for (; k > 0 && expert[k - 1] > e; k--)
+            expert[k] = expert[k - 1];
+        expert[k] = e;
+        if (e < 0 || e >= r->sizes->experts || (k > 0 && expert[k - 1] == e))
+            return wf_error_set(
+                r->error, WF_EDATA,
+                "%s: routed_experts[%lld, %lld, %lld, ..] has %d%s: a token's experts are "
+                "%lld different ones of %lld",
+                r->files.path, (long long)(at / b->layers / b->tokens),
+                (long long)(at / b->layers % b->tokens), (long long)(at % b->layers), e,
+                k > 0 && expert[k - 1] == e ? " twice" : "", (long long)b->chosen,
+                (long long)r->sizes->experts);
+    }
+    return WF_OK;
+}
+
+/* Takes the choices of their routers, [sequences, tokens, layers, chosen]. */
+static wf_status take_choices(reader *r)
+{
+    wf_check_batch *b = r->batch;
+    const int64_t shape[] = {b->sequences, b->tokens, r->sizes->mixtures, r->sizes->chosen};
+    const int64_t rows = shape[0] * shape[1] * shape[2];
+    int64_t file, *numbers = NULL;
+    const wf_safetensors_entry *e = wf_check_files_find(&r->files, "routed_experts", &file);
+    char theirs[96], ours[96];
+
+    if (!e)
+        return WF_OK;
+    if (!r->sizes->mixtures)
+        return wf_error_set(
+            r->error, WF_EDATA,
+            "%s has \"routed_experts\", and the model has no mixture of experts",
+            r->files.path);
+    if (e->ndim != 4 || memcmp(e->shape, shape, sizeof shape) != 0)
+        return wf_error_set(
+            r->error, WF_EDATA,
+            "%s: \"routed_experts\" is %s, and has to be %s: [sequences, tokens, "
+            "layers that are mixtures, a token's experts]",
+            r->files.path, wf_check_shape(e->ndim, e->shape, theirs),
+            wf_check_shape(4, shape, ours));
+    if (wf_check_files_integers(&r->files, e, file, &numbers, r->error) != WF_OK)
+        return r->error->code;
+    b->layers = shape[2];
+    b->chosen = shape[3];
+    b->choice = malloc((size_t)(rows * b->chosen) * sizeof *b->choice);
+    if (!b->choice)
+        no_memory(r);
+    for (int64_t i = 0; b->choice && i < rows * b->chosen; i++) /* beyond 32 bits: none */
+        b->choice[i] = numbers[i] == (int32_t)numbers[i] ? (int32_t)numbers[i] : -1;
+    for (int64_t i = 0; r->error->code == WF_OK && i < rows; i++)
+        sort_choice(r, i, b->choice + i * b->chosen);
+    free(numbers);
+    return r->error->code;
+}
+
+wf_status wf_check_batch_read(const char *path, const wf_check_sizes *sizes,
                               wf_check_batch *batch, wf_error *error)
 {
-    reader r = {
-        .batch = batch, .vocabulary = vocabulary, .positions = positions, .error = error};
+    reader r = {.batch = batch, .sizes = sizes, .error = error};
     const char *unused;
 
     *batch = (wf_check_batch){.ids = NULL};
     if (wf_check_files_open(&r.files, path, error) == WF_OK && take_ids(&r) == WF_OK &&
-        take_labels(&r) == WF_OK && take_documents(&r) == WF_OK && check_padding(&r) == WF_OK) {
+        take_labels(&r) == WF_OK && take_documents(&r) == WF_OK && check_padding(&r) == WF_OK &&
+        take_choices(&r) == WF_OK) {
         unused = wf_check_files_unused(&r.files);
         if (unused)
             wf_error_set(error, WF_EDATA,
                          "%s: \"%s\" is nothing that a batch has: input_ids, labels or "
-                         "loss_mask, position_ids or documents, attention_mask",
+                         "loss_mask, position_ids or documents, attention_mask, "
+                         "routed_experts",
                          path, unused);
     }
     wf_check_files_close(&r.files);
@@ -200,6 +266,7 @@ void wf_check_batch_free(wf_check_batch *batch)
     free(batch->labels);
     free(batch->first);
     free(batch->position);
+    free(batch->choice);
     *batch = (wf_check_batch){.ids = NULL};
 }
 

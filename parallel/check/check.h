@@ -24,8 +24,7 @@ typedef enum wf_check_decay {
 typedef struct wf_check_options {
     const char
         *model; /* a folder of Hugging Face, or a GGUF file: the weights before the step */
-    const char
-        *batch; /* a safetensors file: input_ids, and labels, loss_mask, position_ids, .. */
+    const char *batch; /* a safetensors file: input_ids, and labels, routed_experts, .. */
     const char
         *gradients; /* a safetensors file, or a folder of such: what their trainer computed */
     const char *updated;   /* NULL, or the same of weights after the step */
@@ -77,6 +76,10 @@ typedef struct wf_check_report {
     int64_t token_losses_wrong; /* those that differ, and the first of them */
     int64_t wrong_sequence, wrong_token;
     double wrong_theirs, wrong_ours;
+    /* choices of experts that the batch has, those that are not of greatest scores, and of
+       these those that rounding does not explain */
+    int64_t choices, choices_differ, choices_wrong;
+    double choice_gap;       /* the greatest, in standard deviations of a token's scores */
     double norm, their_norm; /* norms of all gradients */
     double tolerance;
     bool updates; /* updated weights were compared */

@@ -16,7 +16,16 @@ typedef struct wf_check_batch {
     int32_t *labels; /* each token's own, -100: not predicted; the token before predicts it */
     bool has_labels, has_documents;
     int32_t *first, *position; /* the document's first token, and the index in it; or NULL */
+    /* [sequences, tokens, layers, chosen] experts of their routers, ascending; or NULL */
+    int32_t *choice;
+    int64_t layers, chosen;
 } wf_check_batch;
+
+/* Sizes of a model that a batch has to fit. */
+typedef struct wf_check_sizes {
+    int64_t vocabulary, positions;
+    int64_t mixtures, experts, chosen; /* layers of experts, 0: none; a token's experts */
+} wf_check_sizes;
 
 /* A way to read a batch that is not the right one, but that a trainer may have taken. */
 typedef enum wf_check_reading {
@@ -28,7 +37,7 @@ typedef enum wf_check_reading {
     WF_CHECK_READINGS
 } wf_check_reading;
 
-wf_status wf_check_batch_read(const char *path, int64_t vocabulary, int64_t positions,
+wf_status wf_check_batch_read(const char *path, const wf_check_sizes *sizes,
                               wf_check_batch *batch, wf_error *error);
 void wf_check_batch_free(wf_check_batch *batch);
 /* Fill [tokens] targets of a sequence, -1 where none counts; returns how many count. */
@@ -129,6 +138,16 @@ typedef struct wf_check_tensor {
     wf_check_fit fit, update_fit;
 } wf_check_tensor;
 
+/* Their choices of experts beside Weft's of the same inputs. */
+typedef struct wf_check_choices {
+    int64_t count, differ;
+    double gap;    /* the greatest, in standard deviations of a token's scores */
+    int64_t wrong; /* those that rounding does not explain: their gaps are above `bound` */
+    double bound;
+    double wrong_gap; /* the greatest in the first mixture that has any, and where it is */
+    int64_t sequence, token, layer;
+} wf_check_choices;
+
 /* Losses and gradients of Weft, on one rank. */
 typedef struct wf_check_reference {
     int64_t count;
@@ -140,6 +159,7 @@ typedef struct wf_check_reference {
     int64_t vectors;           /* elements of all vectors */
     float *by_sequence;        /* [sequences, vectors]: their gradients by a sequence each */
     bool tied;
+    wf_check_choices choices; /* those of the last computation */
 } wf_check_reference;
 
 typedef struct wf_check_source wf_check_source;
@@ -151,9 +171,7 @@ wf_status wf_check_with_model(const wf_check_options *options,
                               wf_error *error);
 wf_status wf_check_reference_open(wf_check_source *source, wf_check_reference *reference,
                                   wf_error *error);
-/* The model's numbers of tokens and positions. */
-void wf_check_source_sizes(const wf_check_source *source, int64_t *vocabulary,
-                           int64_t *positions);
+wf_check_sizes wf_check_source_sizes(const wf_check_source *source);
 /*
  * Compute losses and gradients of a batch as it is read so; each sequence counts `weight`
  * times, NULL: once. by_sequence is filled where it is not NULL.
@@ -205,6 +223,9 @@ wf_status wf_check_explain(wf_check_report *report, const wf_check_reference *r,
 wf_status wf_check_explain_loss(wf_check_report *report, const wf_check_reference *r,
                                 const wf_check_batch *batch, const float *theirs, int64_t wide,
                                 const wf_check_numbers *n, wf_error *error);
+/* Explains choices of experts, after the losses. */
+wf_status wf_check_explain_choices(wf_check_report *report, const wf_check_reference *r,
+                                   wf_error *error);
 /* The updates of first steps, fitted and explained. WF_EINVAL (optimizer), WF_ENOMEM. */
 wf_status wf_check_updates(wf_check_report *report, wf_check_reference *r,
                            const wf_check_options *o, wf_error *error);

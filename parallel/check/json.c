@@ -33,13 +33,16 @@ wf_status wf_check_json(FILE *out, const wf_check_report *r, wf_error *error)
     for (int64_t i = 0; i < r->findings; i++)
         json_array_append_new(findings, of_finding(&r->finding[i]));
     return wf_json_line(
-        json_pack("{s:b, s:I, s:I, s:I, s:o, s:o, s:b, s:I, s:o, s:o, s:f, s:o, s:o}", "equal",
-                  r->equal, "sequences", (json_int_t)r->sequences, "tokens",
-                  (json_int_t)r->tokens, "counted", (json_int_t)r->counted, "loss",
-                  number(r->loss), "their_loss",
-                  r->has_loss ? number(r->their_loss) : json_null(), "loss_equal",
-                  r->loss_equal, "token_losses_wrong", (json_int_t)r->token_losses_wrong,
-                  "norm", number(r->norm), "their_norm", number(r->their_norm), "tolerance",
-                  r->tolerance, "findings", findings, "parameters", rows),
+        json_pack(
+            "{s:b, s:I, s:I, s:I, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:o, "
+            "s:o}",
+            "equal", r->equal, "sequences", (json_int_t)r->sequences, "tokens",
+            (json_int_t)r->tokens, "counted", (json_int_t)r->counted, "loss", number(r->loss),
+            "their_loss", r->has_loss ? number(r->their_loss) : json_null(), "loss_equal",
+            r->loss_equal, "token_losses_wrong", (json_int_t)r->token_losses_wrong, "choices",
+            (json_int_t)r->choices, "choices_differ", (json_int_t)r->choices_differ,
+            "choices_wrong", (json_int_t)r->choices_wrong, "choice_gap", number(r->choice_gap),
+            "norm", number(r->norm), "their_norm", number(r->their_norm), "tolerance",
+            r->tolerance, "findings", findings, "parameters", rows),
         out, 9, "the report", error);
 }

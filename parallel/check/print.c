@@ -15,6 +15,15 @@ static void print_losses(FILE *out, const wf_check_report *r)
         fprintf(out, "losses of tokens: equal\n");
     else if (r->has_token_losses)
         fprintf(out, "losses of tokens: %lld DIFFER\n", (long long)r->token_losses_wrong);
+    if (r->choices && !r->choices_differ)
+        fprintf(out, "choices of experts: equal\n");
+    else if (r->choices)
+        fprintf(
+            out,
+            "choices of experts: %lld of %lld differ, by at most %.2g standard deviations of "
+            "scores: %s\n",
+            (long long)r->choices_differ, (long long)r->choices, r->choice_gap,
+            r->choices_wrong ? "DIFFERENT" : "rounding");
     fprintf(out, "norm of gradients: %.7g", r->norm);
     if (r->rows)
         fprintf(out, ", theirs %.7g", r->their_norm);

@@ -160,15 +160,21 @@ wf_status wf_check_reference_compute(wf_check_source *s, wf_check_reference *r,
 {
     feed f = {.batch = batch, .reading = reading};
     wf_context *ctx = wf_par_context(s->par);
+    wf_check_replay *replay = NULL;
     wf_par_trainer *trainer;
     double sum = 0;
 
     if (prepare(r, &f, error) != WF_OK)
         return error->code;
     trainer = open_trainer(s, &f);
+    if (batch->choice)
+        replay = wf_check_replay_open(s, batch, &r->choices);
     for (f.sequence = 0; f.sequence < batch->sequences && wf_context_status(ctx) == WF_OK;
-         f.sequence++)
+         f.sequence++) {
+        wf_check_replay_sequence(replay, f.sequence);
         run_sequence(s, trainer, &f, r, weight ? weight[f.sequence] : 1);
+    }
+    wf_check_replay_close(replay);
     wf_par_trainer_close(trainer);
     for (int64_t i = 0; i < batch->sequences * batch->tokens; i++)
         sum += (double)r->token_loss[i];

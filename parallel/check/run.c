@@ -287,7 +287,8 @@ static wf_status compare(check *c, wf_check_source *s)
         return c->error.code;
     scale_reference(c);
     if (wf_check_explain_loss(c->report, r, &c->batch, c->token_losses, c->wide, &c->numbers,
-                              &c->error) != WF_OK)
+                              &c->error) != WF_OK ||
+        wf_check_explain_choices(c->report, r, &c->error) != WF_OK)
         return c->error.code;
     for (int64_t i = 0; i < r->count; i++) {
         wf_check_tensor *t = &r->tensor[i];
@@ -342,11 +343,9 @@ static wf_status work(wf_check_source *s, void *arg)
 {
     check *c = arg;
     wf_check_report *p = c->report;
-    int64_t vocabulary, positions;
+    const wf_check_sizes sizes = wf_check_source_sizes(s);
 
-    wf_check_source_sizes(s, &vocabulary, &positions);
-    if (wf_check_batch_read(c->o->batch, vocabulary, positions, &c->batch, &c->error) ==
-            WF_OK &&
+    if (wf_check_batch_read(c->o->batch, &sizes, &c->batch, &c->error) == WF_OK &&
         wf_check_reference_open(s, &c->reference, &c->error) == WF_OK &&
         wf_check_reference_compute(s, &c->reference, &c->batch, WF_CHECK_RIGHT, NULL,
                                    &c->error) == WF_OK) {

@@ -98,11 +98,16 @@ wf_status wf_check_with_model(const wf_check_options *options,
     return wf_launch(&(wf_launch_options){.ranks = 1}, run_rank, &t, error);
 }
 
-void wf_check_source_sizes(const wf_check_source *source, int64_t *vocabulary,
-                           int64_t *positions)
+wf_check_sizes wf_check_source_sizes(const wf_check_source *source)
 {
-    *vocabulary = source->config.vocabulary;
-    *positions = source->config.positions;
+    const wf_nn_gpt_config *c = &source->config;
+
+    return (wf_check_sizes){
+        .vocabulary = c->vocabulary,
+        .positions = c->positions,
+        .mixtures = c->experts ? c->layers - wf_nn_blocks_count(&c->dense_blocks) : 0,
+        .experts = c->experts,
+        .chosen = c->top_k};
 }
 
 int64_t wf_check_pieces(const wf_hf_place *place)

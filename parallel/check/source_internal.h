@@ -30,6 +30,14 @@ int64_t wf_check_pieces(const wf_hf_place *place);
 void wf_check_scatter(const wf_hf_place *place, int64_t piece, const wf_tensor *t,
                       const float *from, double weight, float *to);
 
+/* Their routers' choices (wf_check_batch.choice) in Weft's forward passes, from open to close;
+   `choices` counts. Errors: in the context; NULL, for which the others do nothing. */
+typedef struct wf_check_replay wf_check_replay;
+wf_check_replay *wf_check_replay_open(const wf_check_source *source,
+                                      const wf_check_batch *batch, wf_check_choices *choices);
+void wf_check_replay_sequence(wf_check_replay *replay, int64_t sequence);
+void wf_check_replay_close(wf_check_replay *replay);
+
 void wf_check_source_close(wf_check_source *source);
 
 #endif

@@ -5,15 +5,18 @@ check.py [--weft BUILD] [--keep DIR] [--only WORD] [--gloo] [--hooks] - `weft ch
 Tiny models of transformers with random weights (GPT-2, a Llama with grouped queries, Qwen 3 with norms of queries and
 keys) make a training step, and weft_hooks writes it down.
 
-  right   plain, masked, packed, clipped and accumulated steps, in fp32 and under bf16 autocast: all of them are equal;
+  right   plain, masked, packed, clipped and accumulated steps, in fp32 and under bf16 autocast, of mixtures with the
+          choices of their routers: all of them are equal;
           with --gloo also DDP, FSDP2 and tensor parallelism of torch on 2 and 4 processes; with --hooks
           transformers' Trainer, torch's checkpoint wrappers and torchtitan (accelerate, torchtitan)
-  wrong   faults that trainers have shipped, put in one at a time: each is found, alone, and its cause is named
+  wrong   faults that trainers have shipped, put in one at a time, those of mixtures in fp32 and in bf16: each is found,
+          alone, and its cause is named
 
 It needs torch, transformers and safetensors in the Python that runs it, and a build of Weft. Status 1: something is
 wrong, 2: something is missing.
 """
 import argparse
+import itertools
 import os
 import pathlib
 import re
@@ -21,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 
-from check_steps import ROOT, Step, make, run, token_losses, torch, transformers, weft_hooks
+from check_steps import ROOT, Step, make, run, torch, transformers, weft_hooks
 from check_faults import ALL, FAULTS
 from check_mixtures import MIXTURES
 
@@ -30,7 +33,7 @@ def right_steps():
     """Steps that are right, each as (name, step)."""
     for family in ALL + MIXTURES:
         for kind in ("plain", "masked", "packed"):
-            for bf16 in (False, True)[:1 if family in MIXTURES else 2]:
+            for bf16 in (False, True):
                 yield f"{family} {kind} {'bf16' if bf16 else 'fp32'}", Step(family, kind, bf16).backward()
         step = Step(family, "masked").backward().update()
         yield f"{family} update", step
@@ -45,7 +48,7 @@ def micro_batches(step):
     counted = (step.seen["labels"][:, 1:] != -100).sum()
     for k in range(4):
         part = {n: t[2 * k:2 * k + 2] for n, t in step.seen.items()}
-        (token_losses(step.model, part)[0].sum() / counted).backward()
+        (step.losses(part)[0].sum() / counted).backward()
     step.dump |= weft_hooks.gradients(step.model)
     return step
 
@@ -55,10 +58,10 @@ def show(report):
         report.get("error", "nothing is found") + f" worst {max((p['error'] for p in report.get('parameters', [])), default=0)}"
 
 
-def try_fault(row, family, gpt_check, folder):
+def try_fault(row, family, bf16, gpt_check, folder):
     """What is wrong with what is said of a fault; None: nothing."""
     name, _, kind, ids, cause, flags, function = row
-    step = Step(family, kind)
+    step = Step(family, kind, bf16)
     function(step)
     step.flags += flags
     report = step.check(gpt_check, folder)
@@ -103,12 +106,13 @@ def main():
             if args.only not in row[0]:
                 continue
             said = []
-            for family in row[1]:
+            mixture = all(family in MIXTURES for family in row[1])
+            for family, bf16 in itertools.product(row[1], (False, True) if mixture else (False,)):
                 folder = base / "wrong"
                 folder.mkdir(parents=True, exist_ok=True)
                 for old in folder.iterdir():
                     old.unlink()
-                said.append((family, try_fault(row, family, gpt_check, folder)))
+                said.append((f"{family}{' in bf16' if bf16 else ''}", try_fault(row, family, bf16, gpt_check, folder)))
             tried += 1
             named += all(s is None for _, s in said)
             for family, text in said:

@@ -3,7 +3,7 @@ check_faults.py - faults for check.py, a function each: it makes a step with the
 """
 import math
 
-from check_steps import F, TOKENS, SEQUENCES, RATE, mean, token_losses, torch
+from check_steps import F, TOKENS, SEQUENCES, RATE, mean, torch
 
 # Faults: (name, families, kind of batch, the ids that are found, words of the cause, what is done). Those that begin
 # with "loss" or "token-losses" may come beside.
@@ -203,7 +203,7 @@ def overflow(step):
 @fault("mean-of-means", "mean of 4 means")
 def mean_of_means(step):
     def loss():
-        losses, counts = token_losses(step.model, step.seen)
+        losses, counts = step.losses(step.seen)
         return sum(mean(a, b) for a, b in zip(losses.split(2), counts.split(2))) / 4
     step.loss = loss
     step.backward()
@@ -212,7 +212,7 @@ def mean_of_means(step):
 @fault("sequences-missing", "4 of 8 sequences")
 def rank_not_summed(step):
     def loss():
-        losses, counts = token_losses(step.model, step.seen)
+        losses, counts = step.losses(step.seen)
         return mean(losses[:4], counts[:4])
     step.loss = loss
     step.backward()
@@ -221,7 +221,7 @@ def rank_not_summed(step):
 @fault("sequences-missing", "6 of 8 sequences")
 def last_micro_batch(step):
     def loss():
-        losses, counts = token_losses(step.model, step.seen)
+        losses, counts = step.losses(step.seen)
         return losses[6:].sum() / counts.sum()
     step.loss = loss
     step.backward()
@@ -229,13 +229,13 @@ def last_micro_batch(step):
 
 @fault("labels-unshifted", "not shifted")
 def labels_not_shifted(step):
-    step.loss = lambda: mean(*token_losses(step.model, step.seen, shift=0))
+    step.loss = lambda: mean(*step.losses(step.seen, shift=0))
     step.backward()
 
 
 @fault("labels-shifted-twice", "once more")
 def labels_shifted_twice(step):
-    step.loss = lambda: mean(*token_losses(step.model, step.seen, shift=2))
+    step.loss = lambda: mean(*step.losses(step.seen, shift=2))
     step.backward()
 
 
@@ -254,14 +254,14 @@ def documents_ignored(step):
 @fault("factor", "summed", kind="masked")
 def sum_of_losses(step):
     def loss():
-        return token_losses(step.model, step.seen)[0].sum()
+        return step.losses(step.seen)[0].sum()
     step.loss = loss
     step.backward()
 
 
 @fault("factor", "once too often")
 def all_tokens_divide(step):
-    step.loss = lambda: token_losses(step.model, step.seen)[0].mean()
+    step.loss = lambda: step.losses(step.seen)[0].mean()
     step.backward()
 
 

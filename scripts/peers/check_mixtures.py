@@ -77,7 +77,23 @@ def balance_in_gradient(step):
     step.dump["loss"] = step.shown.reshape(1)
 
 
-@fault("unknown", "losses differ already", ("qwen3_moe",))
+@fault("choices", "something else than the scores", MIXTURES)
+def experts_chosen_by_noise(step):
+    noise = torch.Generator().manual_seed(3)
+    for router in routers(step):
+        def choose(router, _inputs, out):
+            logits, weights, index = out
+            scores = torch.softmax(logits.float(), -1)
+            index = torch.topk(scores + 0.05 * torch.rand(scores.shape, generator=noise), index.shape[1]).indices
+            chosen = scores.gather(1, index)
+            if step.family == "mixtral" or router.norm_topk_prob:
+                chosen = chosen / chosen.sum(-1, keepdim=True)
+            return logits, chosen.to(weights.dtype), index
+        router.register_forward_hook(choose, prepend=True)
+    step.backward()
+
+
+@fault("unknown choices", "differ.? already", ("qwen3_moe",))
 def weights_of_experts_normalised(step):
     """The weights of the chosen experts add up to one, where the model's do not."""
     for router in routers(step):
@@ -85,7 +101,7 @@ def weights_of_experts_normalised(step):
     step.backward()
 
 
-@fault("unknown", "losses differ already", MIXTURES)
+@fault("unknown choices", "differ.? already", MIXTURES)
 def tokens_dropped(step):
     """A capacity that some tokens are beyond."""
     for module in step.model.modules():

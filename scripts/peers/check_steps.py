@@ -99,10 +99,18 @@ class Step:
         self.model, self.batch = make(family), make_batch(kind)
         self.seen = {k: v.clone() for k, v in self.batch.items()}  # by the trainer
         self.flags, self.dump, self.after, self.clip = [], {}, {}, 0
+        self.routes, self.routed = weft_hooks.Routes(self.model), []
         self.decays = lambda name, p: p.ndim > 1
 
+    def losses(self, batch, **options):
+        """token_losses, with the choices of routers."""
+        self.routes.begin()
+        found = token_losses(self.model, batch, **options)
+        self.routed.append(self.routes.end(*batch["input_ids"].shape))
+        return found
+
     def loss(self):
-        losses, counts = token_losses(self.model, self.seen)
+        losses, counts = self.losses(self.seen)
         self.dump["token_losses"] = losses.detach()
         return mean(losses, counts)
 
@@ -146,7 +154,9 @@ class Step:
         return self
 
     def check(self, gpt_check, folder, *flags):
-        for name, tensors in (("gradients", self.dump), ("updated", self.after), ("batch", self.batch)):
+        routed = {"routed_experts": torch.cat(self.routed)} if self.routed and self.routed[0] is not None else {}
+        routed = routed if not routed or len(routed["routed_experts"]) == SEQUENCES else {}
+        for name, tensors in (("gradients", self.dump), ("updated", self.after), ("batch", self.batch | routed)):
             if tensors:
                 save_file({k: v.clone().contiguous() for k, v in tensors.items()}, folder / f"{name}.safetensors")
         flags = [*flags, *self.flags, *(["--precision", "bf16"] if self.bf16 else []),

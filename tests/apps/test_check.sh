@@ -58,13 +58,49 @@ says out 'no gradient arrives at these experts' 'block_sparse_moe\.experts\.\*\.
 changed half.safetensors "$reference/check_mixtral.safetensors" 'for x in some(".experts."): x.scale(2)'
 model=$reference/hf_mixtral check "experts over another group" 1 half.safetensors
 says out 'tokens of all ranks of their expert-parallel group'
+
+# A mixture in bf16, in which a token goes to another expert than in fp32: with the choices of its routers, and without.
+routed=$reference/check_mixtral_routed.safetensors
+# mixture NAME STATUS BATCH FLAG...
+mixture()
+{
+    local called=$1 status=$2 file=$3
+    shift 3
+    tool "$called" "$status" "$reference/hf_mixtral" --batch "$file" --threads 1 "$@"
+}
+bf16=(--gradients "$reference/check_mixtral_bf16.safetensors" --precision bf16)
+mixture "a mixture in bf16 with its choices" 0 "$routed" "${bf16[@]}"
+says out '^choices of experts: 1 of 152 differ, .* rounding$' '^40 of 40 gradients are equal'
+mixture "without them" 1 "$batch" "${bf16[@]}"
+says out 'a token may go to another expert .*routed_experts'
+changed half.safetensors "$reference/check_mixtral_bf16.safetensors" 'for x in some(".gate.weight"): x.scale(0.5)'
+mixture "routers reduced as experts are, in bf16" 1 "$routed" --gradients half.safetensors --precision bf16
+says out 'routers are whole on every rank, and are reduced as experts are'
+other='x = t["routed_experts"].numbers
+for i in range(0, 160, 4): x[i:i + 2] = array.array("i", sorted({0, 1, 2, 3} - set(x[i:i + 2])))'
+changed others.safetensors "$routed" "$other"
+mixture "gradients of other choices" 0 others.safetensors --write others.gradients
+mixture "experts that are not those of greatest scores" 1 others.safetensors --gradients others.gradients
+says out '^choices of experts: [0-9]+ of 152 differ, .* DIFFERENT$' '[0-9]+ of 152 choices .* at first in mixture 0: of sequence' \
+    'a bias, noise, groups of experts, a capacity' '^40 of 40 gradients are equal' '^DIFFERENT$'
+changed bad.safetensors "$routed" 't["routed_experts"].numbers[43] = 4'
+mixture "an expert that there is not" 2 bad.safetensors "${bf16[@]}"
+says err 'routed_experts\[0, 10, 1, \.\.\] has 4: a token.s experts are 2 different ones of 4'
+changed bad.safetensors "$routed" 'x = t["routed_experts"].numbers; x[40] = x[41]'
+mixture "an expert twice" 2 bad.safetensors "${bf16[@]}"
+says err 'routed_experts\[0, 10, 0, \.\.\] has [0-3] twice'
+changed bad.safetensors "$routed" 't["routed_experts"].shape[2:] = [4, 1]'
+mixture "choices of another shape" 2 bad.safetensors "${bf16[@]}"
+says err 'is \[4, 20, 4, 1\], and has to be \[4, 20, 2, 2\]'
+tool "choices of a model without a mixture" 2 "$model" --batch "$routed" --gradients "$dump"
+says err 'the model has no mixture of experts'
 changed half.safetensors "$reference/check_mixtral.safetensors" 'a, b = some("0.block_sparse_moe.experts.1.w2", "0.block_sparse_moe.experts.3.w2"); a.numbers, b.numbers = b.numbers, a.numbers'
 model=$reference/hf_mixtral check "experts in another order" 1 half.safetensors
 says out 'is that of model\.layers\.0\.block_sparse_moe\.experts\.3\.w2\.weight'
 changed half.safetensors "$reference/check_mixtral.safetensors" '
 for x in some("1.block_sparse_moe.experts.0.w1"): x.numbers = array.array("f", (v * (1 + 0.3 * (-1) ** (i * i // 7)) for i, v in enumerate(x.numbers)))'
 model=$reference/hf_mixtral check "a mixture under autocast" 1 half.safetensors --precision bf16
-says out 'dump a step of a mixture in fp32'
+says out 'give the batch the routers. choices'
 mkdir -p folder
 changed folder/a.safetensors "$dump" 'for n in list(t)[::2]: del t[n]'
 changed folder/b.safetensors "$dump" 'for n in list(t)[1::2]: del t[n]'

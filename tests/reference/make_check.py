@@ -2,7 +2,8 @@
 """
 make_check.py - batches, losses and gradients of transformers' own, for tests/apps/test_check.sh: writes check_gpt2.safetensors,
 check_qwen3.safetensors and check_mixtral.safetensors for the models of hf_gpt2, hf_qwen3 and hf_mixtral, which it makes, and
-check_batch.safetensors. Needs torch and transformers.
+check_batch.safetensors; check_mixtral_bf16.safetensors, under autocast, and check_mixtral_routed.safetensors, its batch with the choices
+of its routers. Needs torch and transformers.
 """
 import pathlib
 import sys
@@ -39,11 +40,17 @@ batch["labels"] = batch["input_ids"].clone()
 for row in range(SEQUENCES):
     batch["labels"][row, :3 * row] = -100
 save_file({k: v.int() for k, v in batch.items()}, HERE / "check_batch.safetensors")
-for name in ("gpt2", "qwen3", "mixtral"):
+for name, bf16 in (("gpt2", False), ("qwen3", False), ("mixtral", False), ("mixtral", True)):
     model = transformers.AutoModelForCausalLM.from_pretrained(HERE / f"hf_{name}", dtype=torch.float32, attn_implementation="eager").eval()
-    logits = model(input_ids=batch["input_ids"]).logits
+    routes = weft_hooks.Routes(model)
+    routes.begin()
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        logits = model(input_ids=batch["input_ids"]).logits.float()
+    chosen = routes.end(SEQUENCES, TOKENS)
     losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), batch["labels"][:, 1:], ignore_index=-100, reduction="none")
     loss = losses.sum() / (batch["labels"][:, 1:] != -100).sum()
     loss.backward()
     save_file(weft_hooks.gradients(model) | {"loss": loss.detach().reshape(1), "token_losses": losses.detach()},
-              HERE / f"check_{name}.safetensors")
+              HERE / f"check_{name}{'_bf16' if bf16 else ''}.safetensors")
+    if bf16:
+        save_file({k: v.int() for k, v in batch.items()} | {"routed_experts": chosen}, HERE / "check_mixtral_routed.safetensors")

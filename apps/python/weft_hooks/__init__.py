@@ -18,7 +18,7 @@ import sys
 import torch
 from safetensors.torch import save_file
 
-FIELDS = ("input_ids", "labels", "loss_mask", "position_ids", "documents", "attention_mask")
+FIELDS = ("input_ids", "labels", "loss_mask", "position_ids", "documents", "attention_mask", "routed_experts")
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
@@ -77,7 +77,9 @@ def weights(model):
 def batch_of(micro_batches):
     """A step's batch of the micro-batches that the model has seen: dicts of the fields of FIELDS."""
     fields = [f for f in FIELDS if any(m.get(f) is not None for m in micro_batches)]
-    return {f: torch.cat([whole(m[f]).reshape(-1, m[f].shape[-1]) for m in micro_batches]).contiguous() for f in fields}
+    whole_fields = {f: [whole(m[f]) for m in micro_batches if m.get(f) is not None] for f in fields}
+    return {f: torch.cat([t if f == "routed_experts" else t.reshape(-1, t.shape[-1]) for t in parts]).contiguous()
+            for f, parts in whole_fields.items()}
 
 
 def gathered(batch, group):
@@ -89,14 +91,59 @@ def gathered(batch, group):
     return {f: torch.cat([p[f] for p in parts]).contiguous() for f in batch}
 
 
+class Routes:
+    """The experts that a model's routers choose in a forward pass: modules whose class is called a Router, and whose outputs have a
+    tensor of indices, [.., a token's experts]. One that is recomputed in backward has them once."""
+
+    def __init__(self, model):
+        self.layers = None
+        self.hooks = [m.register_forward_hook(self.chosen) for m in model.modules() if type(m).__name__.endswith("Router")]
+
+    def chosen(self, _module, _args, out):
+        """A router has chosen."""
+        found = [t for t in (out if isinstance(out, (tuple, list)) else [out])
+                 if torch.is_tensor(t) and not t.is_floating_point() and t.ndim > 1]
+        if self.layers is not None and found:
+            self.layers.append(whole(found[0]).reshape(-1, found[0].shape[-1]).int())
+
+    def begin(self):
+        """A forward pass begins."""
+        self.layers = []
+
+    def end(self, sequences, tokens):
+        """A forward pass has ended. Returns [sequences, tokens, layers, a token's experts]; None: there are none, or of other tokens."""
+        layers, self.layers = self.layers, None
+        if not layers or any(t.shape != (sequences * tokens, layers[0].shape[1]) for t in layers):
+            return None
+        return torch.stack(layers, 1).reshape(sequences, tokens, len(layers), -1).contiguous()
+
+    def remove(self):
+        """Takes the hooks away."""
+        for hook in self.hooks:
+            hook.remove()
+
+
+def with_routes(said, seen):
+    """A micro-batch that a trainer has said, with the choices of the forward pass over it: of its last token, which the model may not
+    have had, they are those of the token before."""
+    routes = seen.get("routed_experts")
+    if routes is None or "routed_experts" in said or not torch.is_tensor(said.get("input_ids")):
+        return said
+    more = said["input_ids"].shape[-1] - routes.shape[1]
+    if more not in (0, 1) or said["input_ids"].numel() // said["input_ids"].shape[-1] != len(routes):
+        return said
+    return said | {"routed_experts": torch.cat([routes] + [routes[:, -1:]] * more, 1)}
+
+
 class Dump:
     """What `attach` returns: writes the files of one step, and takes its hooks away afterwards."""
 
     def __init__(self, model, optimizer, folder, step, rename, data_group):
         self.model, self.folder, self.left, self.rename = model, pathlib.Path(folder), step, rename
         self.group, self.micro_batches, self.said, self.loss = data_group, [], [], None
-        self.hooks = [model.register_forward_pre_hook(self.forward, with_kwargs=True),
-                      optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
+        self.routes = Routes(model)
+        self.hooks = [model.register_forward_pre_hook(self.forward, with_kwargs=True), model.register_forward_hook(self.ran),
+                      self.routes, optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
 
     def forward(self, _module, args, kwargs):
         """Keeps the model's inputs, of training alone."""
@@ -105,6 +152,15 @@ class Dump:
             if args:
                 inputs["input_ids"] = args[0]
             self.micro_batches.append({f: inputs[f].detach() for f in FIELDS if torch.is_tensor(inputs.get(f))})
+            self.routes.begin()
+
+    def ran(self, *_):
+        """Keeps what the routers have chosen."""
+        ids = self.micro_batches[-1].get("input_ids") if self.micro_batches else None
+        if self.routes.layers is not None and ids is not None:
+            routes = self.routes.end(ids.numel() // ids.shape[-1], ids.shape[-1])
+            if routes is not None:
+                self.micro_batches[-1]["routed_experts"] = routes
 
     def batch(self, **fields):
         """Says what a micro-batch of this step is, where the model does not get it (labels that the trainer keeps)."""
@@ -119,7 +175,10 @@ class Dump:
         found = self.rename(found) if self.rename else found
         if self.loss is not None:
             found["loss"] = torch.as_tensor(self.loss, dtype=torch.float32).reshape(1)
-        batch = batch_of(self.said or self.micro_batches)
+        seen, said = self.micro_batches, self.said
+        if len(said) == len(seen):
+            said = [with_routes(*pair) for pair in zip(said, seen)]
+        batch = batch_of(said or seen)
         write(self.folder / "batch.safetensors", batch if self.group is False else gathered(batch, self.group))
         write(self.folder / "gradients.safetensors", found)
 
