@@ -65,10 +65,11 @@ struct wf_context {
     bool rows_unreduced;
     bool evaluating;
     double flops, model_flops;
-    double repeated;       /* 1 - wf_context_model_share */
-    wf_trace *trace;       /* NULL: none is kept */
-    wf_pace *pace;         /* NULL: ops take what they take */
-    const wf_oplog *oplog; /* NULL: ops are not logged */
+    double repeated;              /* 1 - wf_context_model_share */
+    wf_trace *trace;              /* NULL: none is kept */
+    wf_device_counts traced_from; /* the device's counts when the trace began */
+    wf_pace *pace;                /* NULL: ops take what they take */
+    const wf_oplog *oplog;        /* NULL: ops are not logged */
     int64_t phase_start, action_start;
     struct wf_handles
         *handles;           /* NULL: ends of tensors are not kept (core/handles_internal.h) */

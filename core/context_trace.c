@@ -118,6 +118,13 @@ void wf_context_trace(wf_context *ctx, wf_trace *trace)
 {
     end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
     end_interval(ctx, WF_TRACE_ACTION, ctx->action, &ctx->action_start);
+    if (ctx->device->counts) {
+        const wf_device_counts now = ctx->device->counts();
+
+        if (ctx->trace)
+            wf_trace_device(ctx->trace, &ctx->traced_from, &now);
+        ctx->traced_from = now;
+    }
     ctx->trace = trace;
     ctx->phase_start = ctx->action_start = wf_trace_now();
 }

@@ -63,9 +63,28 @@ typedef struct wf_device_memory {
                         uint64_t *digest);
 } wf_device_memory;
 
+/* A step as its device has judged it (core/judgment.h), in the device's memory. */
+typedef struct wf_judged {
+    double norm;
+    float loss, scale; /* scale: by which the update multiplies gradients */
+    int64_t held;      /* 1 from the first step on that may not update, until it is cleared */
+} wf_judged;
+
+/* Judgment of a step: loss = weight total[0], norm = sqrt(squares), scale = clip / (norm +
+   1e-6) where that is below 1. The step is held where loss or norm is not finite, or the loss
+   is above loss_above. */
+typedef struct wf_judge {
+    const struct wf_exact_sum *squares;
+    const float *total;
+    float weight, clip, loss_above; /* clip 0: scale is 1; loss_above 0: any loss */
+    wf_judged *judged;
+} wf_judge;
+
 /** wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between
  * begin and end, work of the rank is recorded in order and not done. `now` holds the numbers
- * that captured kernels read anew in every run, in device memory at a fixed address. */
+ * that captured kernels read anew in every run, in device memory at a fixed address; of no
+ * bytes it stays as it is. `judge` judges a step, and has captured updates that follow take its
+ * scale, or change nothing. */
 typedef struct wf_graphs {
     wf_status (*begin)(struct wf_device *device, wf_error *error);
     /* NULL with an error where something cannot be captured; nothing is being captured then */
@@ -73,7 +92,15 @@ typedef struct wf_graphs {
     wf_status (*run)(struct wf_device *device, void *graph, const void *now, size_t bytes,
                      wf_error *error);
     void (*free)(struct wf_device *device, void *graph);
+    void (*judge)(struct wf_device *device, const wf_judge *judge);
 } wf_graphs;
+
+/** wf_device_counts - the work and the waits that a thread has asked of its device so far. */
+typedef struct wf_device_counts {
+    int64_t launches; /* kernels, copies and graphs that were queued */
+    int64_t syncs;    /* waits for all that was queued, after which the device is idle */
+    int64_t waits;    /* waits for one copy, after which other work may be queued */
+} wf_device_counts;
 
 /** wf_device_location - the device of its kind that a rank has. */
 typedef struct wf_device_location {
@@ -90,7 +117,9 @@ typedef struct wf_device {
     const wf_device_memory *memory; /* NULL: tensors are in host memory */
     /* host memory that copies to and from the device are fast with (pinned); alloc NULL: any */
     wf_allocator host_allocator;
-    const wf_graphs *graphs;  /* NULL: no graph capture */
+    const wf_graphs *graphs; /* NULL: no graph capture */
+    /* Returns the counts of the calling thread; NULL: nothing is queued. */
+    wf_device_counts (*counts)(void);
     wf_device_location place; /* devices is 0 where there is one alone: on a CPU, in a plan */
     void *queue; /* the device's queue of work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */

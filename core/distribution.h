@@ -28,8 +28,9 @@ typedef struct wf_distribution {
                  int64_t *local);
     /* Returns the number of parts of dim i. */
     int64_t (*parts)(const wf_layout *layout, int i);
-    /* Returns the layout in which the axes of dim 1 split dim 0, after its own. */
-    const wf_layout *(*merge)(void *mesh, const wf_layout *layout);
+    /* Returns the layout in which the axes of dim `from` split dim `to`, after its own; none
+       where that is below 0. */
+    const wf_layout *(*resplit)(void *mesh, const wf_layout *layout, int from, int to);
     /* Prints a layout: "[batch/shard, *, width/tp] partial(tp)". */
     void (*print)(const wf_layout *layout, char *text, size_t size);
     /* Redistributes a tensor, nothing recorded on the tape. */
@@ -67,6 +68,11 @@ WF_API wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
 /** wf_completed - returns the whole sum or maximum that ranks hold terms of, or t itself where
  * it is none; nothing is recorded. Collective there. Owner: the innermost scope. */
 WF_API wf_tensor *wf_completed(wf_tensor *t);
+
+/** wf_resplit - moves t to where the ranks that split dim `from` split dim `to` instead, or
+ * none where that is below 0; returns t itself where no ranks do. Nothing is recorded.
+ * Collective there. Owner: the innermost scope. */
+WF_API wf_tensor *wf_resplit(wf_tensor *t, int from, int to);
 
 /** wf_rounded - returns a complete sum as it is stored: t itself, or t rounded to t->rounds_to.
  * Owner: the innermost scope. */

@@ -48,7 +48,8 @@ WF_API bool wf_graph_is_captured(const wf_context *ctx);
 /**
  * wf_graph_run - replays the captured work, after all work of the rank that came before
  *
- * @param now  [bytes] copied: the numbers of this run
+ * @param now  [bytes] copied: the numbers of this run; 0 bytes: those of the last one, or what
+ *             a captured judgment has made of them (core/judgment.h)
  * Errors:  WF_EDEVICE in the context
  */
 WF_API wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);

@@ -174,7 +174,8 @@ struct wf_op {
        (core/numerics/tree.h). Those of first.want are wanted; the others' want is alike. */
     void (*backward_joined)(int passes, wf_gradient *const *grad);
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
-    double repeats; /* the part of that which the forward pass has done already */
+    /* NULL, or what of that neither the forward pass nor another rank does, too */
+    double (*model_flops)(const wf_call *call);
     /* bit i: operand i is i32; the others are of the device's float type, or stored as bf16
        unless the op writes to an operand */
     unsigned integers;

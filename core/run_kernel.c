@@ -167,7 +167,8 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
 static void count_work(const wf_call *call)
 {
     wf_context *ctx = call->ctx;
-    double flops = call->op->flops(call), model = flops * (1 - call->op->repeats);
+    double flops = call->op->flops(call);
+    double model = call->op->model_flops ? call->op->model_flops(call) : flops;
 
     ctx->flops += flops;
     if (ctx->distribution)

@@ -78,6 +78,15 @@ wf_tensor *wf_completed(wf_tensor *t)
     return t && wf_tensor_is_partial(t) ? d->move(t, d->complete(t->ctx->mesh, t->layout)) : t;
 }
 
+wf_tensor *wf_resplit(wf_tensor *t, int from, int to)
+{
+    const wf_distribution *d = t ? t->ctx->distribution : NULL;
+
+    if (!d || wf_parts_of(t, from) == 1)
+        return t;
+    return d->move(t, d->resplit(t->ctx->mesh, t->layout, from, to));
+}
+
 int64_t wf_tensor_count(const wf_tensor *t)
 {
     int64_t count = 1;

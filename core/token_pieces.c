@@ -52,7 +52,7 @@ wf_tensor *wf_tensor_in_pieces(wf_tensor *t)
     }
     rows = t->local[0] * (t->local[1] / tokens);
     if (layout) {
-        layout = t->ctx->distribution->merge(wf_distribution_mesh(t->ctx), layout);
+        layout = t->ctx->distribution->resplit(wf_distribution_mesh(t->ctx), layout, 1, 0);
         rows *= layout ? t->ctx->distribution->parts(layout, 0) : 1;
     }
     memcpy(dims, t->dim, sizeof dims);

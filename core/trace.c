@@ -1,5 +1,6 @@
 /* core/trace.c - see the header. */
 #include "core/trace.h"
+#include "core/device.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -7,6 +8,7 @@ struct wf_trace {
     int64_t count, capacity, lost;
     int64_t counted;            /* nanoseconds of ops, waits, work of the host and launches */
     int64_t launch, n_launched; /* wf_trace_launches */
+    wf_device_counts device;    /* wf_trace_device */
     bool waits;
     wf_trace_event event[];
 };
@@ -33,6 +35,7 @@ void wf_trace_clear(wf_trace *trace)
 {
     trace->count = trace->lost = 0;
     trace->counted = trace->launch = trace->n_launched = 0;
+    trace->device = (wf_device_counts){.launches = 0};
 }
 
 void wf_trace_close(wf_trace *trace)
@@ -84,6 +87,18 @@ void wf_trace_launched(wf_trace *trace, wf_trace_mark mark)
     trace->counted += own;
     trace->launch += own;
     trace->n_launched++;
+}
+
+void wf_trace_device(wf_trace *trace, const wf_device_counts *from, const wf_device_counts *to)
+{
+    trace->device.launches += to->launches - from->launches;
+    trace->device.syncs += to->syncs - from->syncs;
+    trace->device.waits += to->waits - from->waits;
+}
+
+const wf_device_counts *wf_trace_device_counts(const wf_trace *trace)
+{
+    return &trace->device;
 }
 
 void wf_trace_wait_for_ops(wf_trace *trace)

@@ -77,6 +77,15 @@ WF_API void wf_trace_end(wf_trace *trace, wf_trace_mark mark, const wf_trace_eve
 WF_API void wf_trace_launched(wf_trace *trace, wf_trace_mark mark);
 WF_API int64_t wf_trace_launches(const wf_trace *trace, int64_t *calls);
 
+struct wf_device_counts; /* core/device.h */
+
+/** wf_trace_device - adds to what the rank has asked of its device while it was traced: the
+ * difference of two counts; wf_trace_device_counts - returns the sums, without the waits that
+ * wf_trace_wait_for_ops makes. */
+WF_API void wf_trace_device(wf_trace *trace, const struct wf_device_counts *from,
+                            const struct wf_device_counts *to);
+WF_API const struct wf_device_counts *wf_trace_device_counts(const wf_trace *trace);
+
 /** wf_trace_wait_for_ops - makes ops of a device with a queue be waited for, so that their
  * times are those of their kernels and not of their launches: kernels then run one at a time.
  * wf_trace_waits - returns true where it was called. */

@@ -254,6 +254,11 @@ static double grad_flops(const wf_call *call)
     return product_flops(call, 5);
 }
 
+static double grad_model_flops(const wf_call *call)
+{
+    return product_flops(call, 4);
+}
+
 #define FORWARD                                                                                \
     .keep_fp32 = 1 << 1,                                                                       \
     .reference = {.run = wf_attention_reference,                                               \
@@ -261,7 +266,7 @@ static double grad_flops(const wf_call *call)
     .shape = shape, .flops = forward_flops
 #define GRADIENT                                                                               \
     .reference = {.run = wf_attention_reference_grad}, .shape = shape, .flops = grad_flops,    \
-    .repeats = .2
+    .model_flops = grad_model_flops
 
 enum {
     SAVED = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1)

@@ -42,6 +42,24 @@ static inline double wf_rope_factor(const wf_rope_options *o, int64_t i, bool is
     return (double)(is_long ? o->factors->long_factor : o->factors->short_factor)[i];
 }
 
+/* Returns what WF_ROPE_DYNAMIC divides the slowest frequency by where a token at `position`
+   rotates, in a text of that many tokens or .length, if that is more; 1: of other scalings, and
+   up to the original length. */
+WF_HOST_DEVICE static inline double wf_rope_stretch(const wf_rope_scaling *s, int64_t position)
+{
+    const double to = (double)(position + 1), n = s->length > to ? s->length : to;
+
+    return s->kind == WF_ROPE_DYNAMIC && n > s->original_positions
+               ? s->factor * n / s->original_positions - (s->factor - 1)
+               : 1;
+}
+
+/* Returns the power of a stretch that pair i of `dim` features is divided by: 0 to 1. */
+WF_HOST_DEVICE static inline double wf_rope_slowed(int64_t i, int64_t dim)
+{
+    return i ? 2.0 * (double)i / (double)(dim - 2) : 0;
+}
+
 /* The numbers of a scaling where `dim` features rotate: YaRN's indices between which
    frequencies are interpolated, and the factor of cosines and sines. */
 typedef struct wf_rope_range {
@@ -86,7 +104,7 @@ static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t d
 }
 
 /* Frequency i, which is base^(-2i/dim) in radians per token, as the scaling has it; factor:
-   wf_rope_factor's. */
+   wf_rope_factor's, or the power of wf_rope_stretch. */
 WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_rope_range r,
                                                    double factor, int64_t i, double turn)
 {
@@ -94,7 +112,7 @@ WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_
 
     if (s->kind == WF_ROPE_UNSCALED)
         return turn;
-    if (s->kind == WF_ROPE_LONG)
+    if (s->kind == WF_ROPE_LONG || s->kind == WF_ROPE_DYNAMIC)
         return turn / factor;
     if (s->kind == WF_ROPE_YARN) {
         smooth = 1 - ((double)i - r.low) / (r.high - r.low);

@@ -135,21 +135,26 @@ typedef struct pairs {
     double queries, keys, both;
 } pairs;
 
+/* Returns the pairs of the first n queries of a causal sequence. */
+static double first_pairs(double n, double window)
+{
+    return window > 0 && window < n ? window * (n - window / 2) : n * n / 2;
+}
+
 static pairs pairs_of(const wf_call *call)
 {
     const wf_attention_attr *a = call->attr;
     const wf_tensor *own = wf_attention_own(call);
     double n = (double)own->local[1], all = (double)own->dim[1].size;
     double before = (double)own->start[1], after = all - before - n, window = (double)a->window;
-    double inside = a->bidirectional ? n * n : n * n / 2;
+    pairs p = {n * all, n * all, 2 * n * all - n * n};
 
-    if (window > 0 && window < n)
-        inside = window * (n - window / 2);
     if (a->bidirectional)
-        return (pairs){n * all, n * all, 2 * n * all - n * n};
-    before = window > 0 && window < before ? window : before;
-    after = window > 0 && window < after ? window : after;
-    return (pairs){inside + n * before, inside + n * after, inside + n * (before + after)};
+        return p;
+    p.queries = first_pairs(before + n, window) - first_pairs(before, window);
+    p.keys = first_pairs(after + n, window) - first_pairs(after, window);
+    p.both = p.queries + p.keys - first_pairs(n, window);
+    return p;
 }
 
 /* Two products over the pairs of the part's queries. */
@@ -170,6 +175,15 @@ static double grad_flops(const wf_call *call)
            (double)(q->local[0] * q->local[2] * q->local[3]);
 }
 
+/* Four products, each of the pairs of one rank. */
+static double grad_model_flops(const wf_call *call)
+{
+    const wf_tensor *q = call->in[0];
+    pairs p = pairs_of(call);
+
+    return 2 * (2 * p.queries + 2 * p.keys) * (double)(q->local[0] * q->local[2] * q->local[3]);
+}
+
 const wf_op wf_op_attention_part = {
     WF_OP_ROW(attention_part),
     .write_signature = spell,
@@ -185,4 +199,4 @@ const wf_op wf_op_attention_part_grad = {WF_OP_ROW(attention_part_grad),
                                          .reference = {.run = wf_attention_reference_grad},
                                          .shape = shape,
                                          .flops = grad_flops,
-                                         .repeats = .2};
+                                         .model_flops = grad_model_flops};

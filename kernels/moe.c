@@ -277,6 +277,7 @@ static double grad_flops(const wf_call *call)
     return products(call, 8);
 }
 
+/* Gradients without the two products of forward. */
 static double kept_dx_flops(const wf_call *call)
 {
     return products(call, 3);
@@ -345,9 +346,9 @@ enum { EVERY = WF_SAVE_IN(6) - 1 };
 
 const wf_op wf_op_experts = {WF_OP_ROW(experts), .save = EVERY, .shape = shape, FORWARD};
 const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx), GRADIENT, DX, .flops = dx_flops,
-                                .repeats = 2.0 / 5};
+                                .model_flops = kept_dx_flops};
 const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad), GRADIENT, GRAD, .flops = grad_flops,
-                                  .repeats = 2.0 / 8};
+                                  .model_flops = kept_grad_flops};
 
 #define TOKENS  "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!"
 #define KEPT_OF "b...k!f!,b...k!f!"

@@ -201,6 +201,12 @@ static double grad_flops(const wf_call *call)
     return products(call, 5, 5, 9);
 }
 
+/* Returns that without what recomputes gate and up. */
+static double grad_model_flops(const wf_call *call)
+{
+    return grad_flops(call) * 3 / 5;
+}
+
 static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
     return wf_moe_shape(call, out, WF_MOE_DY + 1, ndim, dims);
@@ -220,4 +226,4 @@ const wf_op wf_op_experts_adapted_grad = {
     .reference = {.run = reference_grad, .workspace = workspace},
     .shape = shape,
     .flops = grad_flops,
-    .repeats = 2.0 / 5};
+    .model_flops = grad_model_flops};

@@ -12,6 +12,7 @@
  * The CPU's kernels are in kernels/cpu/norm.c.
  */
 #include "kernels/shared_internal.h"
+#include "core/distribution.h"
 #include <math.h>
 
 static wf_tensor *norm(wf_call call, float eps)
@@ -66,6 +67,41 @@ wf_tensor *wf_rmsnorm_dw(wf_tensor *x, wf_tensor *rstd, wf_tensor *dy)
     return wf_apply(&wf_op_rmsnorm_dw, NULL, 0, 3, x, rstd, dy);
 }
 
+/* Returns whether ranks split the tokens of a norm of heads: of a sum over both, whose chunks
+   are of heads. */
+static bool splits_tokens(const wf_tensor *x)
+{
+    return x->ndim > 3 && wf_chunk_dim(x->dim, 1, x->ndim - 1) > 1 && wf_parts_of(x, 1) > 1 &&
+           wf_context_exact(x->ctx);
+}
+
+/* Computes the gradients of a gain and, where a norm has a mean, a bias, a row per sequence.
+   Ranks that split the tokens of heads split features for it, each of which is a sum of its
+   own. */
+static void vector_gradients(wf_gradient *g, wf_tensor *mean, wf_tensor *rstd)
+{
+    wf_tensor *x = g->in[0], *dy = g->dout[0], **dgain = &g->din[1], **dbias = &g->din[2];
+    int last = x->ndim - 1;
+    bool split = splits_tokens(x);
+
+    if (split) {
+        x = wf_resplit(x, 1, last);
+        mean = wf_resplit(mean, 1, -1);
+        rstd = wf_resplit(rstd, 1, -1);
+        dy = wf_resplit(dy, 1, last);
+    }
+    if (mean)
+        wf_layernorm_dw(x, mean, rstd, dy, dgain, dbias);
+    else
+        *dgain = wf_rmsnorm_dw(x, rstd, dy);
+    if (split) {
+        *dgain = wf_resplit(*dgain, 1, -1);
+        *dbias = mean ? wf_resplit(*dbias, 1, -1) : NULL;
+    }
+    for (int i = 1; i < g->n_in; i++)
+        g->din[i] = wf_vector_gradient(g, i, g->din[i]);
+}
+
 static void layernorm_backward(wf_gradient *g)
 {
     wf_tensor *x = g->in[0], *mean = g->out[1], *rstd = g->out[2], *dy = g->dout[0];
@@ -75,9 +111,7 @@ static void layernorm_backward(wf_gradient *g)
     if (g->want[0])
         g->din[0] = wf_layernorm_dx(x, g->in[1], mean, rstd, dy);
     if (g->want[1] || g->want[2])
-        wf_layernorm_dw(x, mean, rstd, dy, &g->din[1], &g->din[2]);
-    for (int i = 1; i < 3; i++)
-        g->din[i] = wf_vector_gradient(g, i, g->din[i]);
+        vector_gradients(g, mean, rstd);
 }
 
 static wf_tensor *layernorm_recompute(const wf_gradient *g)
@@ -99,7 +133,7 @@ static void rmsnorm_backward(wf_gradient *g)
     if (g->want[0])
         g->din[0] = wf_rmsnorm_dx(x, g->in[1], rstd, dy);
     if (g->want[1])
-        g->din[1] = wf_vector_gradient(g, 1, wf_rmsnorm_dw(x, rstd, dy));
+        vector_gradients(g, NULL, rstd);
 }
 
 /* Computes both norms: mean and bias are NULL for rmsnorm. */

@@ -15,6 +15,7 @@ WF_BEGIN_DECLS
 typedef struct wf_now {
     int64_t step;                       /* dropout's, as in wf_context_position */
     float lr, bias1, bias2, grad_scale; /* for updates with of_step set (wf_update) */
+    int64_t held; /* 1: no captured update changes anything (core/judgment.h) */
 } wf_now;
 
 WF_END_DECLS

@@ -31,6 +31,9 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
                        o->base);
     if (!wrong && o->scaling.kind == WF_ROPE_LONG)
         wrong = wf_rope_factors_wrong(o->factors, features / 2);
+    if (!wrong && o->scaling.kind == WF_ROPE_DYNAMIC &&
+        (features <= 2 || features > 2 * WF_ROPE_PAIRS))
+        wrong = "dynamic scaling is of 4 to 256 features that rotate: the first pair stays";
     if (wrong)
         return wf_fail(x->ctx, WF_EINVAL, "rope: a scaling by %g: %s", o->scaling.factor,
                        wrong);
@@ -63,6 +66,8 @@ static wf_tensor *turned(wf_tensor *x, wf_tensor *positions, const wf_rope_optio
             return NULL;
         a.is_long = options->scaling.kind == WF_ROPE_LONG &&
                     (double)x->dim[1].size > options->scaling.original_positions;
+        if (options->scaling.kind == WF_ROPE_DYNAMIC && !(options->scaling.length > 0))
+            a.options.scaling.length = (double)x->dim[1].size;
     }
     if (positions)
         return wf_apply(&wf_op_rope_at, &a, sizeof a, 2, x, positions);
@@ -108,8 +113,12 @@ static wf_status reference(const wf_call *call, void *workspace)
             bool is_long = a->is_long || (at && at[row] < 0);
             double turn = wf_powd(a->options.base, -2.0 * (double)i / (double)features), s, c;
 
-            turn = wf_rope_scaled(&a->options.scaling, range,
-                                  wf_rope_factor(&a->options, i, is_long), i, turn);
+            double by = wf_rope_factor(&a->options, i, is_long);
+
+            if (a->options.scaling.kind == WF_ROPE_DYNAMIC)
+                by = wf_powd(wf_rope_stretch(&a->options.scaling, position),
+                             wf_rope_slowed(i, features));
+            turn = wf_rope_scaled(&a->options.scaling, range, by, i, turn);
             wf_sincos((double)position * turn, &s, &c);
             s *= a->inverse ? -range.attention : range.attention;
             c *= range.attention;

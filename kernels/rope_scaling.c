@@ -26,6 +26,8 @@ const char *wf_rope_scaling_wrong(const wf_rope_scaling *s)
         return "its beta_fast, beta_slow and attention_factor must not be below 0";
     if (s->kind >= WF_ROPE_LLAMA3 && !(s->original_positions > 0))
         return "its original length must be greater than 0";
+    if (s->kind == WF_ROPE_DYNAMIC && !(s->factor >= 1))
+        return "its factor must be 1 or more";
     if (s->kind == WF_ROPE_LONG && !(s->original_positions > 1 && s->factor >= 0))
         return "its original length must be greater than 1, and its factor not below 0";
     if (is_beyond(s->factor) || is_beyond(s->low_freq_factor) ||
@@ -108,6 +110,9 @@ bool wf_rope_scaling_parse(const char *text, wf_rope_scaling *s, wf_rope_factors
                     &s->high_freq_factor, &s->original_positions, &end) == 4 &&
              end > 0 && !text[end])
         s->kind = WF_ROPE_LLAMA3;
+    else if (sscanf(text, "dynamic:%lf,%lf%n", &s->factor, &s->original_positions, &end) == 2 &&
+             end > 0 && !text[end])
+        s->kind = WF_ROPE_DYNAMIC;
     else if (strncmp(text, "longrope:", 9) == 0)
         parse_long(text, s, f);
     else
@@ -149,6 +154,9 @@ char *wf_rope_scaling_print(const wf_rope_scaling *s, const wf_rope_factors *f,
                  s->original_positions, s->beta_fast, s->beta_slow, s->attention_factor);
     else if (s->kind == WF_ROPE_YARN)
         snprintf(text, WF_ROPE_SCALING_TEXT, "yarn:%.9g,%.15g", s->factor,
+                 s->original_positions);
+    else if (s->kind == WF_ROPE_DYNAMIC)
+        snprintf(text, WF_ROPE_SCALING_TEXT, "dynamic:%.9g,%.15g", s->factor,
                  s->original_positions);
     else if (s->kind == WF_ROPE_LINEAR)
         snprintf(text, WF_ROPE_SCALING_TEXT, "linear:%.9g", s->factor);

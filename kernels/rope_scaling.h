@@ -22,16 +22,26 @@ typedef enum wf_rope_scaling_kind {
     /* LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own, one in
        texts up to the original length and another in longer ones (wf_rope_factors); cosines and
        sines are multiplied with the attention factor in both */
-    WF_ROPE_LONG
+    WF_ROPE_LONG,
+    /* NTK by length (bloc97 and emozilla 2023), as transformers compute it: in texts
+       of more tokens n than the original length o the base grows by a power of factor * n / o -
+       factor + 1, so that the slowest frequency is divided by that and the fastest stays */
+    WF_ROPE_DYNAMIC
 } wf_rope_scaling_kind;
 
 typedef struct wf_rope_scaling {
     wf_rope_scaling_kind kind;
     /* WF_ROPE_LONG: the longest text over the original length, 0: as if it were 1 */
     double factor;
-    double low_freq_factor, high_freq_factor; /* WF_ROPE_LLAMA3 */
-    double original_positions;                /* WF_ROPE_LLAMA3, WF_ROPE_YARN, WF_ROPE_LONG */
-    double beta_fast, beta_slow;              /* WF_ROPE_YARN; 0: 32 and 1 */
+    union {
+        double low_freq_factor; /* WF_ROPE_LLAMA3 */
+        /* WF_ROPE_DYNAMIC: tokens of the texts; 0: those that wf_rope is given, and of
+           wf_rope_at up to each token itself, where these are more. No property of a model */
+        double length;
+    };
+    double high_freq_factor;     /* WF_ROPE_LLAMA3 */
+    double original_positions;   /* all but WF_ROPE_LINEAR's */
+    double beta_fast, beta_slow; /* WF_ROPE_YARN; 0: 32 and 1 */
     /* 0: 0.1 ln(factor) + 1 of WF_ROPE_YARN, sqrt(1 + ln(factor) / ln(original_positions)) of
        WF_ROPE_LONG */
     double attention_factor;
@@ -58,7 +68,8 @@ enum { WF_ROPE_SCALING_TEXT = 4096 };
 
 /**
  * wf_rope_scaling_parse - parses "none", "linear:FACTOR", "llama3:FACTOR,LOW,HIGH,POSITIONS",
- * "yarn:FACTOR,POSITIONS", "yarn:FACTOR,POSITIONS,FAST,SLOW,ATTENTION",
+ * "dynamic:FACTOR,POSITIONS", "yarn:FACTOR,POSITIONS",
+ * "yarn:FACTOR,POSITIONS,FAST,SLOW,ATTENTION",
  * "longrope:POSITIONS:SHORT,SHORT,..:LONG,LONG,.." or
  * "longrope:POSITIONS,FACTOR,ATTENTION:SHORT,..:LONG,..", whose lists have a number for each
  * pair

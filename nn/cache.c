@@ -19,6 +19,7 @@ struct wf_nn_cache {
     int n, room, next; /* next: modules run in the same order each time */
     /* positions of the new tokens: i32 [batch, tokens], [batch] and [batch] */
     wf_tensor *position, *first, *slot;
+    int64_t length; /* tokens of each sequence of this pass; 0: up to each token */
 };
 
 wf_nn_cache *wf_nn_cache_open(wf_context *ctx, int64_t slots, int64_t positions)
@@ -84,10 +85,20 @@ wf_tensor *wf_nn_cache_positions(const wf_nn_cache *c)
     return c->position;
 }
 
+int64_t wf_nn_cache_length(const wf_nn_cache *c)
+{
+    return c->length;
+}
+
 static wf_status check_places(const wf_nn_cache *c, int64_t batch, int64_t tokens,
                               const wf_nn_cache_position *place)
 {
-    for (int64_t b = 0; b < batch; b++)
+    for (int64_t b = 0; b < batch; b++) {
+        if (place[b].length != place[0].length)
+            return wf_fail(c->ctx, WF_EINVAL,
+                           "texts of %lld and of %lld tokens in one pass: RoPE that is scaled "
+                           "by length takes one length at a time",
+                           (long long)place[0].length, (long long)place[b].length);
         if (place[b].slot < 0 || place[b].slot >= c->slots || place[b].first < 0 ||
             place[b].first + tokens > c->positions)
             return wf_fail(c->ctx, WF_EINVAL,
@@ -96,6 +107,7 @@ static wf_status check_places(const wf_nn_cache *c, int64_t batch, int64_t token
                            (long long)place[b].first, (long long)(place[b].first + tokens),
                            (long long)place[b].slot, (long long)c->slots,
                            (long long)c->positions);
+    }
     return WF_OK;
 }
 
@@ -121,6 +133,7 @@ wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
     c->first = numbers(c->ctx, 1, dims);
     c->slot = numbers(c->ctx, 1, dims);
     c->next = 0;
+    c->length = batch > 0 ? place[0].length : 0;
     if (!c->position || !c->first || !c->slot || wf_context_dry_run(c->ctx))
         return wf_context_status(c->ctx);
     position = wf_data_write(c->position, false, &at[0]);

@@ -30,6 +30,9 @@ typedef struct wf_nn_cache_position {
     /* the sequence is longer than the original length of WF_ROPE_LONG, and uses its factors for
        long texts, as all tokens before it in the slot */
     bool is_long;
+    /* WF_ROPE_DYNAMIC: tokens that the sequence has in all, the same of all in a pass; 0: up to
+       each token here */
+    int64_t length;
 } wf_nn_cache_position;
 
 /**
@@ -62,7 +65,8 @@ WF_API wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache);
  * replaced by another one.
  *
  * @param place  [batch] the slot and the first position of each sequence; slots differ
- * Errors:       WF_EINVAL (a slot or position that the cache has not), WF_ENOMEM
+ * Errors:       WF_EINVAL (a slot or position that the cache has not, lengths that differ),
+ *               WF_ENOMEM
  */
 WF_API wf_status wf_nn_cache_at(wf_nn_cache *cache, int64_t batch, int64_t tokens,
                                 const wf_nn_cache_position *place);
@@ -73,6 +77,10 @@ WF_API wf_nn_cache *wf_nn_cache_now(wf_context *ctx);
 /** wf_nn_cache_positions - returns the positions of the tokens, i32 [batch, tokens], as
  * wf_rope_at takes them. Owner: the cache. For modules. */
 WF_API wf_tensor *wf_nn_cache_positions(const wf_nn_cache *cache);
+
+/** wf_nn_cache_length - returns the length of all sequences of the pass, as
+ * wf_rope_scaling.length takes it. For modules. */
+WF_API int64_t wf_nn_cache_length(const wf_nn_cache *cache);
 
 /**
  * wf_nn_cache_attention - writes the keys and values of a module's tokens to the cache, and

@@ -1,7 +1,7 @@
 /* apps/gpt_train/hooks.c - what gpt_train does beside the library's steps: pretrained weights,
    flags in checkpoints, the lines at the start, evaluation tasks and a sample; and what these
    take, in plans. See job.h. */
-#include "apps/gpt_train/first_lines.h"
+#include "apps/gpt_train/startup_banner.h"
 #include "apps/gpt_train/job.h"
 #include "apps/gpt_train/sample.h"
 #include "apps/gpt_train/saving.h"
@@ -53,8 +53,8 @@ static wf_status add_texts(wf_par_running *r, wf_saving_options *options, void *
 /* Prints what is trained; wf_run_hooks.introduce. */
 static wf_status introduce(wf_par_running *r, void *job)
 {
-    app_first_lines(stdout, options_of(job), r->model, r->pipeline,
-                    ((const app_job *)job)->data);
+    app_print_banner(stdout, options_of(job), r->model, r->pipeline,
+                     ((const app_job *)job)->data);
     return WF_OK;
 }
 
@@ -62,14 +62,15 @@ static wf_status introduce(wf_par_running *r, void *job)
    label. wf_run_hooks.score */
 static wf_status score(wf_par_running *r, wf_log_scalar *scalar, int *count, void *job)
 {
-    const app_exam *exam = &((const app_job *)job)->exam;
+    const app_eval_requests *asked = &((const app_job *)job)->eval_requests;
     wf_context *ctx = wf_par_context(r->par);
     wf_gen_score s = {0};
     double n;
 
-    if (!exam->requests.count ||
-        app_exam_take(exam, r->par, (wf_nn_gpt *)r->model, r->pipeline ? r->trainer : NULL,
-                      wf_context_rank(ctx) == 0, r->stop, r, &s) != WF_OK)
+    if (!asked->requests.count ||
+        app_eval_requests_answer(asked, r->par, (wf_nn_gpt *)r->model,
+                                 r->pipeline ? r->trainer : NULL, wf_context_rank(ctx) == 0,
+                                 r->stop, r, &s) != WF_OK)
         return wf_context_status(ctx);
     n = s.labelled ? (double)s.labelled : NAN;
     scalar[0] = (wf_log_scalar){"acc", "validation_metrics/acc", (double)s.right / n, 9, true};
@@ -118,7 +119,7 @@ wf_status app_hook_after(wf_par_running *r, void *job)
     if (r->trainer && j->options->eval_ema)
         wf_par_trainer_average(r->trainer, true);
     if (r->trainer)
-        app_exam_plan(j->options, r->par, model, pipelined);
+        app_eval_requests_plan(j->options, r->par, model, pipelined);
     if (r->trainer && j->options->eval_ema)
         wf_par_trainer_average(r->trainer, false);
     if (j->options->sample)

@@ -304,7 +304,7 @@ wf_status app_job_open(app_job *job, wf_error *error)
         return error->code;
     is_text = !job->data || wf_dataset_is_text(job->data);
     if (app_sample_prompt_open(o, is_text, &job->prompt, error) != WF_OK ||
-        app_exam_open(o, is_text, &job->exam, error) != WF_OK ||
+        app_eval_requests_open(o, is_text, &job->eval_requests, error) != WF_OK ||
         (o->flip_bit && read_flip(o, &job->flip, error) != WF_OK))
         return error->code;
     return WF_OK;
@@ -314,6 +314,6 @@ void app_job_close(app_job *job)
 {
     wf_dataset_close(job->data);
     app_sample_prompt_close(&job->prompt);
-    app_exam_close(&job->exam);
+    app_eval_requests_close(&job->eval_requests);
     wf_replay_close(job->replay);
 }

@@ -3,7 +3,7 @@
 #ifndef WF_APPS_TRAIN_JOB_H
 #define WF_APPS_TRAIN_JOB_H
 
-#include "apps/gpt_train/exam.h"
+#include "apps/gpt_train/eval_requests.h"
 #include "apps/gpt_train/sample_text.h"
 #include "apps/options/options.h"
 #include "nn/dataset/dataset.h"
@@ -15,12 +15,12 @@
 /* A job of the flags, and what is opened for it; only read by ranks. */
 typedef struct app_job {
     app_options *options;
-    wf_dataset *data;         /* NULL without steps, and in plans */
-    app_sample_prompt prompt; /* a sample's beginning */
-    app_exam exam;            /* questions of --eval-requests */
-    wf_replay *replay;        /* digests of the run whose steps are repeated; NULL: none */
-    wf_flip flip;             /* step 0: no bit is flipped */
-    wf_sim_paced paced;       /* the machine of --paced */
+    wf_dataset *data;                /* NULL without steps, and in plans */
+    app_sample_prompt prompt;        /* a sample's beginning */
+    app_eval_requests eval_requests; /* questions of --eval-requests */
+    wf_replay *replay;  /* digests of the run whose steps are repeated; NULL: none */
+    wf_flip flip;       /* step 0: no bit is flipped */
+    wf_sim_paced paced; /* the machine of --paced */
     /* The job in words, as planners see it, and what it points to. */
     wf_plan_request request;
     wf_plan_job made;

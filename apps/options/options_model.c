@@ -253,9 +253,9 @@ static wf_status check_scaling(app_options *o, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "--rope-scaling %.200s is none of none, linear:FACTOR, "
-            "llama3:FACTOR,LOW,HIGH,POSITIONS, yarn:FACTOR,POSITIONS and "
-            "longrope:POSITIONS:SHORT,..:LONG,.. with numbers from 1e-6 to 1e12, HIGH above "
-            "LOW; Llama 3.1 has llama3:8,1,4,8192",
+            "llama3:FACTOR,LOW,HIGH,POSITIONS, dynamic:FACTOR,POSITIONS, "
+            "yarn:FACTOR,POSITIONS and longrope:POSITIONS:SHORT,..:LONG,.. with numbers from "
+            "1e-6 to 1e12, HIGH above LOW; Llama 3.1 has llama3:8,1,4,8192",
             o->rope_scaling);
     if (!turns(o) &&
         (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip || o->rotary_percent < 1 ||

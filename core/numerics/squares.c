@@ -96,6 +96,22 @@ void wf_squares_add(wf_squares *s, int64_t n, wf_tensor *const *tensor)
     }
 }
 
+bool wf_squares_fit(int64_t n, wf_tensor *const *tensor)
+{
+    int64_t chunks = 0;
+
+    for (int64_t i = 0; i < n && chunks <= most; i++)
+        chunks += tensor[i] ? chunks_of(tensor[i]) : 0;
+    return chunks <= most;
+}
+
+void wf_squares_drop(wf_squares *s)
+{
+    if (on_device(s) && s->there)
+        wf_pool_give(s->ctx->pool, s->there, sizeof s->sum, WF_MEMORY_WORKSPACE);
+    s->there = NULL;
+}
+
 wf_status wf_squares_end(wf_squares *s, wf_exact_sum *sum)
 {
     wf_context *ctx = s->ctx;

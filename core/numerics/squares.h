@@ -36,6 +36,13 @@ WF_API void wf_squares_add(wf_squares *s, int64_t n, wf_tensor *const *tensor);
  */
 WF_API wf_status wf_squares_end(wf_squares *s, wf_exact_sum *sum);
 
+/** wf_squares_fit - returns true where the squares of these tensors are added without the host
+ * in between, which a capture needs (core/graph.h). */
+WF_API bool wf_squares_fit(int64_t n, wf_tensor *const *tensor);
+/** wf_squares_drop - ends a sum whose value is read on its device: wf_squares.there, by work
+ * that was queued before. */
+WF_API void wf_squares_drop(wf_squares *s);
+
 WF_END_DECLS
 
 #endif

@@ -55,7 +55,7 @@ static const wf_nn_gpt_config mixture = {SIZES, .ffn = 24, .experts = 8, .top_k 
 
 /* Every parameter from the trainer's layout to the generator's: whole for a moment, one after
    the other. */
-static void hand_over(wf_nn_module *from, wf_nn_module *to)
+static void copy_parameters(wf_nn_module *from, wf_nn_module *to)
 {
     int64_t n, m;
     wf_nn_parameter **source = wf_nn_parameters(from, &n), **target = wf_nn_parameters(to, &m);
@@ -266,7 +266,7 @@ static void learn(pair *p, wf_par *train, wf_par *generator, bool first_rank)
 
     wf_context_training(other, false);
     for (int64_t step = 1; r && trainer && cache && step <= STEPS; step++) {
-        hand_over(&trained->base, &generating->base);
+        copy_parameters(&trained->base, &generating->base);
         generate(generating, cache, step, r);
         seen = (comparison){.least = INFINITY};
         if (wf_context_status(other) != WF_OK ||

@@ -54,6 +54,17 @@ static size_t workspace_bytes(const wf_call *call)
     return (size_t)j.half * (2 * sizeof(double) + tables);
 }
 
+/* Finds the frequencies of WF_ROPE_DYNAMIC, where a token at `position` rotates. */
+static void find_stretched(const job *j, int64_t position, double *turn)
+{
+    const wf_rope_attr *a = j->call->attr;
+    const double stretch = wf_rope_stretch(&a->options.scaling, position);
+
+    for (int64_t i = 0; i < j->half; i++)
+        turn[i] = wf_powd(a->options.base, -2.0 * (double)i / (double)(2 * j->half)) /
+                  wf_powd(stretch, wf_rope_slowed(i, 2 * j->half));
+}
+
 static void find_angles(job *j)
 {
     const wf_rope_attr *a = j->call->attr;
@@ -66,6 +77,8 @@ static void find_angles(job *j)
             j->turn[is_long * j->half + i] = wf_rope_scaled(
                 &a->options.scaling, range, wf_rope_factor(&a->options, i, is_long), i, turn);
     }
+    if (a->options.scaling.kind == WF_ROPE_DYNAMIC)
+        find_stretched(j, 0, j->turn);
     j->angles = (wf_rope_angles){.first = j->call->in[0]->start[1],
                                  .tokens = j->tokens,
                                  .half = j->half,
@@ -76,7 +89,9 @@ static void find_angles(job *j)
 static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
+    const wf_rope_attr *a = j->call->attr;
     const int32_t *at = j->call->n_in > 1 ? j->call->in[1]->data : NULL;
+    double own[WF_ROPE_PAIRS];
 
     (void)worker;
     for (int64_t t = begin; t < end; t++) {
@@ -84,6 +99,11 @@ static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
 
         if (at && at[t] < 0)
             angles.turn = j->turn + j->half;
+        if (at && a->options.scaling.kind == WF_ROPE_DYNAMIC &&
+            (double)at[t] >= a->options.scaling.length) {
+            find_stretched(j, at[t], own);
+            angles.turn = own;
+        }
         wf_rope_fill(&angles, at ? wf_rope_place(at[t]) : angles.first + t,
                      j->made + t * j->half, j->made + (j->tokens + t) * j->half);
     }

@@ -43,6 +43,9 @@ static inline wf_cuda *wf_cuda_of(const wf_call *call)
     return (wf_cuda *)wf_cuda_host_table->context_device(call->ctx)->self;
 }
 
+/* Counts the work and the waits that this thread has asked of its GPU so far. */
+extern __thread wf_device_counts wf_cuda_counts;
+
 /* Returns where a kernel of this call finds the numbers of the step that will run; NULL: they
    are those of the call. */
 static inline const wf_now *wf_cuda_now(const wf_call *call)
@@ -65,7 +68,7 @@ void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 #include "kernels/ops.def"
 #undef OP
 
-/* ---- launchers, in reduce.cu, storage.cu and measure.cu ---- */
+/* ---- launchers, in reduce.cu, storage.cu, measure.cu and judge.cu ---- */
 
 enum { WF_CUDA_SOURCES = 64, WF_CUDA_TARGETS = 64 };
 
@@ -108,6 +111,10 @@ typedef struct wf_cuda_squared {
    .. at[l + 1]): element i of a chunk in lane i % 8, the lanes added 4, 2, 1 apart. */
 cudaError_t wf_cuda_launch_squares(cudaStream_t stream, int n, const wf_cuda_squared *list,
                                    struct wf_exact_sum *sum);
+
+/* *judge.judged: by core/device.h; and the scale of captured updates, or that they are held, to
+   *now. */
+cudaError_t wf_cuda_launch_judge(cudaStream_t stream, const wf_judge *judge, wf_now *now);
 
 /* *digest += wf_digest_part of a tensor's floats */
 cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,

@@ -76,6 +76,13 @@ wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what)
     return wf_cuda_host_table->fail(ctx, error.code, "%s", error.text);
 }
 
+__thread wf_device_counts wf_cuda_counts;
+
+static wf_device_counts counts(void)
+{
+    return wf_cuda_counts;
+}
+
 static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
 {
     wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(a->ctx));
@@ -226,6 +233,7 @@ wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
                                .dtype = WF_F32,
                                .memory = &wf_cuda_memory,
                                .graphs = &wf_cuda_graphs,
+                               .counts = counts,
                                .kernel = wf_cuda_kernel,
                                .sum_squares = sum_squares,
                                .add = add,

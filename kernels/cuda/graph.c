@@ -28,6 +28,7 @@ static cudaError_t give_back_unused(wf_cuda *cuda)
     cudaMemPool_t pool;
     cudaError_t code = cudaStreamSynchronize(cuda->stream);
 
+    wf_cuda_counts.syncs++;
     if (code == cudaSuccess)
         code = cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal);
     return code == cudaSuccess ? cudaMemPoolTrimTo(pool, 0) : code;
@@ -101,8 +102,18 @@ static wf_status run(wf_device *device, void *graph, const void *now, size_t byt
     captured *r = graph;
 
     r->ran = true;
-    wf_cuda_memory.write(device, cuda->now, now, bytes);
+    if (bytes)
+        wf_cuda_memory.write(device, cuda->now, now, bytes);
+    wf_cuda_counts.launches++;
     return tell(cuda, cudaGraphLaunch(r->exec, cuda->stream), "a graph", error);
+}
+
+static void judge(wf_device *device, const wf_judge *what)
+{
+    wf_cuda *cuda = device->self;
+
+    wf_cuda_enter(cuda);
+    wf_cuda_note(cuda, wf_cuda_launch_judge(cuda->stream, what, cuda->now), "a judgment");
 }
 
 void wf_cuda_graph_close(wf_cuda *cuda)
@@ -112,4 +123,5 @@ void wf_cuda_graph_close(wf_cuda *cuda)
     cuda->now = NULL;
 }
 
-const wf_graphs wf_cuda_graphs = {.begin = begin, .end = end, .run = run, .free = free_graph};
+const wf_graphs wf_cuda_graphs = {
+    .begin = begin, .end = end, .run = run, .free = free_graph, .judge = judge};

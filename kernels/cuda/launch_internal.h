@@ -37,6 +37,7 @@ static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
+    wf_cuda_counts.launches++;
     return cudaLaunchKernelEx(&config, kernel, static_cast<A &&>(args)...);
 }
 

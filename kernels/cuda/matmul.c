@@ -261,6 +261,7 @@ wf_status wf_cuda_gemm_run(const wf_call *call, const wf_cuda_gemm *mm)
         status = check(call, describe(&d, mm, cuda->tf32), "the shape of a product");
     if (status != WF_OK)
         return status;
+    wf_cuda_counts.launches++;
     return check(call,
                  cublasLtMatmul(cuda->blas, &d.product, &one, mm->b.data, &d.first, mm->a.data,
                                 &d.second, &before, mm->c, &d.result, mm->c, &d.result,

@@ -11,16 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST = 64, SLOTS = 4, SLOT_BYTES = 1 << 20 };
+enum { LEAST = 64, SLOTS = 64, SLOT_BYTES = 1 << 20, STAGED = 16 << 20 };
 
 /* Staging buffers: data written by the host wait here for their copy, so that the host need
-   not: batches of tokens. */
+   not: batches of tokens, of a step that is queued after another one. Slots are made when they
+   are needed, and each takes writes until it is full. */
 struct wf_cuda_staging {
     struct {
-        void *pinned;
-        cudaEvent_t copied;
+        char *pinned;
+        cudaEvent_t copied; /* the last write in it */
+        size_t used;
     } slot[SLOTS];
-    int next;
+    int slots, at; /* those that are there; the one that is written to */
 };
 
 static void *allocate(void *self, size_t bytes)
@@ -115,6 +117,7 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error)
 static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, const char *what,
                         wf_error *error)
 {
+    wf_cuda_counts.syncs++;
     if (code == cudaSuccess)
         code = cudaStreamSynchronize(stream);
     wf_cuda_note(cuda, code, what);
@@ -137,28 +140,47 @@ static wf_status read_back(wf_device *device, void *host, const void *from, size
     wf_cuda *cuda = device->self;
 
     wf_cuda_enter(cuda);
+    wf_cuda_counts.launches++;
     return finish(cuda, cuda->stream,
                   cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
                   "a copy to the host", error);
 }
 
-static cudaError_t open_staging(wf_cuda *cuda)
+/* Makes one more slot, and writes to it from now on. */
+static cudaError_t add_slot(struct wf_cuda_staging *s)
 {
-    cudaError_t code = cudaSuccess;
+    cudaError_t code = cudaMallocHost((void **)&s->slot[s->slots].pinned, SLOT_BYTES);
 
-    cuda->staging = calloc(1, sizeof *cuda->staging);
-    for (int i = 0; i < SLOTS && cuda->staging && code == cudaSuccess; i++) {
-        code = cudaMallocHost(&cuda->staging->slot[i].pinned, SLOT_BYTES);
-        if (code == cudaSuccess)
-            code = cudaEventCreateWithFlags(&cuda->staging->slot[i].copied,
-                                            cudaEventDisableTiming);
+    s->at = s->slots;
+    if (code == cudaSuccess)
+        code = cudaEventCreateWithFlags(&s->slot[s->slots].copied, cudaEventDisableTiming);
+    s->slots += code == cudaSuccess;
+    return code;
+}
+
+/* Takes the next slot: the oldest where it is free, else a new one, or where there are
+   SLOTS the oldest after a wait. */
+static cudaError_t next_slot(struct wf_cuda_staging *s)
+{
+    const int oldest = s->slots ? (s->at + 1) % s->slots : 0;
+    cudaError_t code = cudaErrorNotReady;
+
+    if (s->slots)
+        code = cudaEventQuery(s->slot[oldest].copied);
+    if (code == cudaErrorNotReady && s->slots < SLOTS)
+        return add_slot(s);
+    if (code == cudaErrorNotReady) {
+        wf_cuda_counts.waits++;
+        code = cudaEventSynchronize(s->slot[oldest].copied);
     }
-    return cuda->staging ? code : cudaErrorMemoryAllocation;
+    s->at = oldest;
+    s->slot[oldest].used = 0;
+    return code;
 }
 
 void wf_cuda_memory_close(wf_cuda *cuda)
 {
-    for (int i = 0; i < SLOTS && cuda->staging; i++) {
+    for (int i = 0; cuda->staging && i < SLOTS; i++) {
         if (cuda->staging->slot[i].copied)
             cudaEventDestroy(cuda->staging->slot[i].copied);
         if (cuda->staging->slot[i].pinned)
@@ -168,17 +190,38 @@ void wf_cuda_memory_close(wf_cuda *cuda)
     cuda->staging = NULL;
 }
 
-static cudaError_t write_staged(wf_cuda *cuda, void *to, const void *host, size_t bytes)
+/* Copies what fits into a slot. */
+static cudaError_t write_slot(wf_cuda *cuda, void *to, const void *host, size_t bytes)
 {
+    const size_t room = (bytes + LEAST - 1) / LEAST * LEAST;
     struct wf_cuda_staging *s = cuda->staging;
-    int i = s->next++ % SLOTS;
-    cudaError_t code = cudaEventSynchronize(s->slot[i].copied); /* never recorded: at once */
+    cudaError_t code = cudaSuccess;
+    char *pinned;
 
+    if (!s->slots || s->slot[s->at].used + room > SLOT_BYTES)
+        code = next_slot(s);
     if (code != cudaSuccess)
         return code;
-    memcpy(s->slot[i].pinned, host, bytes);
-    code = cudaMemcpyAsync(to, s->slot[i].pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
-    return code == cudaSuccess ? cudaEventRecord(s->slot[i].copied, cuda->stream) : code;
+    pinned = s->slot[s->at].pinned + s->slot[s->at].used;
+    s->slot[s->at].used += room;
+    memcpy(pinned, host, bytes);
+    wf_cuda_counts.launches++;
+    code = cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
+    return code == cudaSuccess ? cudaEventRecord(s->slot[s->at].copied, cuda->stream) : code;
+}
+
+static cudaError_t write_staged(wf_cuda *cuda, void *to, const void *host, size_t bytes)
+{
+    cudaError_t code = cudaSuccess;
+
+    if (!cuda->staging)
+        cuda->staging = calloc(1, sizeof *cuda->staging);
+    if (!cuda->staging)
+        return cudaErrorMemoryAllocation;
+    for (size_t at = 0; at < bytes && code == cudaSuccess; at += SLOT_BYTES)
+        code = write_slot(cuda, (char *)to + at, (const char *)host + at,
+                          bytes - at < SLOT_BYTES ? bytes - at : SLOT_BYTES);
+    return code;
 }
 
 static void write_there(wf_device *device, void *to, const void *host, size_t bytes)
@@ -192,12 +235,12 @@ static void write_there(wf_device *device, void *to, const void *host, size_t by
         return;
     }
     pthread_mutex_lock(cuda->lock); /* a checkpoint is loaded by two threads */
-    if (!cuda->staging)
-        code = open_staging(cuda);
-    if (code == cudaSuccess && bytes <= SLOT_BYTES)
+    if (bytes <= STAGED)
         code = write_staged(cuda, to, host, bytes);
     pthread_mutex_unlock(cuda->lock);
-    if (code == cudaSuccess && bytes > SLOT_BYTES) {
+    if (bytes > STAGED) {
+        wf_cuda_counts.launches++;
+        wf_cuda_counts.syncs++;
         code = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
         if (code == cudaSuccess)
             code = cudaStreamSynchronize(cuda->stream);
@@ -207,6 +250,7 @@ static void write_there(wf_device *device, void *to, const void *host, size_t by
 
 static cudaError_t copy_bytes(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
+    wf_cuda_counts.launches++;
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
@@ -237,9 +281,11 @@ static cudaError_t copy_rows(const wf_copy *c, cudaStream_t stream)
         return copy_run(c->to, c->from, c->bytes, stream);
     if (c->bytes == c->from_step && c->bytes == c->to_step)
         return copy_run(c->to, c->from, c->bytes * (size_t)c->rows, stream);
-    if (c->from_step <= INT32_MAX && c->to_step <= INT32_MAX) /* CUDA's largest pitch */
+    if (c->from_step <= INT32_MAX && c->to_step <= INT32_MAX) { /* CUDA's largest pitch */
+        wf_cuda_counts.launches++;
         return cudaMemcpy2DAsync(c->to, c->to_step, c->from, c->from_step, c->bytes,
                                  (size_t)c->rows, cudaMemcpyDeviceToDevice, stream);
+    }
     for (int64_t r = 0; r < c->rows && code == cudaSuccess; r++)
         code = copy_bytes((char *)c->to + (size_t)r * c->to_step,
                           (const char *)c->from + (size_t)r * c->from_step, c->bytes, stream);

@@ -25,6 +25,7 @@ struct parameter_updates {
     wf_pieces<MANY> pieces; /* PIECE elements each */
     wf_update u;            /* all that is alike */
     const wf_now *now;      /* NULL: all of u is as it stands */
+    const int64_t *held;    /* in a graph: not 0 where nothing is to change; else NULL */
 };
 
 static_assert(sizeof(parameter_updates) <= WF_ARGUMENT_BYTES, "a launch takes no more");
@@ -110,6 +111,8 @@ template <class G, bool ADAMW>
 __global__ void __launch_bounds__(WF_BLOCK)
     update_kernel(const WF_GRID_CONSTANT parameter_updates a)
 {
+    if (a.held && *a.held)
+        return;
     for (int piece = (int)blockIdx.x; piece < a.pieces.all(); piece += (int)gridDim.x) {
         const int k = a.pieces.of(piece);
         const parameter &p = a.list[k];
@@ -161,6 +164,7 @@ template <bool ADAMW> int run_some(const wf_call *calls, int n, wf_status *statu
 
     a.u = *(const wf_update *)calls[0].attr;
     a.now = a.u.of_step ? wf_cuda_now(calls) : NULL;
+    a.held = wf_cuda_now(calls) ? &wf_cuda_now(calls)->held : NULL;
     for (*status = WF_OK; k < n && k < MANY && alike(calls, &calls[k]); k++) {
         bool bf16;
 

@@ -36,10 +36,13 @@ __global__ void __launch_bounds__(WF_BLOCK)
 
         const bool is_long = how.is_long || (at && at[k / a.half] < 0);
 
-        turn = wf_rope_scaled(&how.options.scaling, range,
-                              lists ? by.of[is_long][k % a.half] : 1, k % a.half, turn);
-        sincos((double)(at ? wf_rope_place(at[k / a.half]) : first + k / a.half) * turn, &s,
-               &c);
+        const int64_t place = at ? wf_rope_place(at[k / a.half]) : first + k / a.half;
+        const double factor = lists ? by.of[is_long][k % a.half]
+                                    : pow(wf_rope_stretch(&how.options.scaling, place),
+                                          wf_rope_slowed(k % a.half, 2 * a.half));
+
+        turn = wf_rope_scaled(&how.options.scaling, range, factor, k % a.half, turn);
+        sincos((double)place * turn, &s, &c);
         a.cosine[k] = (float)(c * range.attention);
         a.sine[k] = (float)(s * (how.inverse ? -range.attention : range.attention));
     }

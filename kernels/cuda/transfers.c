@@ -12,6 +12,7 @@ struct wf_cuda_transfers {
     cudaStream_t stream;
     cudaEvent_t queued;       /* the work that was queued for the GPU when a copy began */
     cudaEvent_t done[COPIES]; /* the end of copy i, i + COPIES, .. */
+    int64_t launches[COPIES]; /* wf_device_counts, when it had begun */
     int64_t begun;
 };
 
@@ -66,6 +67,9 @@ int64_t wf_cuda_copy_begin(wf_device *device, void *to, const void *from, size_t
         code = cudaStreamWaitEvent(t->stream, t->queued, 0);
     if (code == cudaSuccess)
         code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, t->stream);
+    wf_cuda_counts.launches++;
+    if (t)
+        t->launches[t->begun % COPIES] = wf_cuda_counts.launches;
     if (code == cudaSuccess)
         code = cudaEventRecord(t->done[t->begun % COPIES], t->stream);
     wf_cuda_note(cuda, code, "a copy between host and GPU");
@@ -88,7 +92,12 @@ void wf_cuda_copy_wait(wf_device *device, int64_t copy)
     wf_cuda *cuda = device->self;
 
     wf_cuda_enter(cuda);
-    if (cuda->transfers)
-        wf_cuda_note(cuda, cudaEventSynchronize(cuda->transfers->done[copy % COPIES]),
-                     "a copy to the host");
+    if (!cuda->transfers)
+        return;
+    if (cuda->transfers->launches[copy % COPIES] == wf_cuda_counts.launches)
+        wf_cuda_counts.syncs++;
+    else
+        wf_cuda_counts.waits++;
+    wf_cuda_note(cuda, cudaEventSynchronize(cuda->transfers->done[copy % COPIES]),
+                 "a copy to the host");
 }

@@ -40,8 +40,9 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 /* Returns a layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
-/* Returns the layout in which the axes of dim 1 split dim 0, after its own. */
-const wf_layout *wf_layout_merged(wf_mesh *mesh, const wf_layout *from);
+/* Returns the layout in which the axes of dim i split dim `to`, after its own; none where that
+   is below 0. */
+const wf_layout *wf_layout_resplit(wf_mesh *mesh, const wf_layout *from, int i, int to);
 
 /* Returns true where `axis` is the number of an axis. -1 never is; any other number that is
    none is an error of the mesh's context. */

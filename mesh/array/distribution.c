@@ -35,9 +35,9 @@ static int64_t parts(const wf_layout *layout, int i)
     return n;
 }
 
-static const wf_layout *merge(void *mesh, const wf_layout *layout)
+static const wf_layout *resplit(void *mesh, const wf_layout *layout, int from, int to)
 {
-    return wf_layout_merged(mesh, layout);
+    return wf_layout_resplit(mesh, layout, from, to);
 }
 
 /* Returns the axes that a layout splits, or is partial over. */
@@ -72,7 +72,7 @@ static const wf_distribution distribution = {.rule = wf_layout_rule,
                                              .view = wf_layout_view,
                                              .part = part_here,
                                              .parts = parts,
-                                             .merge = merge,
+                                             .resplit = resplit,
                                              .print = print,
                                              .partial = partial,
                                              .complete = complete,

@@ -162,17 +162,17 @@ const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *from)
     return wf_layout_intern(mesh, &layout);
 }
 
-const wf_layout *wf_layout_merged(wf_mesh *mesh, const wf_layout *from)
+const wf_layout *wf_layout_resplit(wf_mesh *mesh, const wf_layout *from, int i, int to)
 {
     wf_layout layout;
 
-    if (!from || !from->n_axes[1])
+    if (!from || !from->n_axes[i])
         return from;
     layout = wf_layout_copy(mesh, from);
-    for (int i = 0; i < from->n_axes[1]; i++)
-        layout.axis[0][layout.n_axes[0]++] = from->axis[1][i];
-    layout.n_axes[1] = 0;
-    memset(layout.axis[1], 0, sizeof layout.axis[1]);
+    for (int a = 0; to >= 0 && a < from->n_axes[i]; a++)
+        layout.axis[to][layout.n_axes[to]++] = from->axis[i][a];
+    layout.n_axes[i] = 0;
+    memset(layout.axis[i], 0, sizeof layout.axis[i]);
     return wf_layout_intern(mesh, &layout);
 }
 

@@ -163,9 +163,9 @@ void wf_fd_holder_keep(int lock);
    (mesh/health/process_registry_internal.h, which sees more). */
 int wf_detector_meet_ms(const wf_detector *d);
 
-/* Gathers all others at the listening socket `door`, or an error names those that have not
+/* Gathers all others at the listening socket `listener`, or an error names those that have not
    come. */
-wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *place,
+wf_status wf_detector_gather(wf_detector *d, int listener, const detector_place *place,
                              wf_error *error);
 
 /* Sends at once, and gives the socket as much buffer as the system allows. */

@@ -194,28 +194,28 @@ static wf_status host_all(wf_detector *d, wf_error *error)
 {
     meeting m = {.count = 0};
     welcome reply;
-    int door = d->o.alone ? listen_here(m.at.name, sizeof m.at.name) : -1;
+    int listener = d->o.alone ? listen_here(m.at.name, sizeof m.at.name) : -1;
     wf_status status;
 
-    if (door < 0)
-        door = listen_for_all(d->o.alone, &m.at.port);
-    if (door >= 0)
-        wf_fd_holder_add(door);
+    if (listener < 0)
+        listener = listen_for_all(d->o.alone, &m.at.port);
+    if (listener >= 0)
+        wf_fd_holder_add(listener);
     if (getrandom(&m.at.token, sizeof m.at.token, 0) != sizeof m.at.token)
         m.at.token = (uint64_t)wf_detector_now() ^ (uint64_t)getpid() << 32;
     reply.head = hello_of(d, m.at.token);
     memcpy(m.at.host, reply.head.host, sizeof m.at.host);
     list_addresses(&m, d->o.alone);
-    m.at.port = door < 0 ? -1 : m.at.port;
+    m.at.port = listener < 0 ? -1 : m.at.port;
     status = d->o.transport->share(d->o.world, &m, sizeof m, error);
-    if (status == WF_OK && door < 0)
+    if (status == WF_OK && listener < 0)
         status = wf_error_set(error, WF_ELOST, "process 0 cannot listen for the others: %s",
                               strerror(errno));
     if (status == WF_OK)
-        status = wf_detector_gather(d, door, &m.at, error);
-    if (door >= 0) {
-        wf_fd_holder_drop(door);
-        close(door);
+        status = wf_detector_gather(d, listener, &m.at, error);
+    if (listener >= 0) {
+        wf_fd_holder_drop(listener);
+        close(listener);
     }
     if (*m.at.name)
         wf_names_remove(m.at.name);

@@ -15,7 +15,7 @@ static char warning[400]; /* the last start's; "" */
 
 enum {
     MET = 'm',
-    FAREWELL = 'f',
+    GOODBYE = 'f',
     REPORTS = 'r',
     AT_THE_END = 'e',
     FIRST_IS = 'i',
@@ -72,7 +72,7 @@ void wf_registry_hear(void)
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
             if (word == MET)
                 atomic_store(&wf_registry.met, true);
-            if (word == FAREWELL && who == wf_registry.next)
+            if (word == GOODBYE && who == wf_registry.next)
                 atomic_store(&wf_registry.left, true);
             if (word == REPORTS)
                 atomic_store(&wf_registry.reported, true);
@@ -181,9 +181,9 @@ bool wf_registry_early(void)
     return wf_registry.named && !wf_registry.active;
 }
 
-void wf_registry_say_farewell(void)
+void wf_registry_say_goodbye(void)
 {
-    say_to_watcher(FAREWELL);
+    say_to_watcher(GOODBYE);
 }
 
 static void give_name_back(void)
@@ -199,7 +199,7 @@ static void give_name_back(void)
 static void end_well(void)
 {
     atomic_store(&wf_registry.over, true);
-    wf_registry_say_farewell();
+    wf_registry_say_goodbye();
     wf_registry_watch_exit();
     give_name_back();
 }

@@ -17,8 +17,8 @@
 
 enum {
     LOOK_MS = 100,
-    MPI_MS = 15000,     /* longer than another host takes to notice a loss: it says so first */
-    FAREWELL_MS = 2000, /* from a goodbye message to the end of all */
+    MPI_MS = 15000,    /* longer than another host takes to notice a loss: it says so first */
+    GOODBYE_MS = 2000, /* from a goodbye message to the end of all */
     STACK_BYTES = 128 << 10
 };
 
@@ -130,7 +130,7 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
         (!wf_registry.stopped || now - wf_registry.stopped < WF_DETECTOR_SILENCE * 1000))
         return false;
     wf_registry_hear();
-    if (wf_registry.gone && wf_registry.left && now - wf_registry.gone < FAREWELL_MS)
+    if (wf_registry.gone && wf_registry.left && now - wf_registry.gone < GOODBYE_MS)
         return false;
     name_process(next_number(), wf_registry.next_process, wf_registry.next, who, sizeof who);
     wf_error_set(error, WF_ELOST, "%s on %s %s %s%s%s", who, host_name(host, sizeof host),
@@ -145,7 +145,7 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
 static void note_end(int number)
 {
     atomic_store(&ended, true);
-    wf_registry_say_farewell();
+    wf_registry_say_goodbye();
     if (usual.sa_handler == SIG_DFL) { /* as if it had not been noted */
         sigaction(number, &usual, NULL);
         raise(number);

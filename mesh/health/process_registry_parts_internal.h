@@ -55,7 +55,7 @@ void wf_registry_note_here(void);
 void wf_registry_hear(void);
 
 /* Sends to the watching process that this one ends, and is not lost. Also from a signal. */
-void wf_registry_say_farewell(void);
+void wf_registry_say_goodbye(void);
 
 /* Note that this one is at the end of the run, and return whether all of this host are, as the
    first of them hears and says. A message stays readable when its sender has ended. */

@@ -48,7 +48,7 @@ void wf_detector_set_socket(int fd)
 
 /* A pending connection, which has not sent all of its hello: of this job, or of another
    program. */
-typedef struct guest {
+typedef struct pending_connection {
     int fd;
     int64_t until;
     size_t got;
@@ -56,52 +56,53 @@ typedef struct guest {
         detector_head head;
         detector_hello hello;
     } sent;
-} guest;
+} pending_connection;
 
-typedef struct hall {
+typedef struct accept_queue {
     bool here; /* the listening socket is a name of this host, for processes of this user */
     int n, most;
-    guest *guest; /* [most], in the order of their coming */
+    pending_connection *pending; /* [most], in order of arrival */
     /* [1 + most + n_peers] the listening socket, pending connections, and accepted processes */
     struct pollfd *set;
-} hall;
+} accept_queue;
 
-static void send_away(hall *h, int i)
+static void close_pending(accept_queue *q, int i)
 {
-    if (h->guest[i].fd >= 0)
-        close(h->guest[i].fd);
-    memmove(&h->guest[i], &h->guest[i + 1], (size_t)(--h->n - i) * sizeof *h->guest);
+    if (q->pending[i].fd >= 0)
+        close(q->pending[i].fd);
+    memmove(&q->pending[i], &q->pending[i + 1], (size_t)(--q->n - i) * sizeof *q->pending);
 }
 
 /* Accepts at most TURN connections. Where there is no room, or no descriptor, the one that has
    sent nothing for longest is closed: it was read in the round before. */
-static void let_in(hall *h, int door)
+static void accept_pending(accept_queue *q, int listener)
 {
     pid_t pid;
     int fd;
 
     for (int i = 0; i < TURN; i++) {
-        fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && h->n) {
-            send_away(h, 0);
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && q->n) {
+            close_pending(q, 0);
             continue;
         }
         if (fd < 0 && errno != ECONNABORTED)
             return;
-        if (fd < 0 || (h->here && !wf_names_is_peer(fd, &pid))) {
+        if (fd < 0 || (q->here && !wf_names_is_peer(fd, &pid))) {
             if (fd >= 0)
                 close(fd);
             continue;
         }
-        if (h->n == h->most)
-            send_away(h, 0);
-        h->guest[h->n++] = (guest){.fd = fd, .until = wf_detector_now() + HELLO_MS};
+        if (q->n == q->most)
+            close_pending(q, 0);
+        q->pending[q->n++] =
+            (pending_connection){.fd = fd, .until = wf_detector_now() + HELLO_MS};
     }
 }
 
 /* Returns false as soon as what has come can't become a hello of this job. The token is
    compared as a whole: byte by byte the dismissals would give it away. */
-static bool may_be_ours(const guest *g, const detector_place *m)
+static bool may_be_ours(const pending_connection *g, const detector_place *m)
 {
     const detector_head head = {DETECTOR_HELLO, sizeof(detector_hello)};
     size_t token = sizeof head + offsetof(detector_hello, token) + sizeof m->token;
@@ -110,7 +111,7 @@ static bool may_be_ours(const guest *g, const detector_place *m)
            (g->got < token || g->sent.hello.token == m->token);
 }
 
-static bool is_ours(const wf_detector *d, const guest *g)
+static bool is_ours(const wf_detector *d, const pending_connection *g)
 {
     int32_t process = g->sent.hello.process;
 
@@ -118,7 +119,7 @@ static bool is_ours(const wf_detector *d, const guest *g)
 }
 
 /* Reads the bytes that have come. True: the connection was accepted, or is to be closed. */
-static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
+static bool read_hello(wf_detector *d, pending_connection *g, const detector_place *m)
 {
     ssize_t came =
         recv(g->fd, (char *)&g->sent + g->got, sizeof g->sent - g->got, MSG_DONTWAIT);
@@ -142,8 +143,7 @@ static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
     return true;
 }
 
-/* Returns one of us that has come and does not wait for the others any more, by what poll has
-   seen. */
+/* Returns a process that connected and closed its connection since, by what poll has seen. */
 static const detector_peer *who_has_gone(const wf_detector *d, const struct pollfd *seen)
 {
     char word;
@@ -165,20 +165,21 @@ static int count_come(const wf_detector *d)
 }
 
 /* Waits for connections and messages until a moment; returns the poll results of the peers. */
-static const struct pollfd *wait_at_door(const wf_detector *d, hall *h, int door, int64_t until)
+static const struct pollfd *wait_for_connections(const wf_detector *d, accept_queue *q,
+                                                 int listener, int64_t until)
 {
     int64_t left = until - wf_detector_now();
     int n = 0;
 
-    h->set[n++] = (struct pollfd){.fd = door, .events = POLLIN};
-    for (int i = 0; i < h->n; i++)
-        h->set[n++] = (struct pollfd){.fd = h->guest[i].fd, .events = POLLIN};
+    q->set[n++] = (struct pollfd){.fd = listener, .events = POLLIN};
+    for (int i = 0; i < q->n; i++)
+        q->set[n++] = (struct pollfd){.fd = q->pending[i].fd, .events = POLLIN};
     for (int i = 0; i < d->n_peers; i++)
-        h->set[n++] = (struct pollfd){.fd = d->peer[i].fd, .events = POLLIN};
-    if (poll(h->set, (nfds_t)n, left < 0 ? 0 : left > LOOK_MS ? LOOK_MS : (int)left) < 0)
+        q->set[n++] = (struct pollfd){.fd = d->peer[i].fd, .events = POLLIN};
+    if (poll(q->set, (nfds_t)n, left < 0 ? 0 : left > LOOK_MS ? LOOK_MS : (int)left) < 0)
         for (int i = 0; i < n; i++)
-            h->set[i].revents = 0;
-    return &h->set[n - d->n_peers];
+            q->set[i].revents = 0;
+    return &q->set[n - d->n_peers];
 }
 
 static wf_status not_come(const wf_detector *d, const detector_place *m, int seconds,
@@ -202,24 +203,25 @@ static wf_status not_come(const wf_detector *d, const detector_place *m, int sec
         seconds);
 }
 
-wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *m, wf_error *error)
+wf_status wf_detector_gather(wf_detector *d, int listener, const detector_place *m,
+                             wf_error *error)
 {
     int64_t begun = wf_detector_now(), until = begun + wf_detector_meet_ms(d);
-    hall h = {.most = d->n_peers + STRANGERS, .here = *m->name != '\0'};
+    accept_queue q = {.most = d->n_peers + STRANGERS, .here = *m->name != '\0'};
     const detector_peer *gone = NULL;
     wf_status status = WF_OK;
 
-    h.guest = calloc((size_t)h.most, sizeof *h.guest);
-    h.set = calloc((size_t)(1 + h.most + d->n_peers), sizeof *h.set);
-    if (!h.guest || !h.set)
+    q.pending = calloc((size_t)q.most, sizeof *q.pending);
+    q.set = calloc((size_t)(1 + q.most + d->n_peers), sizeof *q.set);
+    if (!q.pending || !q.set)
         status = wf_error_set(error, WF_ENOMEM, "no memory to meet %d processes", d->n_peers);
     while (status == WF_OK && !gone && count_come(d) < d->n_peers &&
            wf_detector_now() < until) {
-        gone = who_has_gone(d, wait_at_door(d, &h, door, until));
-        let_in(&h, door);
-        for (int i = h.n - 1; i >= 0; i--)
-            if (listen_to(d, &h.guest[i], m))
-                send_away(&h, i);
+        gone = who_has_gone(d, wait_for_connections(d, &q, listener, until));
+        accept_pending(&q, listener);
+        for (int i = q.n - 1; i >= 0; i--)
+            if (read_hello(d, &q.pending[i], m))
+                close_pending(&q, i);
     }
     if (gone)
         status = wf_error_set(error, WF_ELOST,
@@ -229,9 +231,9 @@ wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *m, 
                               gone->hello.host);
     else if (status == WF_OK && count_come(d) < d->n_peers)
         status = not_come(d, m, (int)((until - begun) / 1000), error);
-    while (h.n)
-        send_away(&h, h.n - 1);
-    free(h.guest);
-    free(h.set);
+    while (q.n)
+        close_pending(&q, q.n - 1);
+    free(q.pending);
+    free(q.set);
     return status;
 }

@@ -35,8 +35,11 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
     wf_tensor *positions =
         cache ? wf_nn_cache_positions(cache) : wf_nn_documents_now(self->ctx).positions;
+    wf_rope_options rope = m->rope;
     wf_tensor *y[4];
 
+    if (cache && rope.scaling.kind == WF_ROPE_DYNAMIC)
+        rope.scaling.length = (double)wf_nn_cache_length(cache);
     if (cache && !m->causal) {
         wf_fail(self->ctx, WF_EUNSUPPORTED,
                 "%s is not causal: its tokens see later ones, which a cache has not yet",
@@ -53,8 +56,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
         y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
     for (int i = Q; i <= K && m->rope.base > 0; i++)
-        y[i] = positions ? wf_rope_at(y[i], y[POSITIONS], &m->rope, false)
-                         : wf_rope(y[i], &m->rope, false);
+        y[i] = positions ? wf_rope_at(y[i], y[POSITIONS], &rope, false)
+                         : wf_rope(y[i], &rope, false);
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);

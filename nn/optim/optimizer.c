@@ -276,12 +276,19 @@ wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float
     return wf_context_status(o->ctx);
 }
 
-bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *o)
+const char *wf_nn_optimizer_uncaptured(const wf_nn_optimizer *o)
 {
+    if (!o->row->captured || o->row->matrix)
+        return "an optimizer whose numbers are the host's";
     for (int k = 0; k < o->groups; k++) /* a graph reads one rate for all */
         if (o->group[k].has_lr)
-            return false;
-    return o->row->captured && !o->row->matrix;
+            return "groups of parameters with rates of their own";
+    for (int64_t i = 0; i < o->count; i++)
+        if (o->parameter[i]->sign_step > 0 && !o->parameter[i]->frozen)
+            return "biases that balance experts, which the host updates";
+    if (o->options.ema > 0 && o->steps == o->skipped)
+        return "an average of weights that has not begun";
+    return NULL;
 }
 
 void wf_nn_optimizer_skip(wf_nn_optimizer *o)
@@ -293,6 +300,11 @@ void wf_nn_optimizer_skip(wf_nn_optimizer *o)
 int64_t wf_nn_optimizer_skipped(const wf_nn_optimizer *o)
 {
     return o->skipped;
+}
+
+void wf_nn_optimizer_take_back(wf_nn_optimizer *o, int64_t steps)
+{
+    o->steps -= steps;
 }
 
 void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps, int64_t skipped)

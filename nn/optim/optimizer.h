@@ -130,8 +130,9 @@ WF_API wf_status wf_nn_optimizer_apply(wf_nn_optimizer *optimizer, int64_t i, wf
 WF_API const wf_nn_group *wf_nn_optimizer_group(const wf_nn_optimizer *optimizer, int k,
                                                 int64_t *parameters, int64_t *elements);
 
-/** wf_nn_optimizer_is_captured - returns true where a CUDA graph may run the updates. */
-WF_API bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *optimizer);
+/** wf_nn_optimizer_uncaptured - returns why a CUDA graph cannot run the updates from the next
+ * step on; NULL: it can. */
+WF_API const char *wf_nn_optimizer_uncaptured(const wf_nn_optimizer *optimizer);
 
 /** wf_nn_optimizer_least_bytes - returns what an element of any parameter takes at least,
  * beside its value. */
@@ -152,6 +153,9 @@ WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64
  * wf_nn_optimizer_skipped - returns how many were counted so. */
 WF_API void wf_nn_optimizer_skip(wf_nn_optimizer *optimizer);
 WF_API int64_t wf_nn_optimizer_skipped(const wf_nn_optimizer *optimizer);
+
+/** wf_nn_optimizer_take_back - uncounts the last steps, whose updates have changed nothing. */
+WF_API void wf_nn_optimizer_take_back(wf_nn_optimizer *optimizer, int64_t steps);
 
 /** wf_nn_optimizer_resume - sets the number of completed steps, for the bias correction, and
  * how many of them were skipped; wf_nn_optimizer_began - returns the first, 0 where the

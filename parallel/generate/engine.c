@@ -21,8 +21,8 @@ wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *opti
                        "along .dp have texts of their own: set .ep to .tp");
     if (e->o.chunk == 0)
         e->o.chunk = CHUNK;
-    e->is_long = calloc((size_t)e->o.slots, sizeof *e->is_long);
-    if (!e->is_long)
+    e->scaled_for = calloc((size_t)e->o.slots, sizeof *e->scaled_for);
+    if (!e->scaled_for)
         return wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld slots", (long long)e->o.slots);
     e->cache = wf_nn_cache_open(e->ctx, e->o.slots, e->o.positions);
     return wf_context_status(e->ctx);
@@ -32,29 +32,45 @@ void wf_gen_engine_close(wf_gen_engine *e)
 {
     wf_nn_cache_close(e->cache);
     e->cache = NULL;
-    free(e->is_long);
-    e->is_long = NULL;
+    free(e->scaled_for);
+    e->scaled_for = NULL;
 }
 
-/* Returns true where the model rotates a text of `length` tokens by the factors for long
-   ones. */
-static bool is_long(const wf_gen_engine *e, int64_t length)
+/* Returns what RoPE sees of a text of `length` tokens, as .scaled_for has it. */
+static int64_t scaled_for(const wf_gen_engine *e, int64_t length)
 {
     const wf_rope_scaling *s = &e->o.model->config.rope_scaling;
+    const bool is_long = (double)length > s->original_positions;
 
-    return s->kind == WF_ROPE_LONG && (double)length > s->original_positions;
+    return s->kind == WF_ROPE_LONG                 ? is_long
+           : s->kind == WF_ROPE_DYNAMIC && is_long ? length
+                                                   : 0;
+}
+
+/* Returns the slot and position of tokens from `first` on. */
+static wf_nn_cache_position position_of(const wf_gen_engine *e, int64_t slot, int64_t first)
+{
+    const bool dynamic = e->o.model->config.rope_scaling.kind == WF_ROPE_DYNAMIC;
+    const int64_t scaled = e->scaled_for[slot];
+
+    return (wf_nn_cache_position){.slot = slot,
+                                  .first = first,
+                                  .is_long = !dynamic && scaled,
+                                  .length = dynamic && scaled > 0 ? scaled : 0};
 }
 
 bool wf_gen_engine_keeps(const wf_gen_engine *e, int64_t slot, int64_t length)
 {
-    return e->is_long[slot] == is_long(e, length);
+    return e->scaled_for[slot] == scaled_for(e, length);
 }
 
 int64_t wf_gen_engine_together(const wf_gen_engine *e, int64_t prompt)
 {
-    const int64_t original = (int64_t)e->o.model->config.rope_scaling.original_positions;
+    const wf_rope_scaling *s = &e->o.model->config.rope_scaling;
+    const bool renewed =
+        s->kind == WF_ROPE_LONG && !scaled_for(e, prompt + 1) && scaled_for(e, e->o.positions);
 
-    return !is_long(e, prompt + 1) && is_long(e, e->o.positions) ? original : prompt;
+    return renewed ? (int64_t)s->original_positions : prompt;
 }
 
 /* A wf_par_head_function. */
@@ -134,15 +150,35 @@ wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t length, 
 {
     wf_status status = wf_context_status(e->ctx);
 
-    e->is_long[slot] = is_long(e, length);
+    e->scaled_for[slot] = scaled_for(e, length);
     for (int64_t at = 0; at < count && status == WF_OK; at += e->o.chunk) {
         int64_t n = count - at < e->o.chunk ? count - at : e->o.chunk;
-        const wf_nn_cache_position place = {slot, first + at, e->is_long[slot]};
+        const wf_nn_cache_position place = position_of(e, slot, first + at);
 
         status =
             run(e, 1, n, ids ? ids + at : NULL, &place, logits != NULL,
                 logits ? logits + at * e->vocabulary : NULL, logsumexp ? logsumexp + at : NULL);
     }
+    return status;
+}
+
+/* Runs texts together, or where RoPE is scaled by lengths that differ, one by one. */
+static wf_status run_parts(wf_gen_engine *e, int64_t parts, int64_t count, const int32_t *ids,
+                           const wf_nn_cache_position *place, bool wanted, float *logits,
+                           float *logsumexp)
+{
+    wf_status status = wf_context_status(e->ctx);
+    bool alike = true;
+
+    for (int64_t i = 1; i < parts; i++)
+        alike = alike && place[i].length == place[0].length;
+    if (alike)
+        return status == WF_OK ? run(e, parts, count, ids, place, wanted, logits, logsumexp)
+                               : status;
+    for (int64_t i = 0; i < parts && status == WF_OK; i++)
+        status = run(e, 1, count, ids + i * count, &place[i], wanted,
+                     logits ? logits + i * count * e->vocabulary : NULL,
+                     logsumexp ? logsumexp + i * count : NULL);
     return status;
 }
 
@@ -156,14 +192,12 @@ wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
 
     if (place && ids) {
         for (int64_t i = 0; i < parts; i++) {
-            e->is_long[part[i].slot] = is_long(e, part[i].length);
-            place[i] =
-                (wf_nn_cache_position){part[i].slot, part[i].first, e->is_long[part[i].slot]};
+            e->scaled_for[part[i].slot] = scaled_for(e, part[i].length);
+            place[i] = position_of(e, part[i].slot, part[i].first);
             if (part[i].ids)
                 memcpy(ids + i * count, part[i].ids, (size_t)count * sizeof *ids);
         }
-        if (status == WF_OK)
-            status = run(e, parts, count, ids, place, wanted, logits, logsumexp);
+        status = run_parts(e, parts, count, ids, place, wanted, logits, logsumexp);
     } else {
         status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld texts", (long long)parts);
     }
@@ -172,11 +206,15 @@ wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
     return status;
 }
 
-/* Recomputes a text that becomes a long one, but for its last token. */
+/* Recomputes a text that becomes a long one of WF_ROPE_LONG, but for its last token. */
 static wf_status renew(wf_gen_engine *e, const wf_gen_engine_row *row)
 {
     if (wf_gen_engine_keeps(e, row->slot, row->position + 1))
         return WF_OK;
+    if (e->o.model->config.rope_scaling.kind == WF_ROPE_DYNAMIC) {
+        e->scaled_for[row->slot] = -1; /* its tokens before keep their frequencies */
+        return WF_OK;
+    }
     if (!row->before && row->position && !wf_context_dry_run(e->ctx))
         return wf_fail(
             e->ctx, WF_EINVAL,
@@ -196,8 +234,8 @@ wf_status wf_gen_engine_next(wf_gen_engine *e, int64_t rows, const wf_gen_engine
     if (place && ids) {
         for (int64_t i = 0; i < rows && status == WF_OK; i++) {
             status = renew(e, &row[i]);
-            place[i] =
-                (wf_nn_cache_position){row[i].slot, row[i].position, e->is_long[row[i].slot]};
+            place[i] = position_of(e, row[i].slot, row[i].position);
+            place[i].length = 0; /* up to each token */
             ids[i] = row[i].id;
         }
         if (status == WF_OK)

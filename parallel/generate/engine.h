@@ -29,13 +29,16 @@ typedef struct wf_gen_engine {
     wf_context *ctx;
     wf_nn_cache *cache;
     int64_t vocabulary;
-    /* [slots]: the text of a slot is longer than the original length of WF_ROPE_LONG */
-    bool *is_long;
+    /* [slots]: 1 where the text of a slot is longer than the original length of WF_ROPE_LONG,
+       and its length where it is longer than that of WF_ROPE_DYNAMIC, or -1 where tokens had
+       several; 0: neither */
+    int64_t *scaled_for;
 } wf_gen_engine;
 
 /* A text's last token: its slot, its position in the text, its id. The tokens before it are in
-   the slot; `before` has their ids, for where the text becomes longer than the original length
-   of WF_ROPE_LONG, and all of it is recomputed, as transformers do. NULL in a plan. */
+   the slot, and of WF_ROPE_DYNAMIC stay as they were; `before` has their ids, for where the
+   text becomes longer than the original length of WF_ROPE_LONG, and all of it is recomputed,
+   as transformers do. NULL in a plan. */
 typedef struct wf_gen_engine_row {
     int64_t slot, position;
     int32_t id;

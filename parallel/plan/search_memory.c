@@ -142,7 +142,7 @@ static const wf_search_measured *measure(wf_search *s, const wf_search_candidate
 }
 
 /* A row, replayed: what its stages hold of micro-batches and of gradients. */
-typedef struct holding {
+typedef struct stage_bytes {
     const wf_search_candidate *c;
     const wf_sim_layout *l;
     double kept, border;            /* a block: activations, its input alone */
@@ -150,9 +150,9 @@ typedef struct holding {
     int64_t done[WF_SEARCH_STAGES]; /* micro-batches of a stage whose gradients are made */
     bool reduced[WF_SEARCH_STAGES];
     double activations, gradients, peak;
-} holding;
+} stage_bytes;
 
-static double of_stage(const holding *h, int stage, double blocks)
+static double of_stage(const stage_bytes *h, int stage, double blocks)
 {
     double part = h->l->sharded ? h->weights.whole / h->c->shard : h->weights.held;
 
@@ -161,7 +161,7 @@ static double of_stage(const holding *h, int stage, double blocks)
                          : gradient_bytes(h->c, h->l, h->weights, h->done[stage]));
 }
 
-static void replay(holding *h, const wf_pipe_action *a, double blocks)
+static void replay(stage_bytes *h, const wf_pipe_action *a, double blocks)
 {
     bool again = h->c->recompute == WF_SIM_RECOMPUTE_STAGE;
     double whole = blocks * h->kept, count = a->last - a->micro + 1;
@@ -182,16 +182,16 @@ static void replay(holding *h, const wf_pipe_action *a, double blocks)
         h->peak = h->activations + h->gradients;
 }
 
-static holding holding_of(const wf_search *s, const wf_search_candidate *c,
-                          const wf_sim_layout *l, const wf_search_measured *m)
+static stage_bytes bytes_of_stages(const wf_search *s, const wf_search_candidate *c,
+                                   const wf_sim_layout *l, const wf_search_measured *m)
 {
-    return (holding){.c = c,
-                     .l = l,
-                     .kept = m->kept,
-                     .border = (double)(c->micro * s->model.seq * s->model.width) *
-                               (double)wf_dtype_size(l->dtype) / (double)wf_search_cp(c) /
-                               (c->sequence_parallel ? c->tp : 1),
-                     .weights = weights_of(s, c)};
+    return (stage_bytes){.c = c,
+                         .l = l,
+                         .kept = m->kept,
+                         .border = (double)(c->micro * s->model.seq * s->model.width) *
+                                   (double)wf_dtype_size(l->dtype) / (double)wf_search_cp(c) /
+                                   (c->sequence_parallel ? c->tp : 1),
+                         .weights = weights_of(s, c)};
 }
 
 /* Estimates of layouts of small models were at most a hundredth above their plans; so a
@@ -217,7 +217,7 @@ double wf_search_memory_estimate(wf_search *s, const wf_search_candidate *c,
     double most = -1;
 
     for (int r = 0; r < c->pp; r++) {
-        holding h = holding_of(s, c, &l, m);
+        stage_bytes h = bytes_of_stages(s, c, &l, m);
         int64_t n;
         const wf_pipe_action *a = wf_pipe_table_row(table, r, &n);
         double blocks = 0;

@@ -63,7 +63,7 @@ static bool is_exact(const wf_search *s, const wf_search_candidate *c)
 
     if (wf_search_cp(c) * (c->sequence_parallel ? c->tp : 1) >
             (c->cp > 1 ? wf_token_chunks(s->model.seq) : c->tp) ||
-        !is_power(wf_search_cp(c)) || (c->gather_keys && s->model.head_norms))
+        !is_power(wf_search_cp(c)))
         return false;
     return c->tp <= (most ? most : WF_MAX_CHUNKS) && is_power(c->tp) &&
            is_power((int64_t)c->shard * c->replicate) && is_power(c->micros);

@@ -27,6 +27,9 @@ typedef struct wf_run_rank_state {
     unsigned requests;     /* those of all ranks, at the end of a step */
     bool unevaluated; /* the run is to stop, and the evaluation was not made, or not whole */
     bool stop;
+    bool ahead;   /* the step after the one that is finished was launched */
+    double ended; /* milliseconds, when the step before was finished */
+    double flops; /* the context's model FLOPs, by the launch of the step that is ahead */
 } wf_run_rank_state;
 
 /* Records an error of a call that leaves none in the context. Returns the context's status. */
@@ -41,6 +44,19 @@ wf_status wf_run_steps(wf_run_rank_state *r);
 /* Calls the program's work between steps. made: the step before; NULL: none. Collective.
    Errors: in the context */
 wf_status wf_run_between_steps(wf_run_rank_state *r, const wf_step_log *made);
+
+/* ---- rank_ahead.c ---- */
+
+/* Returns true where the step after this one may be launched before this one is finished:
+   nothing that is due in between reads or changes parameters, or reports a step by itself. */
+bool wf_run_may_follow(const wf_run_rank_state *r, int64_t step);
+
+/* Returns why no step of the run is, by name; NULL: some may be. */
+const char *wf_run_waits(const wf_run_rank_state *r);
+
+/* Returns the step that is reported: the second one, as in a plan, since the first may make
+   what later ones find. */
+int64_t wf_run_reported(const wf_run_rank_state *r);
 
 /* ---- rank_step.c ---- */
 

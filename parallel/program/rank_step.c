@@ -40,6 +40,8 @@ static wf_status sum_up(wf_run_rank_state *r, double flops, wf_step_log *record)
         record->model_flops_per_s += all[i].flops / record->ms * 1e3;
         r->requests |= (unsigned)all[i].requests;
     }
+    if (r->ahead) /* they are for the end of the step that was launched */
+        r->requests = 0;
     return wf_context_status(r->ctx);
 }
 
@@ -145,19 +147,6 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
     return wf_run_between_steps(r, &record);
 }
 
-/* Returns the step that is reported: the second one, as in a plan, since the first may make
-   what later ones find. */
-static int64_t reported(const wf_run_rank_state *r)
-{
-    int64_t step = r->resumed + (r->job->steps - r->resumed < 2 ? 1 : 2), before;
-    const wf_par_train_options *train = &r->job->train;
-
-    for (int64_t at = step; train->rampup.start && at <= r->job->steps; at++)
-        if (wf_par_step_batch(train, at, &before) == train->global_batch)
-            return at;
-    return step;
-}
-
 /* Draws the memory of the step that is reported. */
 static void draw_memory(wf_run_rank_state *r)
 {
@@ -186,7 +175,7 @@ static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report 
                                  .tokens = wf_par_job_tokens(job)};
     wf_error error = {WF_OK, ""};
 
-    if (r->rank.index != run->rank || step != reported(r))
+    if (r->rank.index != run->rank || step != wf_run_reported(r))
         return;
     wf_par_report_end(r->r.par, r->r.model, report);
     if (run->comm_report) {
@@ -200,27 +189,53 @@ static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report 
         wf_par_report_line(run->program, "warning: %s; training continues", error.text);
 }
 
+/* Launches a step, and the one after it where it may come. One that fails there is launched
+   again when this one has ended, and fails then. */
+static wf_status launch(wf_run_rank_state *r, int64_t step, double *flops)
+{
+    const wf_par_data *data = &r->job->data;
+    const double before = wf_context_model_flops(r->ctx);
+
+    *flops = r->ahead ? r->flops : 0;
+    if (!r->ahead && wf_rank_trace_launch(&r->trace, r->r.trainer, step, data) != WF_OK)
+        return wf_context_status(r->ctx);
+    *flops += wf_context_model_flops(r->ctx) - before;
+    r->ahead = wf_run_may_follow(r, step);
+    if (!r->ahead)
+        return WF_OK;
+    r->flops = wf_context_model_flops(r->ctx);
+    if (wf_rank_trace_launch(&r->trace, r->r.trainer, step + 1, data) != WF_OK) {
+        r->ahead = false;
+        wf_context_clear(r->ctx);
+    }
+    r->flops = wf_context_model_flops(r->ctx) - r->flops;
+    return WF_OK;
+}
+
 wf_status wf_run_step(wf_run_rank_state *r, int64_t step)
 {
-    double begin = now_ms(), flops = wf_context_model_flops(r->ctx);
+    double begin = r->ahead ? r->ended : now_ms(), flops;
     wf_elastic_step made = {.step = step};
     wf_par_report report;
     wf_status status;
 
     wf_par_report_begin(r->r.par, &report);
-    if (r->memory && step == reported(r))
+    if (r->memory && step == wf_run_reported(r))
         wf_memory_timeline_begin(r->memory);
-    status = wf_rank_trace_step(&r->trace, r->r.trainer, step, &r->job->data, &made.result);
+    status = launch(r, step, &flops);
+    if (wf_rank_trace_finish(&r->trace, r->r.trainer, step, &made.result) != WF_OK)
+        status = wf_context_status(r->ctx);
     made.ms = now_ms() - begin;
-    if (r->memory && step == reported(r))
+    if (r->memory && step == wf_run_reported(r))
         draw_memory(r);
     if (r->elastic.into && wf_par_trainer_steps(r->r.trainer) == step)
         wf_elastic_made(r->run->elastic, &made);
     if (status != WF_OK)
         return wf_context_status(r->ctx);
     report_step(r, step, &report);
-    made.ms = now_ms() - begin;
+    r->ended = now_ms();
+    made.ms = r->ended - begin;
     if (wf_rank_trace_end_step(&r->trace, step) != WF_OK)
         return wf_context_status(r->ctx);
-    return wf_run_end_step(r, &made, flops);
+    return wf_run_end_step(r, &made, wf_context_model_flops(r->ctx) - flops);
 }

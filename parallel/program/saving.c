@@ -306,11 +306,17 @@ void wf_saving_finish(wf_saving *s)
                            "no checkpoint was saved: %s; those from before stay", error.text);
 }
 
+bool wf_saving_due(const wf_saving *s, int64_t step)
+{
+    const wf_saving_options *o = &s->options;
+
+    return s->saver && ((o->interval && step % o->interval == 0) || step == o->steps);
+}
+
 wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned requests, bool *stop)
 {
     const wf_saving_options *o = &s->options;
     bool last = step == o->steps, leave = (requests & WF_SIGNAL_STOP) && !last;
-    bool due = o->interval && step % o->interval == 0;
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
 
@@ -321,7 +327,7 @@ wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned requests, bool *st
     if (s->saver && status == WF_OK && wf_par_saver_busy(s->saver) &&
         wf_par_saver_poll(s->saver, &error) != WF_OK)
         status = heed(s, error.code, &error);
-    if (s->saver && status == WF_OK && (due || last || (requests & WF_SIGNAL_SAVE)))
+    if (s->saver && status == WF_OK && (wf_saving_due(s, step) || (requests & WF_SIGNAL_SAVE)))
         status = save(s, s->saver, step, last || leave);
     if (first_of_process(s))
         wf_signal_requests_honoured(requests);

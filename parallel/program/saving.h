@@ -102,6 +102,10 @@ WF_API unsigned wf_saving_requests(const wf_saving *s);
 WF_API void wf_saving_validated(wf_saving *s, float loss);
 WF_API void wf_saving_best(wf_saving *s, float loss);
 
+/** wf_saving_due - returns true where a checkpoint is saved after a step, whatever is asked
+ * for. */
+WF_API bool wf_saving_due(const wf_saving *s, int64_t step);
+
 /**
  * wf_saving_step - ends a step with the requests of all ranks: saves what is due. A save that
  * fails is reported, and training continues

@@ -186,7 +186,7 @@ static void drop(const wf_elastic *e, wf_par_snapshot *snapshot)
 /* Gives the next launch the state that this one has left; of one that made no step the state
    that it was given itself, since buddies may not have updated their copies; where there are
    gaps, none. Returns the step after which it is; -1: it begins anew. */
-static int64_t hand_over(wf_elastic *e)
+static int64_t seal_for_next_launch(wf_elastic *e)
 {
     int64_t step = wf_par_snapshot_seal(e->into);
     int64_t given = e->from ? wf_par_snapshot_seal(e->from) : -1;
@@ -271,7 +271,7 @@ wf_status wf_elastic_train(const wf_elastic_run *r, wf_launch_end *end, wf_error
         if (!e->incomplete)
             left = wf_par_snapshot_ranks(e->into);
         last = step;
-        step = hand_over(e);
+        step = seal_for_next_launch(e);
         failures = status == WF_OK || step > last ? 0 : failures + 1;
         if (!may_launch(e, status, left, step, failures))
             break;

@@ -116,14 +116,26 @@ static bool is_own(const wf_trace_event *e)
     return e->kind == WF_TRACE_OP || e->kind == WF_TRACE_WAIT || e->kind == WF_TRACE_HOST;
 }
 
+/* Adds what the device was asked for since the trace was added last. */
+static void add_device(wf_profile *p, const wf_device_counts *now)
+{
+    p->device.launches += now->launches - p->device_seen.launches;
+    p->device.syncs += now->syncs - p->device_seen.syncs;
+    p->device.waits += now->waits - p->device_seen.waits;
+    p->device_seen = *now;
+    p->count++;
+}
+
 wf_status wf_profile_add(wf_profile *p, const wf_trace *trace, int64_t first, int64_t steps,
                          wf_error *error)
 {
     wf_profile_row launches = {.kind = WF_TRACE_PHASE, .name = "launches of ops"};
     int64_t n = wf_trace_count(trace), calls, time = wf_trace_launches(trace, &calls);
 
-    if (first == 0)
+    if (first == 0) {
         p->launches = p->launch = 0;
+        p->device_seen = (wf_device_counts){.launches = 0};
+    }
     for (int64_t i = first; i < n; i++) {
         const wf_trace_event *e = wf_trace_at(trace, i);
         int64_t r = is_own(e) ? row_of(p, e) : 0;
@@ -137,6 +149,7 @@ wf_status wf_profile_add(wf_profile *p, const wf_trace *trace, int64_t first, in
                     .calls = 1, .time = e->own, .bytes = e->bytes, .flops = e->flops});
     }
     p->steps += steps;
+    add_device(p, wf_trace_device_counts(trace));
     launches.time = time - p->launch;
     launches.calls = calls - p->launches;
     p->launch = time;
@@ -146,7 +159,11 @@ wf_status wf_profile_add(wf_profile *p, const wf_trace *trace, int64_t first, in
 
 wf_profile_sums wf_profile_sum(const wf_profile *p)
 {
-    wf_profile_sums sums = {.steps = p->steps};
+    wf_profile_sums sums = {.steps = p->steps,
+                            .count = p->count,
+                            .launches = p->device.launches,
+                            .syncs = p->device.syncs,
+                            .late_waits = p->device.waits};
 
     for (int64_t i = 0; i < p->n; i++) {
         const wf_profile_row *r = &p->row[i];

@@ -32,6 +32,8 @@ typedef struct wf_profile_sums {
     int64_t ops, waits, host, launch;
     double flops;         /* operations of these ops */
     int64_t calls, bytes; /* kernels of these ops, and what they read and write at least */
+    /* number of steps, and the work and waits of a device with a queue (wf_device_counts) */
+    int64_t count, launches, syncs, late_waits;
 } wf_profile_sums;
 
 /** wf_profile_peak - rates that a rank's device reaches at best; 0: unknown. */

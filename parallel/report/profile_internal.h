@@ -2,6 +2,7 @@
 #ifndef WF_PARALLEL_REPORT_PROFILE_INTERNAL_H
 #define WF_PARALLEL_REPORT_PROFILE_INTERNAL_H
 
+#include "core/device.h"
 #include "parallel/report/profile.h"
 
 enum { WF_PROFILE_NAME = 40, WF_PROFILE_MODULE = 96, WF_PROFILE_CACHE = 1024 };
@@ -24,7 +25,9 @@ typedef struct wf_profile_cached {
 struct wf_profile {
     wf_profile_row *row;
     int64_t n, room, steps;
-    int64_t launches, launch; /* the trace's, when it was added last */
+    int64_t launches, launch;             /* the trace's, when it was added last */
+    wf_device_counts device, device_seen; /* likewise */
+    int64_t count;                        /* steps that were added */
     int ranks;
     wf_profile_cached cache[WF_PROFILE_CACHE];
 };

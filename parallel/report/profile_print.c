@@ -81,6 +81,19 @@ static void print_ops(const table *t, const wf_profile_sums *sums)
             share_of(sums->ops, t->p->steps));
 }
 
+/* Prints what a rank asked of its device in a step, where that has a queue. */
+static void print_device(const table *t, const wf_profile_sums *sums)
+{
+    const double steps = sums->count ? (double)sums->count : 1;
+
+    if (sums->launches)
+        fprintf(t->out,
+                "  device, in a step of a rank: %.1f launches, %.1f synchronizations, %.1f "
+                "waits for a copy behind which more was queued\n",
+                (double)sums->launches / steps, (double)sums->syncs / steps,
+                (double)sums->late_waits / steps);
+}
+
 void wf_profile_print(FILE *out, wf_profile *p, const wf_profile_peak *peak, int rows)
 {
     const wf_profile_sums sums = wf_profile_sum(p);
@@ -107,4 +120,5 @@ void wf_profile_print(FILE *out, wf_profile *p, const wf_profile_peak *peak, int
     print_sum(&t, "all waits", sums.waits);
     print_sum(&t, "host beside ops", sums.host + sums.launch);
     print_sum(&t, "neither", sums.steps - sums.ops - sums.waits - sums.host - sums.launch);
+    print_device(&t, &sums);
 }

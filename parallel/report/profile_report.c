@@ -101,6 +101,10 @@ static void take(void *arg, wf_par *par, int from, const char *data, size_t byte
     memcpy(&h, data, sizeof h);
     m->of[from] = h.sums;
     m->all->steps += h.sums.steps;
+    m->all->count += h.sums.count;
+    m->all->device.launches += h.sums.launches;
+    m->all->device.syncs += h.sums.syncs;
+    m->all->device.waits += h.sums.late_waits;
     m->peak.flops += h.peak.flops / m->ranks;
     m->peak.bytes += h.peak.bytes / m->ranks;
     for (int64_t i = 0; i < h.rows && error.code == WF_OK; i++) {

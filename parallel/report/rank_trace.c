@@ -1,5 +1,6 @@
 /* parallel/report/rank_trace.c - see the header. */
 #include "parallel/report/rank_trace.h"
+#include "parallel/train/ahead.h"
 #include <stdlib.h>
 
 enum { TRACE_EVENTS = 1 << 17 }; /* most events that a rank keeps */
@@ -130,21 +131,46 @@ wf_status wf_rank_trace_open(wf_rank_trace *t)
     return fail(t, &error);
 }
 
-wf_status wf_rank_trace_step(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
-                             const wf_par_data *data, wf_par_step *result)
+/* Begins to trace a part of a step that is asked for; returns when, 0 for none. */
+static int64_t begin_part(const wf_rank_trace *t, int64_t step)
 {
-    bool traces = t->trace && step >= t->first && step <= t->last;
-    wf_status status;
-    int64_t begun;
+    if (!t->trace || step < t->first || step > t->last)
+        return 0;
+    wf_mesh_trace(wf_par_mesh(t->par), t->trace);
+    return wf_trace_now();
+}
 
-    if (traces)
-        wf_mesh_trace(wf_par_mesh(t->par), t->trace);
-    begun = wf_trace_now();
-    status = wf_par_train_step(trainer, step, data, result);
-    if (traces)
-        wf_mesh_trace(wf_par_mesh(t->par), NULL);
-    t->spent = traces ? wf_trace_now() - begun : 0;
+static void end_part(wf_rank_trace *t, int64_t begun)
+{
+    if (!begun)
+        return;
+    wf_mesh_trace(wf_par_mesh(t->par), NULL);
+    t->spent += wf_trace_now() - begun;
+}
+
+wf_status wf_rank_trace_launch(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
+                               const wf_par_data *data)
+{
+    const int64_t begun = begin_part(t, step);
+    wf_status status = wf_par_train_launch(trainer, step, data);
+
+    end_part(t, begun);
     return status;
+}
+
+wf_status wf_rank_trace_finish(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
+                               wf_par_step *result)
+{
+    const int64_t begun = begin_part(t, step);
+    wf_status status = wf_par_train_finish(trainer, result);
+
+    end_part(t, begun);
+    return status;
+}
+
+bool wf_rank_trace_may_follow(const wf_rank_trace *t, int64_t step)
+{
+    return !t->trace || (step + 1 != t->first && step != t->last);
 }
 
 /* Takes events into the profile, which needs them no more if no timeline is written. */

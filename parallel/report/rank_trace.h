@@ -30,12 +30,19 @@ typedef struct wf_rank_trace {
  * in the context */
 WF_API wf_status wf_rank_trace_open(wf_rank_trace *t);
 
-/** wf_rank_trace_step - runs wf_par_train_step, and traces the steps that are asked for.
- * Collective. wf_rank_trace_end_step - does what is due after such a step: it takes its events
- * into the profile, and after the last one closes. Collective. Errors: in the context */
-WF_API wf_status wf_rank_trace_step(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
-                                    const wf_par_data *data, wf_par_step *result);
+/** wf_rank_trace_launch, wf_rank_trace_finish - run wf_par_train_launch and
+ * wf_par_train_finish, and trace the steps that are asked for; wf_rank_trace_end_step - does
+ * what is due after such a step: it takes its events into the profile, and after the last one
+ * closes. Collective. Errors: in the context */
+WF_API wf_status wf_rank_trace_launch(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
+                                      const wf_par_data *data);
+WF_API wf_status wf_rank_trace_finish(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
+                                      wf_par_step *result);
 WF_API wf_status wf_rank_trace_end_step(wf_rank_trace *t, int64_t step);
+
+/** wf_rank_trace_may_follow - returns true where the step after this one may be launched before
+ * it is finished: not where tracing begins or ends in between. */
+WF_API bool wf_rank_trace_may_follow(const wf_rank_trace *t, int64_t step);
 
 /**
  * wf_rank_trace_close - hands the rows in and prints the summary, when the last traced step is

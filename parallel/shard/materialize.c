@@ -55,7 +55,7 @@ static void prepare_gathered(wf_par *par, wf_nn_parameter *p, wf_tensor *stored)
 }
 
 /* Beside bf16, the f32 master is the optimizer's. */
-static wf_memory_kind kind_at_rest(const wf_par *par, const wf_nn_parameter *p)
+static wf_memory_kind kind_stored(const wf_par *par, const wf_nn_parameter *p)
 {
     return p->frozen                                                ? WF_MEMORY_FROZEN
            : par->options.param_dtype == WF_F32 || p->sign_step > 0 ? WF_MEMORY_PARAMETER
@@ -65,7 +65,7 @@ static wf_memory_kind kind_at_rest(const wf_par *par, const wf_nn_parameter *p)
 /* The same in 4 bits. */
 static wf_tensor *quantised(wf_par *par, const wf_nn_parameter *p, const wf_tensor *t)
 {
-    wf_tensor *y = wf_nf4_new(par->ctx, t->ndim, t->dim, t->layout, kind_at_rest(par, p),
+    wf_tensor *y = wf_nf4_new(par->ctx, t->ndim, t->dim, t->layout, kind_stored(par, p),
                               par->options.param_dtype);
     wf_host_data view = {.t = NULL};
     const float *values = y && !wf_context_dry_run(par->ctx) ? wf_data_read(t, &view) : NULL;
@@ -82,7 +82,7 @@ static wf_tensor *replayed(wf_par *par, const wf_nn_parameter *p)
     wf_context *ctx = par->ctx;
     const wf_tensor *fake = p->tensor;
     bool narrow = wf_par_state_of(p)->stored != WF_F32;
-    wf_memory_kind kind = kind_at_rest(par, p), outside;
+    wf_memory_kind kind = kind_stored(par, p), outside;
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, fake->ndim, fake->dim, wf_par_layout(p),
                                  narrow ? WF_MEMORY_WORKSPACE : kind);
 
@@ -109,7 +109,7 @@ static wf_status make_real(wf_par *par, wf_nn_parameter *p)
     if (real && wf_context_status(ctx) == WF_OK)
         put(p, real);
     wf_scope_close(ctx);
-    if (par->options.offload_optimizer && kind_at_rest(par, p) == WF_MEMORY_OPTIMIZER)
+    if (par->options.offload_optimizer && kind_stored(par, p) == WF_MEMORY_OPTIMIZER)
         wf_tensor_offload(p->tensor);
     return wf_context_status(ctx);
 }
@@ -124,7 +124,7 @@ wf_status wf_par_unquantise(wf_par *par, wf_nn_parameter *p)
     if (p->tensor->dtype != WF_NF4)
         return wf_context_status(ctx);
     wf_scope_open(ctx);
-    outside = wf_context_memory_kind(ctx, kind_at_rest(par, p));
+    outside = wf_context_memory_kind(ctx, kind_stored(par, p));
     t = wf_cast(p->tensor, par->options.param_dtype);
     wf_context_memory_kind(ctx, outside);
     if (t) {

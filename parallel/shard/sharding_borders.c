@@ -236,14 +236,11 @@ static void attend(const wf_par_place *p, const wf_nn_module *module, wf_tensor 
         wf_par_attend(p, (const struct wf_nn_attention *)module, x);
 }
 
-/* Returns true where a norm over features norms each head by itself, of heads that cp has
-   split, too: these features are whole as they are. */
+/* Returns true where a norm over features norms each head by itself: these features are whole
+   as they are, on any axis that splits heads or tokens. */
 static bool is_of_heads(const wf_par_place *p, const wf_tensor *x)
 {
-    int cp = p->par->cp_axis;
-
-    return p->style == WF_WIDE_NORM && cp >= 0 && x && x->ndim == 4 &&
-           wf_layout_split_dim(x->layout, cp) == 2;
+    return p->style == WF_WIDE_NORM && x && x->ndim == 4;
 }
 
 /* Returns true for a border at that point; "?" marks one that a module may lack. */

@@ -5,7 +5,8 @@
  * Where attention splits heads, queries, keys, values and results are redistributed, from
  * tokens to heads and back; keys and values that several ranks need are gathered, and their
  * gradients summed. Where keys and values are gathered, backward gathers queries, results,
- * their gradients and logarithms of sums, too. Of a causal mask the last rank's queries see
+ * their gradients and logarithms of sums, too; gradients of norms of heads have moves of their
+ * own. Of a causal mask the last rank's queries see
  * most, and the first rank's keys are seen by most.
  *
  * Gradients of weights are summed in each micro-batch: of several sequences they have a row for
@@ -77,6 +78,22 @@ double wf_sim_context_forward(const wf_sim_costing *c)
     return move(c, WF_SIM_ALL_GATHER, q + 2 * k) + move(c, WF_SIM_ALL_GATHER, q);
 }
 
+/* Returns the time of gradients of norms of heads: tokens of queries and keys, and of their
+   gradients, become features, and each rank has a gain's gradient of some. */
+static double head_norms(const wf_sim_costing *c, double q, double k)
+{
+    enum { BYTES = 4 };
+    double dim = (double)c->model->head_dim, rows = (double)c->layout->micro, times = 0;
+    double statistics =
+        (double)wf_sim_cp(c->layout) * BYTES / dim / (double)wf_dtype_size(c->layout->dtype);
+
+    for (int i = 0; i < 2 && c->model->head_norms; i++)
+        times += 2 * move(c, WF_SIM_ALL_GATHER, i ? k : q) +
+                 move(c, WF_SIM_ALL_GATHER, (i ? k : q) * statistics) +
+                 move(c, WF_SIM_ALL_GATHER, rows * dim * BYTES);
+    return times;
+}
+
 double wf_sim_context_backward(const wf_sim_costing *c)
 {
     double cp = (double)wf_sim_cp(c->layout), q = query_bytes(c), k = key_bytes(c);
@@ -84,7 +101,8 @@ double wf_sim_context_backward(const wf_sim_costing *c)
 
     if (c->layout->gather_keys) /* a logarithm for each head */
         return move(c, WF_SIM_ALL_GATHER,
-                    cp * (3 * q + 2 * whole_key_bytes(c) + q / a / dim * 4));
+                    cp * (3 * q + 2 * whole_key_bytes(c) + q / a / dim * 4)) +
+               head_norms(c, q, k);
     if (shares_keys(c))
         return 2 * move(c, WF_SIM_ALL_GATHER, q) +
                move(c, WF_SIM_REDUCE_SCATTER, 2 * cp * k * (double)c->layout->tp / a * 4) +

@@ -23,7 +23,7 @@ typedef struct wf_sim_model {
     int64_t layers, width, heads, kv_heads, head_dim, ffn, vocabulary, seq;
     bool gated;      /* three matrices in an MLP, not two */
     bool tied;       /* the head's matrix is the embedding's table */
-    bool head_norms; /* norms of heads, whose gradients cp sums exactly where heads are split */
+    bool head_norms; /* norms of heads, whose gradients move where keys are gathered over cp */
     /* Mixtures of experts; 0: there are none. Figures of a block are means of all blocks: `ffn`
        are features of MLPs and of shared experts. */
     int64_t experts, top_k;

@@ -134,7 +134,8 @@ static wf_nn_documents read_for(wf_par_stages *s, const wf_par_stage *stage, int
 }
 
 /* A stage of the same rank takes tensors over as they are. */
-static void hand_over(const wf_par_stages *s, const wf_par_stage *stage, int to, int64_t micro)
+static void pass_to_stage_here(const wf_par_stages *s, const wf_par_stage *stage, int to,
+                               int64_t micro)
 {
     wf_par_flight *f = &stage->flight[micro], *other;
     wf_par_stage *next = to >= 0 && to < s->pipeline->stages ? wf_par_stage_here(s, to) : NULL;
@@ -208,7 +209,7 @@ void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
     pass_begins(s, stage, false);
     run_steps(s, stage, micro, !stage->recomputed[micro]);
     pass_ends(s, stage);
-    hand_over(s, stage, stage->number + 1, micro);
+    pass_to_stage_here(s, stage, stage->number + 1, micro);
     if (stage->recomputed[micro] && here) /* they are not sent */
         put_all(f->out, NULL);
     leave(s, &last);
@@ -328,7 +329,7 @@ void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro,
     put_all(f->source, NULL);
     if (!defer)
         end_flight(s, stage, f);
-    hand_over(s, stage, stage->number - 1, micro);
+    pass_to_stage_here(s, stage, stage->number - 1, micro);
     leave(s, &last);
 }
 

@@ -15,6 +15,7 @@
 #ifndef WF_PARALLEL_TRAIN_ENGINE_INTERNAL_H
 #define WF_PARALLEL_TRAIN_ENGINE_INTERNAL_H
 
+#include "core/judgment.h"
 #include "parallel/train/train_internal.h"
 
 struct wf_par_engine {
@@ -41,6 +42,23 @@ struct wf_par_engine {
 
     /* Updates parameters with the gradients of step.grad. Collective: over the mesh */
     wf_status (*update)(wf_par_trainer *t, float lr, float scale);
+
+    /* Returns why the host judges steps, before their updates; NULL: the device may. NULL, the
+       function: nothing is captured */
+    const char *(*at_once)(const wf_par_trainer *t);
+
+    /* Returns whether the next step is judged by the device: not where it is the first. */
+    bool (*launches)(const wf_par_trainer *t);
+
+    /* Queues the judgment of a step whose gradients are in step.grad, then the update that it
+       may hold back. slot: as of wf_judgment_run */
+    wf_status (*launch)(wf_par_trainer *t, float lr, int slot);
+
+    /* Waits for what was judged. */
+    wf_judged (*judged)(wf_par_trainer *t, int slot);
+
+    /* Has updates change parameters again, after the host has found which step was held. */
+    void (*clear)(wf_par_trainer *t);
 
     /* Forgets what of a step is under way, after an error too, when other ranks may never come.
        NULL: nothing is */

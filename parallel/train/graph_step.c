@@ -1,18 +1,21 @@
 /*
- * parallel/train/graph_step.c - the step of one rank as two graphs of its device
- * (core/graph.h): from sequences to reduced gradients, and the update. What lies between them,
- * reading loss and norm and judging them, is the host's.
+ * parallel/train/graph_step.c - the step of one rank as three graphs of its device
+ * (core/graph.h): from sequences to reduced gradients; the judgment of loss and norm
+ * (core/judgment.h); and the update, which the judgment may hold back. So the host may launch a
+ * step before it has read loss and norm of the one before.
  *
  * The first step of a trainer is run op by op, so that what kernels make but once is there; the
- * second one is captured and run; all that follow are run. A captured step calls no module, no
- * op and no tape. The graphs hold the gradients, the batches, and memory for all that lives in
- * between, for good; evaluation and samples take their own beside it.
+ * second one is captured and run; all that follow are run. Another number of micro-steps is
+ * captured anew. A captured step calls no module, no op and no tape. The graphs hold the
+ * gradients, the batches, and memory for all that lives in between, for good; evaluation and
+ * samples take their own beside it.
  */
 #include "core/graph.h"
 #include "kernels/now.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/measure_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/step_internal.h"
 #include <stdlib.h>
@@ -20,24 +23,44 @@
 
 typedef struct graph_step {
     bool warm;           /* a step was run op by op */
+    int64_t micros;      /* micro-steps of what was captured */
     wf_par_batch *batch; /* [micros] retained: written before each run */
-    wf_graph *gradients, *update;
+    wf_graph *gradients, *judge, *update;
+    wf_judgment *judgment;
     wf_tensor **grad, *total; /* retained: what a run leaves */
 } graph_step;
+
+/* Frees what was captured, with the tensors that it reads and leaves. */
+static void forget(wf_par_trainer *t)
+{
+    graph_step *g = t->own;
+
+    for (int64_t k = 0; k < g->micros; k++) {
+        for (int i = 0; i < t->fields; i++)
+            wf_tensor_release(g->batch[k].tensor[i]);
+        g->batch[k] = (wf_par_batch){.ctx = NULL};
+    }
+    for (int64_t i = 0; i < t->count; i++) {
+        wf_tensor_release(g->grad[i]);
+        g->grad[i] = NULL;
+    }
+    wf_tensor_release(g->total);
+    wf_graph_free(g->gradients);
+    wf_graph_free(g->judge);
+    wf_graph_free(g->update);
+    g->total = NULL;
+    g->gradients = g->judge = g->update = NULL;
+    g->micros = 0;
+}
 
 static void close_graphs(wf_par_trainer *t)
 {
     graph_step *g = t->own;
 
-    for (int64_t k = 0; g && g->batch && k < t->micros; k++)
-        for (int i = 0; i < t->fields; i++)
-            wf_tensor_release(g->batch[k].tensor[i]);
-    for (int64_t i = 0; g && g->grad && i < t->count; i++)
-        wf_tensor_release(g->grad[i]);
+    if (g && g->batch && g->grad)
+        forget(t);
     if (g) {
-        wf_tensor_release(g->total);
-        wf_graph_free(g->gradients);
-        wf_graph_free(g->update);
+        wf_judgment_close(g->judgment);
         free(g->batch);
         free(g->grad);
     }
@@ -55,6 +78,7 @@ static wf_status open_graphs(wf_par_trainer *t)
     }
     if (!g || !g->batch || !g->grad)
         return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for a captured step");
+    g->judgment = wf_judgment_open(t->par->ctx);
     return wf_par_eager_open(t);
 }
 
@@ -111,6 +135,9 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
         g->warm = true;
         return wf_par_run_micro_steps(t, data, NULL);
     }
+    if (g->micros != t->micros)
+        forget(t);
+    g->micros = t->micros;
     if (read_batches(t, data) != WF_OK)
         return wf_context_status(ctx);
     if (!g->gradients)
@@ -138,28 +165,114 @@ static wf_status reduce(wf_par_trainer *t, float *mean)
     return wf_context_status(t->par->ctx);
 }
 
+/* Begins the optimizer's step; returns its numbers. */
+static wf_now begin_update(wf_par_trainer *t, float lr, float scale)
+{
+    const wf_update *u = wf_nn_optimizer_begin(t->optimizer, lr, scale);
+
+    return (wf_now){.step = wf_context_step(t->par->ctx),
+                    .lr = u->lr,
+                    .bias1 = u->bias1,
+                    .bias2 = u->bias2,
+                    .grad_scale = u->grad_scale};
+}
+
+static void capture_update(wf_par_trainer *t)
+{
+    graph_step *g = t->own;
+
+    if (g->update || wf_graph_begin(t->par->ctx) != WF_OK)
+        return;
+    wf_par_update_parameters(t->par, t->optimizer, t->count, t->parameter, t->step.grad);
+    g->update = wf_graph_end(t->par->ctx);
+}
+
 /* Updates by the graph, where the gradients are those of the other one. Muon looks at norms on
    the host between its products: its updates are run op by op. */
 static wf_status update(wf_par_trainer *t, float lr, float scale)
 {
     graph_step *g = t->own;
-    wf_context *ctx = t->par->ctx;
-    const wf_update *u;
     wf_now now;
 
-    if (!t->step.of_graph || !wf_nn_optimizer_is_captured(t->optimizer))
+    if (!t->step.of_graph || wf_nn_optimizer_uncaptured(t->optimizer))
         return wf_par_eager_update(t, lr, scale);
-    u = wf_nn_optimizer_begin(t->optimizer, lr, scale);
-    now = (wf_now){.step = wf_context_step(ctx),
-                   .lr = u->lr,
-                   .bias1 = u->bias1,
-                   .bias2 = u->bias2,
-                   .grad_scale = u->grad_scale};
-    if (!g->update && wf_graph_begin(ctx) == WF_OK) {
-        wf_par_update_parameters(t->par, t->optimizer, t->count, t->parameter, t->step.grad);
-        g->update = wf_graph_end(ctx);
-    }
-    return g->update ? wf_graph_run(g->update, &now, sizeof now) : wf_context_status(ctx);
+    now = begin_update(t, lr, scale);
+    capture_update(t);
+    return g->update ? wf_graph_run(g->update, &now, sizeof now)
+                     : wf_context_status(t->par->ctx);
+}
+
+/* ---- steps that the device judges ---- */
+
+static const char *at_once(const wf_par_trainer *t)
+{
+    const graph_step *g = t->own;
+    const char *why = wf_nn_optimizer_uncaptured(t->optimizer);
+
+    if (why)
+        return why;
+    if (t->buddies)
+        return "copies of a buddy, which go by the host";
+    if (t->options.check_replicas)
+        return "replicas that are compared";
+    return g->gradients && !wf_squares_fit(t->count, g->grad)
+               ? "gradients with more than 2^30 rows"
+               : NULL;
+}
+
+static bool launches(const wf_par_trainer *t)
+{
+    const graph_step *g = t->own;
+
+    return g->warm && wf_context_is_training(t->par->ctx);
+}
+
+static void capture_judgment(wf_par_trainer *t)
+{
+    const wf_par_train_options *o = &t->options;
+    graph_step *g = t->own;
+    wf_context *ctx = t->par->ctx;
+    wf_squares squares;
+    wf_tensor *total;
+
+    if (g->judge || wf_graph_begin(ctx) != WF_OK)
+        return;
+    wf_scope_open(ctx);
+    total = wf_par_losses_computed(g->total);
+    wf_squares_begin(&squares, ctx);
+    wf_par_squares_add(t->par, t->count, t->parameter, t->step.grad, &squares);
+    if (total)
+        wf_judgment_capture(g->judgment, &squares, total, t->losses.weight, o->clip,
+                            o->skip.loss_above);
+    wf_scope_close(ctx);
+    g->judge = wf_graph_end(ctx);
+}
+
+static wf_status launch(wf_par_trainer *t, float lr, int slot)
+{
+    graph_step *g = t->own;
+    wf_now now = begin_update(t, lr, 1);
+
+    capture_judgment(t);
+    capture_update(t);
+    if (!g->judge || !g->update ||
+        wf_judgment_run(g->judgment, g->judge, &now, sizeof now, slot) != WF_OK)
+        return wf_context_status(t->par->ctx);
+    return wf_graph_run(g->update, NULL, 0);
+}
+
+static wf_judged judged(wf_par_trainer *t, int slot)
+{
+    const graph_step *g = t->own;
+
+    return wf_judgment_wait(g->judgment, slot);
+}
+
+static void clear(wf_par_trainer *t)
+{
+    const graph_step *g = t->own;
+
+    wf_judgment_clear(g->judgment);
 }
 
 const wf_par_engine wf_par_engine_graph = {.open = open_graphs,
@@ -167,4 +280,9 @@ const wf_par_engine wf_par_engine_graph = {.open = open_graphs,
                                            .reduce = reduce,
                                            .evaluate = wf_par_eager_evaluate,
                                            .update = update,
+                                           .at_once = at_once,
+                                           .launches = launches,
+                                           .launch = launch,
+                                           .judged = judged,
+                                           .clear = clear,
                                            .close = close_graphs};

@@ -31,8 +31,7 @@ void wf_par_losses_close(wf_par_trainer *t, wf_par_losses *l)
     free(l->sum);
 }
 
-/* A sum of what is stored as bf16 is taken in what ops compute in. */
-static wf_tensor *computed(wf_tensor *t)
+wf_tensor *wf_par_losses_computed(wf_tensor *t)
 {
     wf_dtype dtype = t ? wf_context_device(t->ctx)->dtype : WF_F32;
 
@@ -153,7 +152,7 @@ wf_status wf_par_losses_keep(wf_par_trainer *t, wf_par_losses *l, int64_t k, wf_
                        k + 1);
     if (loss->ndim == 0 && tell_scalar(t) != WF_OK)
         return wf_context_status(ctx);
-    loss = computed(loss);
+    loss = wf_par_losses_computed(loss);
     if (loss && loss->ndim > 0)
         loss = sequence_sums(t, loss);
     if (loss && loss->ndim > 0 && !t->per_sequence)
@@ -301,7 +300,7 @@ wf_status wf_par_losses_mean(wf_par_trainer *t, const wf_par_losses *l, wf_tenso
 
     *mean = 0;
     wf_scope_open(ctx);
-    total = computed(total);
+    total = wf_par_losses_computed(total);
     if (total && !wf_context_dry_run(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
         *mean = sum * l->weight;
     wf_scope_close(ctx);

@@ -44,6 +44,9 @@ wf_status wf_par_losses_totals(wf_par_trainer *t, int64_t n, wf_par_losses *cons
 /* Forget what was put. */
 void wf_par_losses_clear(wf_par_trainer *t, wf_par_losses *l);
 
+/* Returns a sum as what ops compute in: of what is stored as bf16 it is cast. */
+wf_tensor *wf_par_losses_computed(wf_tensor *total);
+
 /* The mean over the global batch, of the total; 0 in a plan. */
 wf_status wf_par_losses_mean(wf_par_trainer *t, const wf_par_losses *l, wf_tensor *total,
                              float *mean);

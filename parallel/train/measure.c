@@ -34,8 +34,8 @@ static void add_cast(wf_tensor *t, wf_squares *squares)
     wf_context_memory_kind(ctx, kind);
 }
 
-/* Adds the squares of what counts on this rank: those of floats at once. */
-static void add_squares(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+/* Those of floats at once. */
+void wf_par_squares_add(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                         wf_tensor *const *tensor, wf_squares *squares)
 {
     wf_blocks *blocks = wf_context_blocks(par->ctx);
@@ -88,7 +88,7 @@ wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const 
     wf_squares squares;
 
     wf_squares_begin(&squares, par->ctx);
-    add_squares(par, count, parameter, tensor, &squares);
+    wf_par_squares_add(par, count, parameter, tensor, &squares);
     wf_squares_end(&squares, &message.sum);
     wf_context_host_end(par->ctx, begun, "gradient norm");
     if (wf_context_status(par->ctx) != WF_OK)

@@ -3,7 +3,12 @@
 #ifndef WF_PARALLEL_TRAIN_MEASURE_INTERNAL_H
 #define WF_PARALLEL_TRAIN_MEASURE_INTERNAL_H
 
+#include "core/numerics/squares.h"
 #include "parallel/train/measure.h"
+
+/* Adds the squares of what counts on this rank. Errors: in the context */
+void wf_par_squares_add(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                        wf_tensor *const *tensor, wf_squares *squares);
 
 /* wf_par_norm, in whose message a number goes along: *beside becomes its sum over the ranks,
    mod 2^64. */

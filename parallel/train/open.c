@@ -278,6 +278,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
         return;
     if (t->step.grad)
         wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
+    wf_par_launched_drop(t);
     wf_par_average_end(t);
     t->engine->close(t);
     for (int64_t i = 0; i < t->held; i++)

@@ -72,11 +72,10 @@ wf_status wf_par_rampup_check(const wf_par_trainer *t)
                        "batch of %" PRId64
                        ", which increments reach, and there are at most %d sizes",
                        r->start, r->increment, r->sequences, o->global_batch, (int)MOST_SIZES);
-    if (o->pipeline || t->par->options.cuda_graph)
+    if (o->pipeline)
         return wf_fail(ctx, WF_EUNSUPPORTED,
-                       "batches that grow are trained op by op: %s has one number of "
-                       "micro-steps",
-                       o->pipeline ? "a pipeline's schedule" : "a captured graph");
+                       "batches that grow are trained without a pipeline: its schedule has one "
+                       "number of micro-steps");
     return wf_context_status(ctx);
 }
 

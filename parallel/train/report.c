@@ -23,7 +23,7 @@ void wf_par_report_begin(wf_par *par, wf_par_report *report)
     memset(par->moved, 0, sizeof par->moved);
 }
 
-static size_t bytes_at_rest(const wf_par *par, const wf_nn_parameter *p)
+static size_t bytes_stored(const wf_par *par, const wf_nn_parameter *p)
 {
     const wf_tensor *t = p->tensor;
     int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
@@ -89,7 +89,7 @@ static void add_to_part(const wf_par *par, const wf_nn_parameter *p, int64_t sha
 {
     part->parameters += wf_tensor_count(p->tensor);
     part->share += share;
-    part->stored += share ? bytes_at_rest(par, p) : 0;
+    part->stored += share ? bytes_stored(par, p) : 0;
 }
 
 static void count_parameter(const wf_par *par, const wf_nn_parameter *p, wf_par_report *report)

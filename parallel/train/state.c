@@ -1,6 +1,6 @@
 /* parallel/train/state.c - the state of a trainer: the step that it is of, its digest, and one
  * that was restored. */
-#include "parallel/train/train_internal.h"
+#include "parallel/train/engine_internal.h"
 #include <inttypes.h>
 
 int64_t wf_par_trainer_steps(const wf_par_trainer *t)
@@ -17,6 +17,12 @@ wf_status wf_par_trainer_check(const wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
 
+    if (wf_context_status(ctx) == WF_OK && t->launches && !t->launching)
+        return wf_fail(ctx, WF_EINVAL,
+                       "step %" PRId64
+                       " was launched, and its judgment not read: wf_par_train_finish comes "
+                       "first",
+                       t->launched[0].step);
     if (wf_context_status(ctx) != WF_OK || !t->committed.under_way)
         return wf_context_status(ctx);
     return wf_fail(ctx, WF_EINVAL,
@@ -49,8 +55,19 @@ int64_t wf_par_trainer_fresh(const wf_par_trainer *t)
     return t ? t->committed.fresh : 0;
 }
 
+void wf_par_launched_drop(wf_par_trainer *t)
+{
+    for (int i = 0; i < t->launches; i++)
+        if (!t->launched[i].judged)
+            t->engine->judged(t, t->launched[i].slot);
+    if (t->launches && t->engine->clear)
+        t->engine->clear(t);
+    t->launches = 0;
+}
+
 void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps, int64_t skipped, int64_t fresh)
 {
+    wf_par_launched_drop(t);
     wf_nn_optimizer_resume(t->optimizer, steps - fresh, skipped);
     t->committed = (wf_par_committed){.step = steps, .skipped = skipped, .fresh = fresh};
     t->mirrored = false;

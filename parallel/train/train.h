@@ -91,8 +91,8 @@ typedef struct wf_par_train_options {
     float clip;       /* bounds the gradients' global norm; 0: never */
     wf_par_skip skip; /* steps without an update */
     /* smaller batches at first, of as many sequences per micro-step; sequences are read in the
-       order that they have without, and none is left out; no pipeline, no captured graph, and
-       no data that count elements (wf_par_data.counted) */
+       order that they have without, and none is left out; no pipeline, and no data that count
+       elements (wf_par_data.counted). A captured step is captured anew for each size */
     wf_par_rampup rampup;
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;

@@ -79,6 +79,19 @@ typedef struct wf_par_committed {
 
 typedef struct wf_par_engine wf_par_engine;
 
+enum { WF_PAR_LAUNCHED = 2 }; /* steps, at most */
+
+/* A step that was launched and is not finished. */
+typedef struct wf_par_launched {
+    int64_t step;
+    wf_par_data data; /* its own copy, for a step that is repeated */
+    bool has_data;
+    bool judged; /* result is its own; else the device judges it */
+    int slot;
+    wf_par_step result;
+    wf_par_committed before; /* the update before it */
+} wf_par_launched;
+
 struct wf_par_trainer {
     wf_par *par;
     wf_nn_module *model;
@@ -107,6 +120,9 @@ struct wf_par_trainer {
     int step_losses;
     wf_par_step_state step;
     wf_par_committed committed;
+    wf_par_launched launched[WF_PAR_LAUNCHED]; /* the oldest first */
+    int launches;
+    bool launching; /* a part of a step is called for one of them */
     wf_par_alike alike;
     const wf_par_engine *engine; /* runs the parts of a step (engine_internal.h) */
     void *own;                   /* the engine's own state; NULL: none */
@@ -115,6 +131,9 @@ struct wf_par_trainer {
 /* Checks that the state is that of a step: the context has no error, and no update has failed
    before its end. WF_EINVAL in the context */
 wf_status wf_par_trainer_check(const wf_par_trainer *trainer);
+
+/* Waits for steps that were launched, and forgets them. */
+void wf_par_launched_drop(wf_par_trainer *trainer);
 
 /* The trainer has been given the state after `steps` steps. skipped: of those that the
    optimizer has made, which was new after step `fresh` */

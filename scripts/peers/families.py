@@ -13,7 +13,7 @@ by transformers. Then
   layouts    tp 1, 2, 4, 8 x dp 1, 2 x sequence parallelism, two pipelines and recomputation have the loss
              bits and digest of one rank
   refusals   each key that has to say what Weft computes, changed alone, is refused by its name
-  texts      where factors of RoPE are others in long texts: greedy texts that become long are theirs
+  texts      where RoPE is another in long texts: greedy texts that become long are theirs
 
 It needs torch and transformers, in the Python that runs it, and a build of Weft. Status 1: something
 is wrong, 2: something is missing.
@@ -92,6 +92,8 @@ FAMILIES = {
               "tie_word_embeddings": False},
     "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 11, "tie_word_embeddings": False},
     "llama/longrope": {**COMMON, "hidden_size": 48, "rope_parameters": {**LONGROPE, "factor": 4.0}},
+    "llama/dynamic": {**COMMON, "hidden_size": 48, "max_position_embeddings": 16, "rope_parameters": {
+        "rope_type": "dynamic", "rope_theta": 500.0, "factor": 3.0}},
     "qwen2/layers": {**COMMON, "hidden_size": 48, "num_hidden_layers": 5, "use_sliding_window": True,
                      "sliding_window": 5, "layer_types": [f"{kind}_attention" for kind in (
                          "sliding", "full", "sliding", "sliding", "full")]},
@@ -308,16 +310,18 @@ def check_refusals(build, family, folder):
 
 def check_texts(build, folder, windows):
     """Greedy texts of prompts of 10 tokens, which become long ones, and of whole windows, which are; of bytes. (Transformers'
-    cache of other families keeps keys of the short text in a long one, which no forward pass over it has.)"""
-    model, place = load(folder), folder.parent
+    cache of longrope beside Phi-3 keeps keys of the short text in a long one, which no forward pass over it has; of dynamic
+    scaling it has each token's by the length of its text then, and so have Weft's.)"""
+    place = folder.parent
     prompts = [row[:n].tolist() for row in windows for n in (10, TOKENS)]
     (place / "prompts.jsonl").write_text("".join(json.dumps({"ids": p}) + "\n" for p in prompts))
     for layout in ([], ["--tp", 2, "--batch-size", 3]):
         lines = run(build / "apps" / "gpt_generate", folder, "--tokenizer", "bytes", "--prompts", place / "prompts.jsonl",
                     "--json", "--ignore-eos", "--max-new-tokens", 12, *layout).splitlines()
         for prompt, line in zip(prompts, [line for line in lines if line.startswith("{")], strict=True):
+            model = load(folder)  # frequencies of dynamic scaling stay from one text to the next
             theirs = model.generate(torch.tensor([prompt]), max_new_tokens=12, min_new_tokens=12, do_sample=False,
-                                    use_cache=model.config.model_type == "phi3",
+                                    use_cache=model.config.model_type == "phi3" or "dynamic" in folder.parts[-2],
                                     eos_token_id=None, suppress_tokens=[*range(256, 300)])[0][len(prompt):].tolist()
             if json.loads(line)["ids"] != theirs:
                 raise Failure(f"after {len(prompt)} tokens comes {json.loads(line)['ids']}, not {theirs}")
@@ -334,7 +338,7 @@ def check(build, family, place):
     told.append(f"{check_layouts(build, folder)} layouts alike")
     if "/" not in family:
         told.append(f"{check_refusals(build, family, folder)} keys refused")
-    if "long_factor" in json.dumps(FAMILIES[family]):
+    if re.search("long_factor|dynamic", json.dumps(FAMILIES[family])):
         told.append(f"{check_texts(build, folder, windows)} texts")
     print(f"{family:14} {'; '.join(told)}", flush=True)
 

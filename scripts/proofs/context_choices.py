@@ -3,18 +3,18 @@ context_choices.py - the part of exactness.py that compares ranks which split th
 """
 import collections
 import random
+import struct
 
-from training_runs import FAMILIES, MIXTURES, UNGROUPED, Covering, Trainer, compare_choices, rows
+from training_runs import FAMILIES, MIXTURES, UNGROUPED, Covering, Failure, Trainer, compare_choices, first_difference
 
 STEPS = 2
 HEADS = 12
 MODEL = ["--n-embd", "24", "--n-head", str(HEADS), "--vocab-size", "257", "--global-batch-size", "2", "--lr",
          "3e-3", "--eval-interval", "0", "--digest"]
-LONGEST = 8192
+LONGEST = 32768
+SHORT = (1000, 1024)  # no rank of these has a chunk of its own
 QUICK, ALL, LAYOUTS = 6, 600, 9
-NUMBERS = ("length", "arch", "kv", "window", "dtype", "dropout", "adapter", "experts")
-# Norms of heads sum over tokens and heads: with queries that stay with their tokens they say that they are not layout-exact.
-HEAD_NORMS = {name for name, *columns in rows("nn/models/gpt/families.def", "FAMILY") if ".qk_norm = true" in columns}
+NUMBERS = ("length", "arch", "kv", "window", "documents", "dtype", "dropout", "adapter", "experts")
 EXPERTS = ("", "--n-expert 4 --moe-top-k 2", "--n-expert 8 --moe-top-k 1 --moe-shared 24 --moe-router sigmoid --moe-balance bias")
 CHOICES = {
     "cp": (2, 4, 8),
@@ -24,10 +24,11 @@ CHOICES = {
     "dp": (1, 2),
     "pp": ("1", "2", "2 --pp-schedule zb-h1", "2 --pp-schedule gpipe"),
     "micro": (1, 2),
-    "length": (2048, 4096, 4097, LONGEST),
+    "length": (2048, 4096, 4097, 8192, LONGEST),
     "arch": tuple(name for name in FAMILIES if name not in MIXTURES),
     "kv": (1, 3, HEADS),
     "window": (0, 700),
+    "documents": ("", "--documents mask"),
     "dtype": ("", "--dtype bf16"),
     "strategy": UNGROUPED,
     "recompute": ("none", "block", "attention"),
@@ -53,14 +54,15 @@ def layout_fits(run):
 
 def possible(run):
     """Whether the values of a run, some of which may be open, go together."""
-    arch, experts, gathers = run.get("arch", "llama"), run.get("experts", ""), run.get("form") == "gather" or run.get("sequence")
-    gathers = gathers or run.get("cp", 2) * run.get("tp", 1) > HEADS
-    if not layout_fits(run) or (arch in HEAD_NORMS and gathers):
+    arch, experts = run.get("arch", "llama"), run.get("experts", "")
+    if not layout_fits(run):
         return False
     if arch == "gpt2" and run.get("kv", HEADS) != HEADS:
         return False
-    if arch != "llama" and (run.get("window", 0) or experts):
+    if arch != "llama" and (run.get("window", 0) or experts or run.get("length") == LONGEST):
         return False
+    if run.get("length") == LONGEST and not run.get("window", 700):
+        return False  # it would take minutes
     if experts and run.get("adapter", ""):
         return False
     return not (run.get("adapter", "") and run.get("dropout", 0) and arch == "gpt2")
@@ -71,7 +73,7 @@ def number_flags(run):
     family = FAMILIES[run["arch"]] if run["arch"] == "gpt2" else [*FAMILIES[run["arch"]], "--n-kv-head", str(run["kv"])]
     return [*family, "--n-layer", "2" if run["pp"][0] == "2" else "1", "--seq-len", str(run["length"]),
             *(["--sliding-window", str(run["window"])] if run["window"] else []),
-            *run["dtype"].split(), "--dropout", str(run["dropout"]), *run["adapter"].split(), *run["experts"].split()]
+            *run["documents"].split(), *run["dtype"].split(), "--dropout", str(run["dropout"]), *run["adapter"].split(), *run["experts"].split()]
 
 
 def layout_flags(run):
@@ -80,6 +82,33 @@ def layout_flags(run):
              "--pp", *run["pp"].split(), "--micro-batch-size", str(run["micro"]), "--strategy", run["strategy"],
              "--recompute", run["recompute"], "--threads-per-rank", "1", *(["--sequence-parallel"] if run["sequence"] else [])]
     return flags, run["processes"]
+
+
+def write_documents(text, path):
+    """Writes a text as Megatron's pair of files, in documents that begin at any token; returns the path."""
+    data = text.read_bytes()
+    source, starts = random.Random(5), [0]
+    while starts[-1] < len(data):
+        starts.append(min(len(data), starts[-1] + source.choice((1, 63, 64, 65, 700, 1555, 3000))))
+    count = len(starts) - 1
+    path.with_suffix(".bin").write_bytes(struct.pack(f"<{len(data)}H", *data))
+    path.write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, count, count + 1)
+                     + struct.pack(f"<{count}i", *(end - begin for begin, end in zip(starts, starts[1:])))
+                     + struct.pack(f"<{count}q", *(2 * begin for begin in starts[:-1]))
+                     + struct.pack(f"<{count + 1}q", *range(count + 1)))
+    return path
+
+
+def check_control(trainer):
+    """Ranks that split a chunk say so, and have other bits: equal ones prove something."""
+    for length in SHORT:
+        flags = ["--arch", "llama", "--n-layer", "1", "--seq-len", str(length)]
+        steps, said = trainer.run_with_errors([*flags, "--cp", "2"])
+        if "not layout-exact" not in said:
+            raise Failure(f"{length} tokens on --cp 2 do not say that they are not layout-exact:\n{said}")
+        if not first_difference(steps, trainer.run(flags)):
+            raise Failure(f"{length} tokens on --cp 2 have the bits of one rank, so that equal bits prove nothing")
+        print(f"{length} tokens on --cp 2: not layout-exact, as it says")
 
 
 def drawn(count):
@@ -103,6 +132,8 @@ def compare(program, folder, jobs, quick, part):
         runs += drawn(ALL - len(runs))
         runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     trainer = Trainer(program, folder, MODEL, STEPS)
+    trainer.data = write_documents(trainer.data, trainer.folder / "documents.idx")
+    check_control(trainer)
     compare_choices(trainer, jobs, runs, number_flags, layout_flags)
     for layout, count in sorted(collections.Counter((run["cp"], run["tp"], run["form"]) for run in runs).items()):
         print(f"cp {layout[0]} x tp {layout[1]}, {layout[2]}: {count} equal runs")

@@ -31,7 +31,7 @@ exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: r
 ways of tokens to experts, beside the choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32 and pipelines.
 
 exactness.py --cp [--quick] [--part K/N] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 in both forms, beside tp,
-sequence parallelism, dp and pp, on 2,048 to 8,192 tokens, lengths and heads that they do not divide among them, of every family, with windows,
+sequence parallelism, dp and pp, on 2,048 to 32,768 tokens, lengths and heads that they do not divide, of every family, with windows, documents,
 grouped heads, adapters, experts, fp32 and bf16; some in 2 processes of mpirun. In 600 runs every two values meet. --quick takes a few.
 
 All of them but --cp run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline one after the other.

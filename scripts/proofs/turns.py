@@ -4,6 +4,8 @@ turns.py - speed of two programs that take turns, as a ratio with its error, for
 
     turns.py elementwise OLD NEW [--isa avx512]   elementwise ops of two builds (build folders in their source trees)
     turns.py profile BUILD [--steps 30]           steps of gpt_train without --profile, and with it: its cost and its sum
+    turns.py context BUILD                        steps of long sequences: --tp 8 with --sequence-parallel and --cp 8, by the clock and by
+                                                  processor time; --exact off and on at 4,096 tokens, which has the cost of their chunks
 
 A row is the time of the first over that of the second, above 1 where the second is faster: the mean of the turns' ratios, and twice its
 standard error. Times are processor times of one thread, which a busy machine changes little: of an op and of its gradient, and of the
@@ -19,6 +21,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 
 OPS = {"add": "wf_add(x, y)", "mul": "wf_mul(x, y)", "scale": "wf_scale(x, 3)", "silu": "wf_silu(x)",
        "gelu": "wf_gelu(x)", "swiglu": "wf_swiglu(x, y)"}
@@ -184,21 +187,47 @@ def profile(args, folder):
     print(f"cost {100 * (1 / mean - 1):.2f} %; explained {min(explained):.1f} to {max(explained):.1f} % of a step, asked for 97")
 
 
+def context(args, folder):
+    text = folder / "text"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 4000)
+    common = [pathlib.Path(args.build) / "apps" / "gpt_train", "--data", text, "--arch", "llama", "--n-layer", "1", "--n-head", "8",
+              "--global-batch-size", "1", "--eval-interval", "0", "--val-fraction", "0", "--threads-per-rank", "1"]
+    cases = {
+        "--cp 8": (["--n-embd", "256", "--seq-len", "8192"], ["--tp", "8", "--sequence-parallel"], ["--cp", "8"], "sp / cp, asked for 1"),
+        "chunks of 4,096 tokens": (["--n-embd", "512", "--seq-len", "4096"], ["--exact", "off"], [], "off / on, asked for 0.99")}
+
+    def run(flags, clock):
+        cost = []
+        for steps in (1, args.steps):
+            before = clock()
+            output_of([*common, *flags, "--steps", str(steps)])
+            cost.append(clock() - before)
+        return cost[1] - cost[0]
+
+    for name, (model, first, second, what) in cases.items():
+        for kind, clock in (("", time.monotonic), (", processor", lambda: resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)):
+            show(name + kind, take_turns(args.turns, lambda c=clock, m=model, f=first: run([*m, *f], c),
+                                         lambda c=clock, m=model, s=second: run([*m, *s], c)), what)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    two, one = kinds.add_parser("elementwise"), kinds.add_parser("profile")
+    two, one, long = (kinds.add_parser(name) for name in ("elementwise", "profile", "context"))
     two.add_argument("old")
     two.add_argument("new")
     two.add_argument("--isa", default="")
     one.add_argument("build")
     one.add_argument("--steps", type=int, default=30)
+    long.add_argument("build")
+    long.add_argument("--steps", type=int, default=4)
+    long.add_argument("--turns", type=int, default=6)
     for kind in (two, one):
         kind.add_argument("--turns", type=int, default=12)
         kind.add_argument("--count", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        (elementwise if args.kind == "elementwise" else profile)(args, pathlib.Path(folder))
+        {"elementwise": elementwise, "profile": profile, "context": context}[args.kind](args, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

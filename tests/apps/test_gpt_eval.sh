@@ -43,11 +43,11 @@ done
 evaluate "as a sentence" llama --data book.txt --seq-length 64
 result "it says it all" "$(grep -qE '^999 tokens in windows of 64, each foretold once: [0-9.]+ nats a token, perplexity [0-9.]+; [0-9.]+ bits a byte of 999$' out || cat out)"
 
-head -c 150 text.txt >exam.txt
-evaluate "a text in one window" llama --data exam.txt --json
+head -c 150 text.txt >sample.txt
+evaluate "a text in one window" llama --data sample.txt --json
 mv out mine
-python3 -c 'import json; print(json.dumps({"ids": list(open("exam.txt", "rb").read())}))' >exam.jsonl
-"$bin/gpt_generate" llama --prompts exam.jsonl --max-new-tokens 1 --echo --json --logprobs 0 >out 2>err
+python3 -c 'import json; print(json.dumps({"ids": list(open("sample.txt", "rb").read())}))' >sample.jsonl
+"$bin/gpt_generate" llama --prompts sample.jsonl --max-new-tokens 1 --echo --json --logprobs 0 >out 2>err
 python "the log probabilities of gpt_generate" '
 import json
 p, row = json.loads(open("out").read())["prompt_logprobs"], json.loads(open("mine").read())
@@ -79,7 +79,7 @@ choose()
 
 python3 -c '
 import json
-text = open("exam.txt").read()
+text = open("sample.txt").read()
 def row(doc, context, continuation, label):
     print(json.dumps({"request": {"context": context, "continuation": continuation}, "doc_id": doc, "label": label}))
 row(0, text[0], text[1:], None)

@@ -56,9 +56,9 @@ END
 )
 done
 
-head -c 161 text.txt >exam.txt
-python3 -c 'import json; print(json.dumps({"ids": list(open("exam.txt", "rb").read()[:159])}))' >exam.jsonl
-generate "log probabilities of a text" llama --prompts exam.jsonl --max-new-tokens 1 --echo --json --logprobs 0
+head -c 161 text.txt >sample.txt
+python3 -c 'import json; print(json.dumps({"ids": list(open("sample.txt", "rb").read()[:159])}))' >sample.jsonl
+generate "log probabilities of a text" llama --prompts sample.jsonl --max-new-tokens 1 --echo --json --logprobs 0
 python "a log probability for each token of the prompt but the first" '
 import json, math
 row = json.loads(open("out").read())

@@ -5,7 +5,7 @@
  */
 #include "core/memory/blocks.h"
 #include "core/memory/size_class_internal.h"
-#include "tests/core/pool_ledger.h"
+#include "tests/core/pool_allocator.h"
 #include "tests/harness.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void counts_in_64(void)
 {
     static const size_t ask[] = {0, 1, 63, 64, 65, 128, 1000},
                         counted[] = {64, 64, 64, 64, 128, 128, 1024};
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     void *block[7];
     size_t sum = 0;
@@ -72,7 +72,7 @@ static void size_classes(void)
 
 static void kinds_and_peak(void)
 {
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     void *parameter = wf_pool_take(pool, 640, WF_MEMORY_PARAMETER, NULL);
     void *gradient = wf_pool_take(pool, 320, WF_MEMORY_GRADIENT, NULL);
@@ -106,7 +106,7 @@ static void kinds_and_peak(void)
 /* The peak keeps the names that it had, whatever becomes of the texts. */
 static void moment_of_the_peak(void)
 {
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     char place[2 * WF_MEMORY_MODULE] = "block.7.mlp";
     void *block;
@@ -134,7 +134,7 @@ static void moment_of_the_peak(void)
 
 static void limit(void)
 {
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 1024);
     void *a = wf_pool_take(pool, 256, WF_MEMORY_ACTIVATION, NULL);
     void *p = wf_pool_take(pool, 512, WF_MEMORY_PARAMETER, NULL);
@@ -171,7 +171,7 @@ static void round_of_blocks(wf_pool *pool)
 
 static void serves_again(void)
 {
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     wf_memory_report first;
 
@@ -188,7 +188,7 @@ static void serves_again(void)
 static void failing_allocator(void)
 {
     const size_t mb = 1 << 20;
-    ledger l = {.room = 4 * mb, .real = true};
+    logging_allocator l = {.room = 4 * mb, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     void *a = wf_pool_take(pool, 2 * mb, WF_MEMORY_ACTIVATION, NULL), *b;
     wf_error error = {WF_OK, ""};
@@ -215,7 +215,7 @@ static void failing_allocator(void)
 static void absurd_sizes(void)
 {
     static const size_t ask[] = {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX / 2, SIZE_MAX / 4 + 1};
-    ledger l = {.room = SIZE_MAX};
+    logging_allocator l = {.room = SIZE_MAX};
     wf_pool *pool = open_pool(&l, 0);
 
     for (int i = 0; i < 4; i++) {

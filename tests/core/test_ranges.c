@@ -4,7 +4,7 @@
  *
  * ctest: builds plain address thread
  */
-#include "tests/core/pool_ledger.h"
+#include "tests/core/pool_allocator.h"
 #include "tests/harness.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static void ranges_split_and_join(void)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2, 0, 3, 1}};
     const size_t whole = 40 << 20, part = 9 << 20;
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     unsigned char *all = wf_pool_take(pool, whole, WF_MEMORY_ACTIVATION, NULL);
     int64_t calls = l.calls;
@@ -110,7 +110,7 @@ static void ranges_split_and_join(void)
 static void gradients_lie_last(void)
 {
     const size_t act = 10 << 20, grad = 2 << 20, large = 37 << 20;
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     char *first = wf_pool_take(pool, 40 << 20, WF_MEMORY_ACTIVATION, NULL), *a, *g;
     int64_t calls = l.calls;
@@ -168,7 +168,7 @@ static void a_region_grows(void)
 static void a_long_disorder(void)
 {
     enum { LIVE = 60, TURNS = 20000 };
-    ledger l = {.room = SIZE_MAX, .real = true};
+    logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
     unsigned char *block[LIVE] = {NULL};
     size_t bytes[LIVE] = {0};

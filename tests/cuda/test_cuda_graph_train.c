@@ -219,6 +219,12 @@ static void not_finite(void)
         wf_launch(&(wf_launch_options){.ranks = 1}, training_rank, &t, &error[on]);
     }
     CU_ASSERT_EQUAL(error[0].code, WF_ENONFINITE);
+    for (int on = 0; on < 2; on++) { /* so many collectives: the device's judgment needs none */
+        char *after = strstr(error[on].text, ", after ");
+
+        if (after)
+            *after = '\0';
+    }
     CU_ASSERT_STRING_EQUAL(error[0].text, error[1].text);
 }
 

@@ -240,6 +240,11 @@ static void ropes(void)
                                                      .scaling = {.kind = WF_ROPE_YARN,
                                                                  .factor = 4,
                                                                  .original_positions = 40}}};
+    static const wf_rope_attr longer = {.options = {.base = 500,
+                                                    .scaling = {.kind = WF_ROPE_DYNAMIC,
+                                                                .factor = 4,
+                                                                .length = 24,
+                                                                .original_positions = 2}}};
     static const wf_rope_factors factors = {1, {1.5f}, {3}};
     const wf_rope_options half = {
         .base = 500,
@@ -251,6 +256,8 @@ static void ropes(void)
                            {"rope", "a:bshe", "a:bshe", "", WITH(back)},
                            {"rope", "a:bshe", "a:bshe", "", WITH(far)},
                            {"rope", "a:bshe", "a:bshe", "", WITH(farther)},
+                           {"rope", "a:bshe", "a:bshe", "", WITH(longer)},
+                           {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(longer)},
                            {"rope", "a:bshe", "a:bshe", "sh", WITH(part)},
                            {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(part_long)},
                            {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},

@@ -91,21 +91,28 @@ static void add_rmsnorm_norm(op_case *c, const op_shape *s)
 static void apply_rope(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_rope(in[0], &(wf_rope_options){.base = 10000}, false);
+    out[1] = wf_rope(in[0], &(wf_rope_options){.base = 500}, true);
 }
 
 static void rope(op_case *c, const op_shape *s)
 {
-    *c = (op_case){.n_in = 1, .n_out = 1, .apply = apply_rope};
+    *c = (op_case){.n_in = 1, .n_out = 2, .apply = apply_rope};
     c->in[0] = op_heads(s, s->heads);
 }
 
-static void apply_rope_inverse(wf_tensor *const *in, wf_tensor **out)
+/* By the length of texts; a head of one pair has no frequency between. */
+static wf_rope_options dynamic(const wf_tensor *x, double length)
 {
-    out[0] = wf_rope(in[0], &(wf_rope_options){.base = 500}, true);
+    return (wf_rope_options){.base = 500,
+                             .scaling = {.kind = x->dim[3].size > 2 ? WF_ROPE_DYNAMIC : 0,
+                                         .factor = 3,
+                                         .length = length,
+                                         .original_positions = 2}};
 }
 
 static void apply_rope_scaled(wf_tensor *const *in, wf_tensor **out)
 {
+    const wf_rope_options here = dynamic(in[0], 0), longer = dynamic(in[0], 100);
     const wf_rope_scaling llama3 = {.kind = WF_ROPE_LLAMA3,
                                     .factor = 8,
                                     .low_freq_factor = 1,
@@ -115,12 +122,14 @@ static void apply_rope_scaled(wf_tensor *const *in, wf_tensor **out)
 
     out[0] = wf_rope(in[0], &(wf_rope_options){.base = 500, .scaling = llama3}, false);
     out[1] = wf_rope(in[0], &(wf_rope_options){.base = 500, .scaling = yarn}, true);
+    out[2] = wf_rope(in[0], &here, false);
+    out[3] = wf_rope(in[0], &longer, true);
 }
 
 static void rope_scaled(op_case *c, const op_shape *s)
 {
     rope(c, s);
-    c->n_out = 2;
+    c->n_out = 4;
     c->apply = apply_rope_scaled;
 }
 
@@ -202,12 +211,6 @@ static void many_neighbours(void)
     wf_context_close(ctx);
 }
 
-static void rope_inverse(op_case *c, const op_shape *s)
-{
-    rope(c, s);
-    c->apply = apply_rope_inverse;
-}
-
 static void apply_rope_at(wf_tensor *const *in, wf_tensor **out)
 {
     const wf_rope_options options = {.base = 500,
@@ -216,13 +219,16 @@ static void apply_rope_at(wf_tensor *const *in, wf_tensor **out)
                                                  .low_freq_factor = 1,
                                                  .high_freq_factor = 4,
                                                  .original_positions = 16}};
+    const wf_rope_options own = dynamic(in[0], 0), some = dynamic(in[0], 4);
 
     out[0] = wf_rope_at(in[0], in[1], &options, false);
+    out[1] = wf_rope_at(in[0], in[1], &own, true);
+    out[2] = wf_rope_at(in[0], in[1], &some, false);
 }
 
 static void rope_at(op_case *c, const op_shape *s)
 {
-    *c = (op_case){.n_in = 2, .n_out = 1, .apply = apply_rope_at};
+    *c = (op_case){.n_in = 2, .n_out = 3, .apply = apply_rope_at};
     c->in[0] = op_heads(s, s->heads);
     c->in[1] = op_token_ids(s);
 }
@@ -361,7 +367,6 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rmsnorm of [batch, width]", rmsnorm_of_rows},
                                    {"rmsnorm of heads", rmsnorm_of_heads},
                                    {"rope", rope},
-                                   {"rope, inverse", rope_inverse},
                                    {"rope, scaled", rope_scaled},
                                    {"rope of neighbours", rope_neighbours},
                                    {"rope of a part, in long texts and short ones", rope_long},

@@ -42,6 +42,15 @@ static void wrong_scalings(wf_context *ctx, wf_tensor *q)
     for (int i = 0; i < 4; i++)
         refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .scaling = wrong[i]}, false),
                 WF_EINVAL, "its numbers must be from 1e-6 to 1e12");
+    wrong[0] =
+        (wf_rope_scaling){.kind = WF_ROPE_DYNAMIC, .factor = 0.5, .original_positions = 16};
+    refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .scaling = wrong[0]}, false),
+            WF_EINVAL, "its factor must be 1 or more");
+    wrong[0].factor = 2;
+    refused(
+        ctx,
+        wf_rope(q, &(wf_rope_options){.base = 500, .scaling = wrong[0], .features = 2}, false),
+        WF_EINVAL, "the first pair stays");
 }
 
 static void wrong_parameters(void)

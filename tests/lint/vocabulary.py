@@ -28,6 +28,10 @@ VOCABULARY = {
     r"wf_ledger\w*": "wf_comm_counters",
     r"wf_muster\w*|musters?": "process registry, wf_registry",
     r"wf_verdict\w*|culprits?": "failure cause, failed rank",
+    r"(\w+_)?exam(_\w+)?": "evaluation requests",
+    r"guests?": "pending connection, client",
+    r"(\w+_)?farewell(_\w+)?": "goodbye",
+    r"(\w+_)?first_lines": "startup banner",
     r"(wf_|gemm_)?skinny|gemm_few\w*": "GEMV, gemm_small_m",
 }
 

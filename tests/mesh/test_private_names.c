@@ -89,17 +89,17 @@ static int take_names(void)
 {
     char why[128], word = 0;
     pid_t pid;
-    int fd, guest, host;
+    int fd, client, host;
 
     CHECK(wf_names_open(why, sizeof why));
     CHECK(wf_names_connect("weft-test", &pid) < 0 && errno == ECONNREFUSED);
     CHECK((fd = wf_names_listen("weft-test")) >= 0); /* in place of the killed one's */
     CHECK(wf_names_listen("weft-test") < 0 && errno == EADDRINUSE);
-    CHECK((guest = wf_names_connect("weft-test", &pid)) >= 0 && pid == getpid());
+    CHECK((client = wf_names_connect("weft-test", &pid)) >= 0 && pid == getpid());
     CHECK((host = accept(fd, NULL, NULL)) >= 0 &&
           close(host) == 0); /* to see whether it is taken */
     CHECK((host = accept(fd, NULL, NULL)) >= 0 && wf_names_is_peer(host, &pid));
-    CHECK(pid == getpid() && send(guest, "w", 1, 0) == 1 && recv(host, &word, 1, 0) == 1);
+    CHECK(pid == getpid() && send(client, "w", 1, 0) == 1 && recv(host, &word, 1, 0) == 1);
     close(fd);
     CHECK(wf_names_connect("weft-test", &pid) < 0);
     return 0;

@@ -39,20 +39,6 @@ static const wf_nn_gpt_config windows = {.vocabulary = VOCABULARY,
                                          .window_first = 1,
                                          .window_skip = 3};
 
-/* The first 12 of a head's 18 features turn, by factors of long texts. */
-static const wf_nn_gpt_config longrope = {
-    .vocabulary = VOCABULARY,
-    .positions = TOKENS,
-    .layers = 2,
-    .heads = 9,
-    .kv_heads = 3,
-    .head_dim = 18,
-    .width = 36,
-    .ffn = 48,
-    .rotary = 0.7,
-    .rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 100},
-    .rope_factors = {6, {1, 1.1F, 1.3F, 1.4F, 2, 3}, {1, 1.5F, 2, 4, 9, 20}}};
-
 /* An MLP, and a mixture whose experts ranks do not cut evenly. */
 static const wf_nn_gpt_config mixture = {.vocabulary = VOCABULARY,
                                          .positions = TOKENS,
@@ -137,8 +123,9 @@ static wf_status go_on(model_rank *r, wf_nn_cache *cache, int64_t batch, int64_t
     wf_tensor *y;
 
     for (int64_t b = 0; b < batch; b++)
-        place[b] = (wf_nn_cache_position){slots[pieces[b].sequence], pieces[b].first,
-                                          r->model->config.rope_scaling.kind == WF_ROPE_LONG};
+        place[b] =
+            (wf_nn_cache_position){slots[pieces[b].sequence], pieces[b].first,
+                                   r->model->config.rope_scaling.kind == WF_ROPE_LONG, TOKENS};
     GOOD(wf_nn_cache_at(cache, batch, tokens, place));
     wf_scope_open(r->ctx);
     wf_nn_cache_switch(r->ctx, cache);
@@ -311,7 +298,16 @@ static void of_patterns(void)
 
 static void of_long_texts(void)
 {
-    on_layouts(&longrope, WF_F32, false);
+    wf_nn_gpt_config c = llama;
+
+    c.qk_norm = false;
+    c.head_dim = 18, c.rotary = 0.7; /* the first 12 features turn */
+    c.rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_LONG, .original_positions = 100};
+    c.rope_factors = (wf_rope_factors){6, {1, 1.1F, 1.3F, 1.4F, 2, 3}, {1, 1.5F, 2, 4, 9, 20}};
+    on_layouts(&c, WF_F32, false);
+    c.rope_scaling =
+        (wf_rope_scaling){.kind = WF_ROPE_DYNAMIC, .factor = 2.5, .original_positions = 60};
+    on_layouts(&c, WF_F32, false);
 }
 
 static void of_mixture(void)

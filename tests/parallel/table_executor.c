@@ -84,7 +84,7 @@ static outcome weights(machine *m, int rank, int s, int first, int last)
 }
 
 /* Recomputes the values that are kept between F and I, once. */
-static outcome forward_again(machine *m, int s, int micro)
+static outcome recompute(machine *m, int s, int micro)
 {
     node *n = &m->has.node[s][micro];
 
@@ -112,7 +112,7 @@ static outcome compute(machine *m, int rank, const wf_pipe_action *a)
     case WF_PIPE_W:
         return weights(m, rank, a->stage, a->micro, a->last);
     default:
-        return forward_again(m, a->stage, a->micro);
+        return recompute(m, a->stage, a->micro);
     }
 }
 

@@ -78,7 +78,7 @@ static const struct {
     {"{" PHI3
      ",\"partial_rotary_factor\":0.5,\"rope_parameters\":{\"partial_rotary_factor\":1}}",
      "say different things"},
-    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}}", "is dynamic"},
+    {"{" PHI3 ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", "is dynamic"},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "\"factor\""},
     {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "\"factor\""},
     {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", "\"factor\""},

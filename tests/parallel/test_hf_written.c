@@ -114,12 +114,52 @@ static void idle(void)
     CU_ASSERT(!wf_hf_idle("gpt_neox.layers.0.attention.dense.bias"));
 }
 
+#define DYNAMIC                                                                                \
+    SIZES "\"model_type\":\"llama\",\"head_dim\":6,\"rope_scaling\":{\"type\":\"dynamic\""
+
+/* Dynamic scaling: the trained length is the file's, and texts may be as many times longer as
+   the factor says. */
+static void dynamic(void)
+{
+    static const char *const wrong[][2] = {
+        {DYNAMIC "}}", "its factor must be greater than 0"},
+        {DYNAMIC ",\"factor\":0.5}}", "its factor must be 1 or more"},
+        {DYNAMIC ",\"factor\":2,\"original_max_position_embeddings\":7}}",
+         "beside \"max_position_embeddings\""}};
+    static const char config[] = DYNAMIC ",\"factor\":2.5}}";
+    wf_error error = {WF_OK, ""};
+    wf_hf_config c, again;
+    char *text = NULL;
+    int64_t trained;
+
+    CU_ASSERT_EQUAL(wf_hf_config_parse(&c, "c", config, sizeof config - 1, &error), WF_OK);
+    trained = (int64_t)c.model.rope_scaling.original_positions;
+    CU_ASSERT(c.model.rope_scaling.kind == WF_ROPE_DYNAMIC && trained > 0);
+    CU_ASSERT_EQUAL(c.model.positions, trained * 5 / 2);
+    CU_ASSERT_EQUAL(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    CU_ASSERT_EQUAL(wf_hf_config_parse(&again, "c", text, strlen(text), &error), WF_OK);
+    CU_ASSERT(wf_nn_gpt_same(&c.model, &again.model));
+    free(text);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CU_ASSERT(wf_hf_config_parse(&again, "c", wrong[i][0], strlen(wrong[i][0]), &error) !=
+                  WF_OK);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, wrong[i][1]));
+        error = (wf_error){WF_OK, ""};
+    }
+    c.model.positions++;
+    CU_ASSERT_EQUAL(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error),
+                    WF_EUNSUPPORTED);
+    CU_ASSERT(!text && strstr(error.text, "number of positions"));
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"what is written is read as the same", read_as_written},
         {"nothing is left out", not_left_out},
         {"tensors that nothing reads", idle},
+        {"dynamic scaling", dynamic},
         {NULL, NULL},
     };
 

@@ -25,17 +25,17 @@ enum { MOST_KINDS = 32, EXECUTIONS = 3, WORDS = sizeof((wf_error){0}).text };
 static int mutants = 10000, one_in = 500, on_threads[3];
 static unsigned seed = 1;
 
-/* The verdicts on mutants of a kind. */
+/* The results of mutants of a kind. */
 typedef struct tally {
     int accepted, wrong, still; /* wrong and still: those that are refused */
     int mistakes;               /* differences between proof and execution */
 } tally;
 
 /* The results of the proof and of queues for a table. */
-typedef struct verdict {
+typedef struct comparison {
     bool accepted;
     ending run;
-} verdict;
+} comparison;
 
 /* Executes a table in several orders: none of them may tell. */
 static execution execute(const wf_pipe_table *table)
@@ -52,7 +52,7 @@ static execution execute(const wf_pipe_table *table)
 /* Runs a table that has its messages on threads, with a transport's buffers in place of queues.
    They take half a second to find a deadlock, so some of the tables that stand still are left
    out. */
-static void compare_threads(const wf_pipe_table *table, const char *kind, verdict of)
+static void compare_threads(const wf_pipe_table *table, const char *kind, comparison of)
 {
     static const char *const endings[] = {"ends right", "goes wrong", "stands still"};
     static int still;
@@ -73,7 +73,8 @@ static void compare_threads(const wf_pipe_table *table, const char *kind, verdic
 }
 
 /* The proof and the execution of a table; told: the words of the proof. */
-static verdict compare(const wf_pipe_table *table, const char *kind, tally *count, char *told)
+static comparison compare(const wf_pipe_table *table, const char *kind, tally *count,
+                          char *told)
 {
     static const char *const endings[] = {"ends right", "goes wrong", "stands still"};
     wf_error error = {WF_OK, ""};
@@ -91,13 +92,13 @@ static verdict compare(const wf_pipe_table *table, const char *kind, tally *coun
         (run.ending == STANDS_STILL || strncmp(told, "deadlock: ", 10) != 0) &&
         (!right || (proof.messages == run.messages && proof.in_flight == run.in_flight &&
                     proof.peak == run.peak)))
-        return (verdict){accepted, run.ending};
+        return (comparison){accepted, run.ending};
     count->mistakes++;
     CU_FAIL("the proof and the execution of a table differ");
     printf("\n    %s: the proof says \"%s\", the execution %s\n", kind,
            accepted ? "it ends" : error.text, endings[run.ending]);
     wf_pipe_table_print(table, stdout);
-    return (verdict){accepted, run.ending};
+    return (comparison){accepted, run.ending};
 }
 
 /* A table with a mistake of a kind in it; one in four has another one, which may undo the
@@ -131,7 +132,7 @@ static void circle_is_told(const wf_pipe_table *table, const char *told)
     CU_ASSERT_EQUAL(links, ranks);
 }
 
-static void verdicts(void)
+static void compare_mutants(void)
 {
     tally count[MOST_KINDS] = {{0}};
     char told[WORDS];
@@ -208,7 +209,7 @@ static void room(void)
 int main(int argc, char **argv)
 {
     static const wf_test tests[] = {{"without mistakes", without_mistakes},
-                                    {"mutants", verdicts},
+                                    {"mutants", compare_mutants},
                                     {"32 messages on the way", room},
                                     {NULL, NULL}};
 

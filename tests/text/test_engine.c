@@ -107,9 +107,9 @@ static void long_texts_begin_behind_the_original(void)
 {
     wf_nn_gpt model = {
         .config = {.rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 70}}};
-    bool is_long[] = {false, true};
+    int64_t scaled_for[] = {0, 1};
     const wf_gen_engine e = {.o = {.model = &model, .slots = 2, .positions = POSITIONS},
-                             .is_long = is_long};
+                             .scaled_for = scaled_for};
 
     CU_ASSERT_TRUE(wf_gen_engine_keeps(&e, 0, 70));
     CU_ASSERT_FALSE(wf_gen_engine_keeps(&e, 0, 71));
@@ -118,6 +118,13 @@ static void long_texts_begin_behind_the_original(void)
     CU_ASSERT_EQUAL(wf_gen_engine_together(&e, 69), 70);
     CU_ASSERT_EQUAL(wf_gen_engine_together(&e, 70), 70);
     CU_ASSERT_EQUAL(wf_gen_engine_together(&e, 71), 71);
+    model.config.rope_scaling.kind = WF_ROPE_DYNAMIC; /* each length is another */
+    scaled_for[1] = 75;
+    CU_ASSERT_TRUE(wf_gen_engine_keeps(&e, 0, 70));
+    CU_ASSERT_FALSE(wf_gen_engine_keeps(&e, 0, 71));
+    CU_ASSERT_FALSE(wf_gen_engine_keeps(&e, 1, 76));
+    CU_ASSERT_TRUE(wf_gen_engine_keeps(&e, 1, 75));
+    CU_ASSERT_EQUAL(wf_gen_engine_together(&e, 69), 69);
 }
 
 /* A text that ended, and the most of it that was shown before. */

@@ -159,6 +159,7 @@ wf_status wf_cudnn_execute(const wf_call *call, struct wf_cudnn *c, const served
     wf_cudnn_set(&pack, d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
                  &workspace);
     wf_cudnn_finalize(&pack, d, "what a plan works on");
+    wf_cuda_counts.launches++;
     if (!pack.failed)
         status = c->api->cudnnBackendExecute(c->handle, s->plan, d);
     wf_cudnn_graph_end(&pack);

@@ -96,6 +96,8 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
 {
     if (m->rope_scaling.kind == WF_ROPE_YARN)
         return "RoPE scaled by YaRN (\"rope_type\": \"yarn\")";
+    if (m->rope_scaling.kind == WF_ROPE_DYNAMIC)
+        return "RoPE scaled by the length of a text (\"rope_type\": \"dynamic\")";
     if (!turns_as_phi3(m) || may_be_phi3(m))
         return NULL;
     return m->rope_scaling.kind == WF_ROPE_LONG

@@ -72,7 +72,7 @@ wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
                           .seq = tokens,
                           .gated = c.mlp != WF_NN_GELU,
                           .tied = c.tied,
-                          .head_norms = c.qk_norm,
+                          .head_norms = c.qk_norm && !c.qk_norm_wide,
                           .experts = mixtures ? c.experts : 0,
                           .top_k = c.top_k,
                           .expert_ffn = share * (double)c.expert_ffn,

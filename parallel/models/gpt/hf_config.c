@@ -289,43 +289,6 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
     return takes[row->kind](&p, row, (char *)&c->model + row->offset);
 }
 
-/* Fills in defaults for zeros, and checks that the numbers make a model. */
-static wf_status finish(const wf_json_source *s, wf_nn_gpt_config *m)
-{
-    const char *wrong = wf_nn_gpt_rope_wrong(m);
-    const wf_nn_gpt_config whole = wf_nn_gpt_complete(m); /* a window that holds all is none */
-
-    m->window = whole.window;
-    m->window_first = whole.window_first;
-    m->window_skip = whole.window_skip;
-    m->window_blocks = whole.window_blocks;
-    m->dense_blocks = whole.dense_blocks;
-    m->experts = whole.experts;
-    m->rope_factors = whole.rope_factors;
-    if (!m->kv_heads)
-        m->kv_heads = m->heads;
-    if (!m->ffn)
-        m->ffn = 4 * m->width;
-    if (m->head_dim == m->width / m->heads && m->width % m->heads == 0)
-        m->head_dim = 0;
-    if (m->rope_scaling.kind == WF_ROPE_UNSCALED)
-        m->rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_UNSCALED};
-    if (wrong)
-        return wf_error_set(
-            s->error, WF_EDATA,
-            "%s: RoPE is scaled with \"factor\" %g, \"low_freq_factor\" %g, "
-            "\"high_freq_factor\" %g, \"original_max_position_embeddings\" %g: %s",
-            s->name, m->rope_scaling.factor, m->rope_scaling.low_freq_factor,
-            m->rope_scaling.high_freq_factor, m->rope_scaling.original_positions, wrong);
-    if ((m->head_dim || m->width % m->heads == 0) && m->heads % m->kv_heads == 0)
-        return WF_OK;
-    return wf_error_set(s->error, WF_EDATA,
-                        "%s: %lld heads do not divide a width of %lld, or %lld key-value heads "
-                        "do not divide those",
-                        s->name, (long long)m->heads, (long long)m->width,
-                        (long long)m->kv_heads);
-}
-
 wf_status wf_hf_config_take(wf_hf_config *c, const char *name, const json_t *object,
                             wf_error *error)
 {
@@ -348,7 +311,7 @@ wf_status wf_hf_config_take(wf_hf_config *c, const char *name, const json_t *obj
         status = take(&s, row, c);
     if (status == WF_OK)
         status = wf_hf_check_unknown(&s, c->family);
-    return status == WF_OK ? finish(&s, &c->model) : status;
+    return status == WF_OK ? wf_hf_config_finish(&s, &c->model) : status;
 }
 
 wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char *text,

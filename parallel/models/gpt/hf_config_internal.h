@@ -36,6 +36,10 @@ wf_status wf_hf_check_unknown(const wf_json_source *s, const wf_hf_family *famil
 wf_status wf_hf_config_take(wf_hf_config *config, const char *name, const json_t *object,
                             wf_error *error);
 
+/* Fills in what keys say together: defaults for zeros, the original length of dynamic scaling.
+   Checks that the numbers make a model. */
+wf_status wf_hf_config_finish(const wf_json_source *s, wf_nn_gpt_config *model);
+
 /*
  * The family that a model is written as: that of the folder `like` where its config.json is
  * that model's, else the first one whose rows say all that the model has. WF_EUNSUPPORTED: none

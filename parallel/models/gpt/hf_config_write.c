@@ -191,6 +191,10 @@ static json_t *describe(const wf_hf_family *family, const wf_nn_gpt_config *mode
         m.attention_scale = 1 / sqrt((double)m.head_dim);
     if (!(m.window_rope_base > 0)) /* families that have one write it always */
         m.window_rope_base = m.rope_base;
+    if (m.rope_scaling.kind == WF_ROPE_DYNAMIC) { /* one key has both */
+        m.positions = (int64_t)m.rope_scaling.original_positions;
+        m.rope_scaling.original_positions = 0;
+    }
     for (const wf_hf_key *row = NULL; good && (row = wf_hf_key_next(family, row));)
         if (!is_silent(row, &m))
             good = put(object, row->key, value_of(row, &m));

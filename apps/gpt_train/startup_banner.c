@@ -1,6 +1,6 @@
-/* apps/gpt_train/first_lines.c - what a run says before its first step: model, mesh and
+/* apps/gpt_train/startup_banner.c - what a run says before its first step: model, mesh and
    data. */
-#include "apps/gpt_train/first_lines.h"
+#include "apps/gpt_train/startup_banner.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -45,8 +45,8 @@ static void tell_data(FILE *out, const app_options *o, const wf_dataset *data)
             o->vocab_size);
 }
 
-void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
-                     const wf_par_pipeline *pipeline, const wf_dataset *data)
+void app_print_banner(FILE *out, const app_options *o, wf_nn_module *model,
+                      const wf_par_pipeline *pipeline, const wf_dataset *data)
 {
     int processes = wf_launcher_detected().processes;
 

@@ -1,11 +1,11 @@
-/* tests/core/pool_ledger.c - see the header. */
-#include "tests/core/pool_ledger.h"
+/* tests/core/pool_allocator.c - see the header. */
+#include "tests/core/pool_allocator.h"
 #include "tests/harness.h"
 #include <stdlib.h>
 
-static void *ledger_alloc(void *self, size_t bytes)
+static void *logged_alloc(void *self, size_t bytes)
 {
-    ledger *l = self;
+    logging_allocator *l = self;
     int i = 0;
 
     l->calls++;
@@ -19,9 +19,9 @@ static void *ledger_alloc(void *self, size_t bytes)
     return l->block[i];
 }
 
-static void ledger_release(void *self, void *block, size_t bytes)
+static void logged_release(void *self, void *block, size_t bytes)
 {
-    ledger *l = self;
+    logging_allocator *l = self;
 
     for (int i = 0; i < BLOCKS; i++)
         if (l->block[i] == block) {
@@ -34,9 +34,9 @@ static void ledger_release(void *self, void *block, size_t bytes)
     CU_FAIL("a block is released that was never allocated");
 }
 
-wf_pool *open_pool(ledger *l, size_t limit)
+wf_pool *open_pool(logging_allocator *l, size_t limit)
 {
-    wf_allocator allocator = {.alloc = ledger_alloc, .release = ledger_release, .self = l};
+    wf_allocator allocator = {.alloc = logged_alloc, .release = logged_release, .self = l};
     wf_pool *pool = wf_pool_open(&allocator, limit, NULL);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
@@ -51,7 +51,7 @@ wf_memory_report report_of(const wf_pool *pool)
     return report;
 }
 
-void close_pool(wf_pool *pool, const ledger *l)
+void close_pool(wf_pool *pool, const logging_allocator *l)
 {
     wf_pool_close(pool);
     CU_ASSERT_EQUAL(l->in_use, 0);
