@@ -14,6 +14,7 @@ static const void *enter(void *symbol)
                                       .error_set = wf_error_set,
                                       .fail = wf_fail,
                                       .context_device = wf_context_device,
+                                      .context_warn = wf_context_warn,
                                       .context_exact = wf_context_exact,
                                       .context_dry_run = wf_context_dry_run,
                                       .context_pool = wf_context_pool,

@@ -14,7 +14,7 @@ WF_BEGIN_DECLS
 
 /* To be raised with every change to what both sides share: this file and all of core/ that it
    includes. */
-enum { WF_CUDA_VERSION = 9 };
+enum { WF_CUDA_VERSION = 10 };
 
 typedef struct wf_cuda_host {
     size_t size; /* this table's; it comes first, so that it can always be read */
@@ -25,6 +25,8 @@ typedef struct wf_cuda_host {
         WF_PRINTF(3, 4);
     wf_status (*fail)(wf_context *ctx, wf_status code, const char *format, ...) WF_PRINTF(3, 4);
     wf_device *(*context_device)(wf_context *ctx);
+    void (*context_warn)(wf_context *ctx, const void *of, const char *format, ...)
+        WF_PRINTF(3, 4);
     bool (*context_exact)(const wf_context *ctx);
     bool (*context_dry_run)(const wf_context *ctx);
     wf_pool *(*context_pool)(wf_context *ctx);

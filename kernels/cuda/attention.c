@@ -71,6 +71,7 @@ static wf_cuda_heads heads_of(const wf_call *call)
                        .k = k->data,
                        .v = v->data,
                        .type = q->dtype,
+                       .dk_type = call->n_out > 2 ? call->out[1]->dtype : q->dtype,
                        .batch = q->local[0],
                        .heads = q->local[2],
                        .groups = k->local[2],
@@ -113,7 +114,13 @@ static bool has_other_bits(const wf_call *call, wf_cuda_heads all)
 {
     all.query_tokens = all.key_tokens;
     return wf_attention_own(call) && wf_cuda_host_table->context_exact(call->ctx) &&
-           wf_cudnn_may_serve(call, &all);
+           wf_cudnn_may_serve(&all) && wf_cudnn_is_found();
+}
+
+/* Returns true for outputs that are dk or dv, which may be of either type. */
+static bool is_sum_of_heads(const wf_call *call, int output)
+{
+    return call->n_out > 2 && (output == 1 || output == 2);
 }
 
 /* Refuses a result or an operand that is not stored like q, or one that does not fit a grid:
@@ -123,7 +130,8 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
 
-        if (t == wf_attention_first(call) || (i < call->n_in && call->op->shapes >> i & 1))
+        if (t == wf_attention_first(call) || is_sum_of_heads(call, i - call->n_in) ||
+            (i < call->n_in && call->op->shapes >> i & 1))
             continue;
         if (t->dtype != (is_float(call, t) ? WF_F32 : h->type))
             return wf_cuda_host_table->fail(
@@ -231,6 +239,14 @@ static wf_status clear_gradients(const wf_call *call)
     return status;
 }
 
+/* Sets the chunks of the query heads here. */
+static void set_chunks(wf_cuda_heads *h, const wf_call *call)
+{
+    h->chunks = wf_cuda_host_table->chunk_cuts(call->in[0], 2, h->chunk);
+    for (int l = h->chunks + 1; l <= WF_MAX_CHUNKS; l++)
+        h->chunk[l] = h->chunk[h->chunks]; /* empty: +0 */
+}
+
 static wf_status grad(const wf_call *call, void *workspace)
 {
     wf_cuda_heads h = heads_of(call);
@@ -244,6 +260,7 @@ static wf_status grad(const wf_call *call, void *workspace)
     h.dv = call->out[2]->data;
     if (is_empty(&h))
         return clear_gradients(call);
+    set_chunks(&h, call);
     if (is_plain(call) && wf_cudnn_attention(call, &h, true, workspace, &status))
         return status;
     if (h.dbias) { /* pairs that no tile of a causal head has */
@@ -253,11 +270,9 @@ static wf_status grad(const wf_call *call, void *workspace)
     }
     h.delta = workspace;
     if (has_sums(&h)) {
-        h.dk_parts = (float *)((char *)workspace + delta_bytes(&h));
-        h.dv_parts = (float *)((char *)h.dk_parts + parts_bytes(&h));
-        h.chunks = wf_cuda_host_table->chunk_cuts(call->in[0], 2, h.chunk);
-        for (int l = h.chunks + 1; l <= WF_MAX_CHUNKS; l++)
-            h.chunk[l] = h.chunk[h.chunks]; /* empty: +0 */
+        h.parts_type = WF_F32;
+        h.dk_parts = (char *)workspace + delta_bytes(&h);
+        h.dv_parts = (char *)h.dk_parts + parts_bytes(&h);
     }
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention_grad(wf_cuda_of(call)->stream, &h),
                          call->op->name);
@@ -267,15 +282,19 @@ static wf_status grad(const wf_call *call, void *workspace)
    biases and their gradients. */
 enum {
     FORWARD = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0),
-    GRAD =
-        WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0) | WF_OUT(1) | WF_OUT(2)
+    GRAD = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0),
+    SUMS = WF_OUT(1) | WF_OUT(2) /* dk, dv: partial sums are f32 beside a dq of bf16 */
 };
 
 const wf_kernel wf_cuda_attention = {forward, forward_workspace, .all_bf16 = FORWARD};
-const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .mixed_ok = SUMS,
+                                          .all_bf16 = GRAD};
 const wf_kernel wf_cuda_attention_from = {forward, forward_workspace, .all_bf16 = FORWARD};
-const wf_kernel wf_cuda_attention_from_grad = {grad, grad_workspace, .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_from_grad = {grad, grad_workspace, .mixed_ok = SUMS,
+                                               .all_bf16 = GRAD};
 const wf_kernel wf_cuda_attention_general = {forward, forward_workspace, .all_bf16 = FORWARD};
-const wf_kernel wf_cuda_attention_general_grad = {grad, grad_workspace, .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_general_grad = {grad, grad_workspace, .mixed_ok = SUMS,
+                                                  .all_bf16 = GRAD};
 const wf_kernel wf_cuda_attention_part = {forward, forward_workspace, .all_bf16 = FORWARD};
-const wf_kernel wf_cuda_attention_part_grad = {grad, grad_workspace, .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_part_grad = {grad, grad_workspace, .mixed_ok = SUMS,
+                                               .all_bf16 = GRAD};

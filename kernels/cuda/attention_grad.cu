@@ -2,16 +2,12 @@
  * kernels/cuda/attention_grad.cu - the gradient of flash attention without an atomic: delta = y
  * . dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head
  * by tiles of keys, going through the queries; and where heads share keys, the sum over a
- * group's.
+ * group's (attention_groups.cu).
  *
  *     p = e^(q . k scale - lse), ds = p (keep v . dy - delta) scale
  *     dq_i = sum_j ds k_j        dk_j = sum_i ds q_i        dv_j = sum_i keep p dy_i
- *
- * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a
- * chunk is the chain over its heads that belong to the group, +0 where there is none.
  */
 #include "kernels/cuda/attention_tile_internal.h"
-#include "kernels/cuda/tree_internal.h"
 
 namespace
 {
@@ -128,15 +124,15 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
 /* The output of a head's dk and dv: the results, or the buffer from which a group's are
    summed. */
 template <int M, int Q>
-__device__ __forceinline__ void put_gradient(const float4 sum[M][Q], void *result, float *parts,
+__device__ __forceinline__ void put_gradient(const float4 sum[M][Q], void *result, void *parts,
                                              int64_t first, const wf_cuda_heads &a)
 {
     if (parts)
         put_tile<M, Q>(sum, parts, WF_F32, head_at(a, a.dk_tokens), a.heads * a.dim, first,
                        a.dk_tokens, a);
     else
-        put_tile<M, Q>(sum, result, a.type, group_at(a, a.dk_tokens), a.groups * a.dim, first,
-                       a.dk_tokens, a);
+        put_tile<M, Q>(sum, result, a.dk_type, group_at(a, a.dk_tokens), a.groups * a.dim,
+                       first, a.dk_tokens, a);
 }
 
 /* Rows of the thread's scores are keys here, columns are queries. */
@@ -189,43 +185,6 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
     put_gradient<M, Q>(dv, a.dv, a.dv_parts, first, a);
 }
 
-/* Returns the chain over the group's heads in one chunk. */
-__device__ __forceinline__ float chunk_sum(const float *parts, int64_t begin, int64_t end,
-                                           int64_t step)
-{
-    float sum = 0.0f;
-
-    for (int64_t head = begin; head < end; head++)
-        sum = head == begin ? parts[head * step] : sum + parts[head * step];
-    return sum + 0.0f;
-}
-
-/* One thread for an element of dk and of dv. */
-template <int CHUNKS, class T> __global__ void group_kernel(wf_cuda_heads a)
-{
-    int64_t n = a.batch * a.dk_tokens.count * a.groups * a.dim;
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        int64_t d = i % a.dim, group = i / a.dim % a.groups, token = i / a.dim / a.groups;
-        int64_t first = (a.first_group + group) * a.per_group - a.first_head;
-        int64_t at = token * a.heads * a.dim + d;
-        float dk[CHUNKS], dv[CHUNKS];
-
-#pragma unroll
-        for (int l = 0; l < CHUNKS; l++) {
-            int64_t begin = a.chunk[l] > first ? a.chunk[l] : first;
-            int64_t last = first + a.per_group,
-                    end = a.chunk[l + 1] < last ? a.chunk[l + 1] : last;
-
-            dk[l] = chunk_sum(a.dk_parts + at, begin, end, a.dim);
-            dv[l] = chunk_sum(a.dv_parts + at, begin, end, a.dim);
-        }
-        wf_put((T *)a.dk + i, wf_tree_of<CHUNKS>(dk));
-        wf_put((T *)a.dv + i, wf_tree_of<CHUNKS>(dv));
-    }
-}
-
 cudaError_t launch_heads(cudaStream_t stream, const wf_cuda_heads *a)
 {
     const int64_t queries = a->dq_tokens.count, keys = a->dk_tokens.count;
@@ -246,16 +205,12 @@ cudaError_t launch_heads(cudaStream_t stream, const wf_cuda_heads *a)
 template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *a)
 {
     int64_t rows = a->batch * a->query_tokens.count * a->heads;
-    int64_t elements = a->batch * a->dk_tokens.count * a->groups * a->dim;
     cudaError_t status =
         wf_launch(delta_kernel<T>, wf_grid(rows, WF_BLOCK / WF_WARP), WF_BLOCK, 0, stream, *a);
 
     if (status == cudaSuccess)
         status = launch_heads(stream, a);
-    if (status != cudaSuccess || !a->dk_parts)
-        return status;
-    return wf_launch(a->chunks == 1 ? group_kernel<1, T> : group_kernel<WF_MAX_CHUNKS, T>,
-                     wf_grid(elements, WF_BLOCK), WF_BLOCK, 0, stream, *a);
+    return status || !a->dk_parts ? status : wf_cuda_launch_group_sums(stream, a);
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/attention_internal.h - attention on the GPU: what its files share. attention.c
  * decides who serves a call, cuDNN (cudnn/) or the kernels of attention_forward.cu and
- * attention_grad.cu.
+ * attention_grad.cu; attention_groups.cu serves both.
  */
 #ifndef WF_KERNELS_CUDA_ATTENTION_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_INTERNAL_H
@@ -26,7 +26,8 @@ typedef struct wf_cuda_heads {
     void *y; /* read by the gradient */
     float *lse;
     void *dq, *dk, *dv;
-    wf_dtype type; /* the type of all but lse, masks and biases */
+    wf_dtype type;    /* the type of all but lse, masks and biases */
+    wf_dtype dk_type; /* dk and dv have this one: f32 where ranks add theirs */
     wf_cuda_tokens query_tokens, key_tokens, dq_tokens, dk_tokens;
     int64_t batch, heads, groups, dim;
     int64_t first_head, first_group, per_group; /* in the whole */
@@ -48,13 +49,22 @@ typedef struct wf_cuda_heads {
     float kept;                  /* factor of kept scores */
 
     /* the gradient's: y . dy; and, where dk and dv are sums over heads, each head's */
-    float *delta, *dk_parts, *dv_parts;
+    float *delta;
+    void *dk_parts, *dv_parts;
+    wf_dtype parts_type;
     int chunks;
     int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
 } wf_cuda_heads;
 
 cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a);
 cudaError_t wf_cuda_launch_attention_grad(cudaStream_t stream, const wf_cuda_heads *a);
+
+/* k and v of bf16, of dims that are multiples of 8, copied to each query head: [batch, tokens,
+   heads, dim]. */
+cudaError_t wf_cuda_launch_spread(cudaStream_t stream, const wf_cuda_heads *a, void *k,
+                                  void *v);
+/* dk and dv from dk_parts and dv_parts. */
+cudaError_t wf_cuda_launch_group_sums(cudaStream_t stream, const wf_cuda_heads *a);
 
 WF_END_DECLS
 

@@ -144,7 +144,7 @@ class Check:
         return path
 
     def ops(self):
-        for name in ("test_cuda_ops", "test_cuda_math", "test_cuda_attention", "test_cuda_attention_kinds",
+        for name in ("test_cuda_ops", "test_cuda_math", "test_cuda_attention", "test_cuda_attention_kinds", "test_cuda_cudnn",
                      "test_cuda_moe"):
             self.run([self.test_program(name)])
         self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")

@@ -103,11 +103,20 @@ wf_cudnn_descriptor wf_cudnn_virtual(wf_cudnn_graph *g, cudnnDataType_t type,
     return make_tensor(g, g->next_virtual++, type, shape, true, false);
 }
 
-wf_cudnn_descriptor wf_cudnn_scalar(wf_cudnn_graph *g, int64_t id)
+wf_cudnn_descriptor wf_cudnn_scalar(wf_cudnn_graph *g, int64_t id, cudnnDataType_t type)
 {
     static const wf_cudnn_shape one = {{1, 1, 1, 1}, {1, 1, 1, 1}};
 
-    return make_tensor(g, id, CUDNN_DATA_FLOAT, &one, false, true);
+    for (int i = 0; i < g->n_scalars; i++)
+        if (g->scalar_id[i] == id)
+            return g->scalar[i];
+    if (g->n_scalars == WF_CUDNN_SCALARS) {
+        check(g, CUDNN_STATUS_NOT_SUPPORTED, "more numbers than a graph has room for");
+        return NULL;
+    }
+    g->scalar_id[g->n_scalars] = id;
+    g->scalar[g->n_scalars] = make_tensor(g, id, type, &one, false, true);
+    return g->scalar[g->n_scalars++];
 }
 
 static void add_operation(wf_cudnn_graph *g, wf_cudnn_descriptor op, const char *what)
@@ -119,9 +128,9 @@ static void add_operation(wf_cudnn_graph *g, wf_cudnn_descriptor op, const char 
         g->op[g->n_ops++] = op;
 }
 
-void wf_cudnn_pointwise(wf_cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
-                        wf_cudnn_descriptor x, wf_cudnn_descriptor b,
-                        wf_cudnn_descriptor choice, wf_cudnn_descriptor y, int64_t axis)
+/* Returns an operation by element without its tensors. */
+static wf_cudnn_descriptor by_element(wf_cudnn_graph *g, cudnnPointwiseMode_t mode,
+                                      cudnnDataType_t type, int64_t axis)
 {
     wf_cudnn_descriptor what = wf_cudnn_new(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), op;
 
@@ -132,10 +141,30 @@ void wf_cudnn_pointwise(wf_cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataT
     wf_cudnn_finalize(g, what, "what is computed by element");
     op = wf_cudnn_new(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what);
+    return op;
+}
+
+void wf_cudnn_pointwise(wf_cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
+                        wf_cudnn_descriptor x, wf_cudnn_descriptor b,
+                        wf_cudnn_descriptor choice, wf_cudnn_descriptor y, int64_t axis)
+{
+    wf_cudnn_descriptor op = by_element(g, mode, type, axis);
+
     set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, choice);
     set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    add_operation(g, op, "an operation by element");
+}
+
+void wf_cudnn_tanh_gradient(wf_cudnn_graph *g, wf_cudnn_descriptor dy, wf_cudnn_descriptor x,
+                            wf_cudnn_descriptor dx)
+{
+    wf_cudnn_descriptor op = by_element(g, CUDNN_POINTWISE_TANH_BWD, CUDNN_DATA_FLOAT, -1);
+
+    set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
+    set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
     add_operation(g, op, "an operation by element");
 }
 

@@ -39,10 +39,11 @@ const wf_cudnn_api *wf_cudnn_load(const char **why);
 /* ---- graph.c ---- */
 
 enum {
-    WF_CUDNN_DESCRIPTORS = 160,
-    WF_CUDNN_OPS = 32,
+    WF_CUDNN_DESCRIPTORS = 224,
+    WF_CUDNN_OPS = 40,
     WF_CUDNN_DIMS = 4,
     WF_CUDNN_KNOBS = 64,
+    WF_CUDNN_SCALARS = 8,
     WF_CUDNN_VIRTUAL = 1000 /* ids of tensors that are never in memory begin here */
 };
 
@@ -52,7 +53,9 @@ typedef struct wf_cudnn_graph {
     const wf_cudnn_api *api;
     wf_cudnn_descriptor all[WF_CUDNN_DESCRIPTORS], op[WF_CUDNN_OPS];
     int n_all, n_ops;
-    int64_t next_virtual;
+    wf_cudnn_descriptor scalar[WF_CUDNN_SCALARS];
+    int64_t scalar_id[WF_CUDNN_SCALARS], next_virtual;
+    int n_scalars;
     bool failed;
     char text[256]; /* the failure */
 } wf_cudnn_graph;
@@ -71,19 +74,22 @@ void wf_cudnn_set(wf_cudnn_graph *g, wf_cudnn_descriptor d, cudnnBackendAttribut
                   cudnnBackendAttributeType_t type, int64_t count, const void *value);
 void wf_cudnn_finalize(wf_cudnn_graph *g, wf_cudnn_descriptor d, const char *what);
 
-/* Returns a tensor in memory, one that is not (packed, or with the strides given), and a float
-   that is handed over when the plan runs. */
+/* Returns a tensor in memory, one that is not (packed, or with the strides given), and a number
+   of 4 bytes that is handed over when the plan runs (one for an id). */
 wf_cudnn_descriptor wf_cudnn_tensor(wf_cudnn_graph *g, int64_t id, cudnnDataType_t type,
                                     const wf_cudnn_shape *shape);
 wf_cudnn_descriptor wf_cudnn_virtual(wf_cudnn_graph *g, cudnnDataType_t type,
                                      const wf_cudnn_shape *shape);
-wf_cudnn_descriptor wf_cudnn_scalar(wf_cudnn_graph *g, int64_t id);
+wf_cudnn_descriptor wf_cudnn_scalar(wf_cudnn_graph *g, int64_t id, cudnnDataType_t type);
 
 /* Adds y = mode(x, b, choice), operands that the mode takes; axis is of GEN_INDEX alone, else
    -1. */
 void wf_cudnn_pointwise(wf_cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
                         wf_cudnn_descriptor x, wf_cudnn_descriptor b,
                         wf_cudnn_descriptor choice, wf_cudnn_descriptor y, int64_t axis);
+/* Adds dx = dy (1 - tanh(x)^2). */
+void wf_cudnn_tanh_gradient(wf_cudnn_graph *g, wf_cudnn_descriptor dy, wf_cudnn_descriptor x,
+                            wf_cudnn_descriptor dx);
 void wf_cudnn_matmul(wf_cudnn_graph *g, wf_cudnn_descriptor a, wf_cudnn_descriptor b,
                      wf_cudnn_descriptor c);
 void wf_cudnn_reduce(wf_cudnn_graph *g, cudnnReduceTensorOp_t op, wf_cudnn_descriptor x,
@@ -131,18 +137,33 @@ enum {
     WF_CUDNN_DQ_SUM, /* dq in float, where it is summed without an order */
     WF_CUDNN_SCALE,
     WF_CUDNN_LOWEST, /* -inf */
-    WF_CUDNN_ONE
+    WF_CUDNN_ONE,
+    WF_CUDNN_WINDOW, /* an int32 */
+    WF_CUDNN_CAP
 };
+
+/* Names the order in which a gradient sums dq. */
+typedef enum wf_cudnn_order {
+    WF_CUDNN_ANY_ORDER, /* as tiles of keys come */
+    WF_CUDNN_BY_SCORES, /* as one product, for a workspace of tokens^2 */
+    WF_CUDNN_BY_TILES   /* tile after tile, which wait for each other: an engine of Hopper */
+} wf_cudnn_order;
 
 typedef struct wf_cudnn_heads {
     int64_t batch, heads, groups, tokens, dim;
+    int64_t window; /* keys that a query sees; 0: all before it */
+    wf_cudnn_order order;
+    bool capped; /* scores */
     bool backward;
-    bool ordered; /* dq is summed in one order, for a workspace of tokens^2 */
 } wf_cudnn_heads;
 
 /* Adds the operations to an empty graph; false where something does not fit (the graph says
    what). */
 bool wf_cudnn_attention_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a);
+
+/* Returns the engine that sums dq tile after tile in one order (cuDNN 9.25 and later, compute
+   capability 9). cuDNN proposes it for no graph: it has to be named. */
+wf_cudnn_engine wf_cudnn_ordered_engine(void);
 
 /* Returns bytes that an engine may need for it, known without one: the scores where dq waits
    for its order, dq in float where it does not, each head's dk and dv where groups share them,

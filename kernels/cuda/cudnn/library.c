@@ -1,12 +1,19 @@
 /*
- * kernels/cuda/cudnn/library.c - libcudnn.so.9, found when it is first asked for. A machine
- * with CUDA and without cuDNN runs all the same: our kernels serve attention then.
+ * kernels/cuda/cudnn/library.c - libcudnn.so.9 (on the emulated GPU the emulator's), found when
+ * it is first asked for. A machine with CUDA and without cuDNN runs all the same: our kernels
+ * serve attention then.
  */
 #include "kernels/cuda/cudnn/graph_internal.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+
+#ifdef WF_CUDA_EMULATED
+#define LIBRARY "libcuda_emulator.so"
+#else
+#define LIBRARY "libcudnn.so.9"
+#endif
 
 static wf_cudnn_api api;
 static char problem[512];
@@ -23,13 +30,13 @@ static void *symbol(void *library, const char *name)
     void *found = dlsym(library, name);
 
     if (!found && !problem[0])
-        snprintf(problem, sizeof problem, "libcudnn.so.9 has no %s", name);
+        snprintf(problem, sizeof problem, LIBRARY " has no %s", name);
     return found;
 }
 
 static void load(void)
 {
-    void *library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL), *found;
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *found;
 
     if (!library) {
         snprintf(problem, sizeof problem, "%s", dlerror());

@@ -21,10 +21,12 @@ static const char *const device[DEVICES] = {"sm_80", "sm_90", "sm_100"};
 static char json[DEVICES][4096];
 static const wf_cudnn_api *api;
 
-/* batch, heads, groups, tokens, dim */
-static const wf_cudnn_heads gpt2 = {4, 12, 12, 1024, 64, false, false};
-static const wf_cudnn_heads llama = {1, 32, 8, 1024, 128, false, false};
-static const wf_cudnn_heads odd = {2, 5, 5, 1000, 80, false, false};
+static const wf_cudnn_heads gpt2 = {
+    .batch = 4, .heads = 12, .groups = 12, .tokens = 1024, .dim = 64};
+static const wf_cudnn_heads llama = {
+    .batch = 1, .heads = 32, .groups = 8, .tokens = 1024, .dim = 128};
+static const wf_cudnn_heads odd = {
+    .batch = 2, .heads = 5, .groups = 5, .tokens = 1000, .dim = 80};
 
 static bool has_properties(int i)
 {
@@ -45,7 +47,7 @@ static wf_cudnn_heads variant(const wf_cudnn_heads *h, int which)
     wf_cudnn_heads v = *h;
 
     v.backward = which != FORWARD;
-    v.ordered = which == IN_ORDER;
+    v.order = which == IN_ORDER ? WF_CUDNN_BY_SCORES : WF_CUDNN_ANY_ORDER;
     return v;
 }
 
@@ -76,7 +78,24 @@ static int64_t serve(const wf_cudnn_heads *h, int on, bool plan, wf_cudnn_engine
         printf(
             "\n%s: %lld x %lld/%lld heads, %lld tokens, dim %lld, variant %d: %d engines; %s\n",
             device[on], (long long)h->batch, (long long)h->heads, (long long)h->groups,
-            (long long)h->tokens, (long long)h->dim, h->backward + h->ordered, n, g.text);
+            (long long)h->tokens, (long long)h->dim, h->backward + (int)h->order, n, g.text);
+    wf_cudnn_graph_end(&g);
+    return workspace;
+}
+
+/* Returns the workspace of an engine's plan on Hopper; -1: it has none. */
+static int64_t workspace_of(const wf_cudnn_heads *h, const wf_cudnn_engine *engine)
+{
+    wf_cudnn_descriptor properties;
+    wf_cudnn_graph g;
+    int64_t workspace = -1;
+
+    wf_cudnn_graph_begin(&g, api);
+    wf_cudnn_attention_graph(&g, h);
+    properties = wf_cudnn_properties(&g, 0, json[SM_90]);
+    CU_ASSERT_PTR_NOT_NULL(wf_cudnn_plan(&g, properties, engine, &workspace));
+    if (workspace < 0)
+        printf("\n%s\n", g.text);
     wf_cudnn_graph_end(&g);
     return workspace;
 }
@@ -125,26 +144,57 @@ static void odd_lengths_have_engines(void)
     case_on_all(&odd);
 }
 
+/* Attention in a window, in both directions. */
+static void windows_have_engines(void)
+{
+    wf_cudnn_heads h = gpt2;
+
+    h.window = 256;
+    case_on_all(&h);
+    h.capped = true;
+    for (int on = 0; on < DEVICES; on++)
+        case_on(&h, on, FORWARD, false);
+}
+
+/* Scores under a cap: forward everywhere, the gradient in one order on Hopper alone. */
+static void caps_have_engines(void)
+{
+    wf_cudnn_heads h = gpt2;
+
+    h.capped = true;
+    for (int on = 0; on < DEVICES; on++)
+        case_on(&h, on, FORWARD, false);
+    case_on(&h, SM_90, IN_ORDER, false);
+}
+
+/* The engine that adds tiles of dq in one order has a plan in little workspace, windows and
+   caps as well. */
+static void tiles_have_one_order(void)
+{
+    const wf_cudnn_engine engine = wf_cudnn_ordered_engine();
+    wf_cudnn_heads h = gpt2;
+
+    if (api->cudnnGetVersion() < 92500) {
+        printf("(from cuDNN 9.25 on) ");
+        return;
+    }
+    h.backward = true;
+    h.order = WF_CUDNN_BY_TILES;
+    h.window = 256;
+    h.capped = true;
+    check_workspace(&h, workspace_of(&h, &engine));
+}
+
 /* The engine that exact mode pins by a single head serves other numbers of heads. */
 static void one_engine_serves_all(void)
 {
     for (int which = FORWARD; which < VARIANTS; which += IN_ORDER) {
         wf_cudnn_heads one = variant(&gpt2, which), all = one;
-        wf_cudnn_descriptor properties;
         wf_cudnn_engine engine;
-        wf_cudnn_graph g;
-        int64_t workspace = -1;
 
         one.batch = one.heads = one.groups = 1;
         check_workspace(&one, serve(&one, SM_90, false, &engine));
-        wf_cudnn_graph_begin(&g, api);
-        wf_cudnn_attention_graph(&g, &all);
-        properties = wf_cudnn_properties(&g, 0, json[SM_90]);
-        CU_ASSERT_PTR_NOT_NULL(wf_cudnn_plan(&g, properties, &engine, &workspace));
-        if (workspace < 0)
-            printf("\n%s\n", g.text);
-        check_workspace(&all, workspace);
-        wf_cudnn_graph_end(&g);
+        check_workspace(&all, workspace_of(&all, &engine));
     }
 }
 
@@ -164,6 +214,9 @@ int main(void)
         {"gpt2's attention has plans on three architectures", gpt2_has_plans},
         {"grouped heads have engines", grouped_heads_have_engines},
         {"lengths that are no multiple of 64 have engines", odd_lengths_have_engines},
+        {"windows have engines", windows_have_engines},
+        {"caps have engines", caps_have_engines},
+        {"tiles of dq have an engine with one order", tiles_have_one_order},
         {"one engine serves every number of heads", one_engine_serves_all},
         {"a dim of 36 has none", odd_dims_have_none},
         {NULL, NULL},

@@ -38,6 +38,9 @@ cudaError_t emulator_error(cudaError_t error);
 void emulator_die(const char *format, ...)
     __attribute__((__format__(__printf__, 1, 2), noreturn));
 
+/* Plans of the emulated cuDNN that were run. */
+long emulator_cudnn_runs(void);
+
 /* Device memory: opened while work runs (calls nest), closed to all others. */
 void emulator_memory_open(void);
 void emulator_memory_close(void);
