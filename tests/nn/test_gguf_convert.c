@@ -37,8 +37,8 @@ static char *bytes_of(const char *path, size_t *n)
     return bytes;
 }
 
-/* Finds the folder of a model. Scores of Gemma 2 and 3 have a factor of their own there, and are
-   given the one that llama.cpp takes for granted. */
+/* Finds the folder of a model. Scores of Gemma 2 and 3 have a factor of their own there, and
+   are given the one that llama.cpp takes for granted. */
 static void reference(const char *name, char from[PATH])
 {
     char command[4 * PATH];

@@ -34,7 +34,7 @@ typedef struct wf_gguf_place {
     float added; /* theirs is ours and this: 1 of gains that are 1 + the parameter */
 } wf_gguf_place;
 
-/* Tells how parameters lie in files of a model: queries, keys and values as one tensor, gate
+/* The order of parameters in files of a model: queries, keys and values as one tensor, gate
    and up as one, rows of queries and keys in llama.cpp's order of rotation. */
 typedef struct wf_gguf_layout {
     bool found; /* false: of no model that llama.cpp has */
