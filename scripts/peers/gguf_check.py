@@ -19,6 +19,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,7 @@ from safetensors.torch import load_file
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXTS = ["The capital of France is", "<|im_start|>user\nHi 123, it's\t me!<|im_end|>\n", "naïve café 東京 \U0001f600  x",
          "for (int i = 0; i < 1024; i++)\n\n    x += 3.14;", "A"]
-NOT_LOADED = ("phi3", "granite", "smollm3", "mixtral")  # transformers has no such configs for GGUF files
+NOT_LOADED = ("phi", "granite", "smollm3", "mixtral", "gemma", "olmo", "glm4", "stablelm", "cohere", "gpt_neox")  # transformers has no such configs for GGUF files
 MIXTURES = {
     "mixtral": dict(num_local_experts=4, num_experts_per_tok=2),
     "qwen3_moe": dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True, head_dim=16),
@@ -80,7 +81,7 @@ def expected(folder, reader):
     """Of each tensor of the file what the folder has for it."""
     config = json.loads((folder / "config.json").read_text())
     arch = reader.fields["general.architecture"].contents()
-    have = weights(folder, arch != "phi3")
+    have = weights(folder, arch not in ("phi3", "glm4"))
     layers = config.get("num_hidden_layers", config.get("n_layer"))
     names = gguf.get_tensor_name_map({v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch], layers)
     result = {}
@@ -88,6 +89,10 @@ def expected(folder, reader):
         base, suffix = name.rsplit(".", 1)
         if arch == "gpt2" and x.ndim == 2 and ("c_" in name):
             x = x.T
+        if arch == "gptneox" and ".query_key_value." in name:  # a head's queries, keys and values lie together in the folder
+            x = x.reshape(config["num_attention_heads"], 3, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
+            x = x + np.float32(1)
         mapped = names.get_name(base)
         if mapped is None:
             continue
@@ -262,8 +267,9 @@ class LlamaCpp:
                         "-ldl", "-lm", *(f"-Wl,-rpath,{x.parent}" for x in libraries if x)], check=True)
 
     def check(self, name, path, ids, want, context, has_tokenizer, most=2e-6):
-        """Differences of at most so much of the largest logit; llama.cpp looks a GPT-2's GELU up in a table of f16."""
-        most, off = 5e-4 if "gpt2" in name else most, 0
+        """Differences of at most so much of the largest logit; llama.cpp looks GELU up in a table of f16, and has one for both kinds."""
+        gelu = any(x in name for x in ("gemma", "gpt_neox")) or name.endswith("phi")
+        most, off = 5e-4 if "gpt2" in name else 2e-3 if gelu else most, 0
         for row, expected in zip(ids.numpy(), want):
             said = subprocess.run([self.program, path, str(context), *([] if has_tokenizer else ["none"])], input=row.astype(np.int32).tobytes(),
                                   capture_output=True)
@@ -309,6 +315,21 @@ def check_original(path, original):
     say(shapes[0] == shapes[1], f"names and shapes of {len(shapes[0])} tensors are the same")
 
 
+def usual_scales(where):
+    """The Gemmas with the factor of scores that llama.cpp takes for granted, OLMo 3 with a scaling that it has."""
+    for name in ("gemma2", "gemma3", "olmo3"):
+        folder = where / f"hf_{name}_usual"
+        shutil.copytree(ROOT / f"tests/reference/hf_{name}", folder)
+        config = json.loads((folder / "config.json").read_text())
+        if "query_pre_attn_scalar" in config:
+            config["query_pre_attn_scalar"] = config["head_dim"]
+        full = config["rope_parameters"].get("full_attention", {})
+        if full.get("rope_type") == "yarn":
+            config["rope_parameters"]["full_attention"] = {"rope_type": "linear", "factor": 4.0, "rope_theta": full["rope_theta"]}
+        (folder / "config.json").write_text(json.dumps(config))
+        yield folder
+
+
 def mixtures(where):
     """Folders of small random mixtures."""
     for family, sizes in MIXTURES.items():
@@ -331,7 +352,7 @@ def main():
         llama_cpp = LlamaCpp(pathlib.Path(llama_cpp[0]), pathlib.Path(where)) if llama_cpp else None
         if llama_cpp:
             llama_cpp.check_lengths(program, pathlib.Path(where))
-        for model in references + list(mixtures(pathlib.Path(where))) + [folder]:
+        for model in references + [m for make in (usual_scales, mixtures) for m in make(pathlib.Path(where))] + [folder]:
             has = (model / "tokenizer.json").exists()
             for kind in ("stored", "f32", "f16", "q8_0"):
                 path = pathlib.Path(where) / f"{model.name.replace('mistral', 'm')}-{kind}.gguf"

@@ -260,6 +260,11 @@ static void what_cannot_be(void)
         gguf_save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_STORED, NULL, 0, path_in(""), &error),
         WF_EINVAL);
     error.code = WF_OK;
+    CU_ASSERT_EQUAL(gguf_save(WEFT_REFERENCE "/hf_gemma2", WF_PAR_GGUF_STORED, NULL, 0,
+                              path_in("x.gguf"), &error),
+                    WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "query_pre_attn_scalar"));
+    error.code = WF_OK;
     snprintf(path, sizeof path, "cp -r " WEFT_REFERENCE "/hf_gpt2 %s/bad", folder);
     CU_ASSERT_EQUAL_FATAL(system(path), 0);
     file = fopen(path_in("bad/model.safetensors"), "r+b");

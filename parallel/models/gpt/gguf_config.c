@@ -228,18 +228,18 @@ static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
 
     if (s->error->code != WF_OK)
         return;
-    if (turns != m->head_dim && (!has_long_rope(s) || turns > m->head_dim)) {
+    if (turns != m->head_dim && (!wf_gguf_part_turns(s->arch) || turns > m->head_dim)) {
         wf_error_set(
             s->error, WF_EUNSUPPORTED,
             "%.900s: key \"%s.rope.dimension_count\" says that a part of a head is rotated",
             s->path, s->arch);
         return;
     }
+    m->rotary = (double)turns / (double)m->head_dim;
     if (has_long_rope(s)) {
         const wf_par_gguf_key *k = wf_par_gguf_find(
             s->g, full(s, "attention.sliding_window", text), WF_PAR_GGUF_I64, false, s->error);
 
-        m->rotary = (double)turns / (double)m->head_dim;
         m->window =
             k && *(const int64_t *)k->values < m->positions ? *(const int64_t *)k->values : 0;
         if (m->window < 0)
@@ -270,9 +270,42 @@ static void read_properties(source *s, wf_nn_gpt_config *m)
     if (m->position == WF_NN_ROPE)
         m->rope_base = number_in(s, "rope.freq_base", 10000, 1, 1e12);
     m->attention_scale = number_or(s, "attention.scale", 0);
-    m->embedding_scale = number_or(s, "embedding_scale", 0);
+    if (m->embedding_scale == WF_NN_SQRT_WIDTH)
+        number_or(s, "embedding_scale", 0);
+    else
+        m->embedding_scale = number_or(s, "embedding_scale", 0);
     m->residual_scale = number_or(s, "residual_scale", 0);
     m->logit_divisor = number_or(s, "logit_scale", 0);
+    if (wf_gguf_multiplies_logits(s->arch) && m->logit_divisor > 0) {
+        char text[32]; /* in as many digits as a config.json's inverse has (wf_hf_derived) */
+
+        snprintf(text, sizeof text, "%.9g", 1 / m->logit_divisor);
+        m->logit_divisor = strtod(text, NULL);
+    }
+}
+
+/* Reads what some architectures alone have. */
+static void read_own(source *s, wf_nn_gpt_config *m)
+{
+    const bool gemma2 = wf_gguf_reads(s->arch, "attn_logit_softcapping") && !m->qk_norm;
+    char text[KEY];
+    const wf_par_gguf_key *k;
+
+    if (wf_gguf_reads(s->arch, "attn_logit_softcapping")) {
+        m->score_cap = number_or(s, "attn_logit_softcapping", gemma2 ? 50 : 0);
+        m->logit_cap = number_or(s, "final_logit_softcapping", gemma2 ? 30 : 0);
+        m->attention_scale = wf_gguf_scale_by_depth(m);
+    }
+    if (wf_gguf_reads(s->arch, "use_parallel_residual") && m->shared_norm)
+        m->parallel = !has_tensor(s, "blk.0.ffn_norm.weight"); /* as llama.cpp's StableLM */
+    else if (wf_gguf_reads(s->arch, "use_parallel_residual")) {
+        k = wf_par_gguf_find(s->g, full(s, "use_parallel_residual", text), WF_PAR_GGUF_BOOL,
+                             false, s->error);
+        m->parallel = k && *(const bool *)k->values;
+        if (!k && s->error->code == WF_OK)
+            wf_error_set(s->error, WF_EDATA, "%.900s: key \"%s\" is missing", s->path, text);
+    }
+    m->shared_norm = m->shared_norm && m->parallel;
 }
 
 /* Returns true where a file has a mixture of experts. */
@@ -333,6 +366,10 @@ wf_status wf_gguf_config(wf_gguf_weights *w, wf_error *error)
     read_sizes(&s, m);
     if (error->code == WF_OK)
         read_properties(&s, m);
+    if (error->code == WF_OK)
+        read_own(&s, m);
+    if (error->code == WF_OK && m->position == WF_NN_ROPE)
+        wf_gguf_read_windows(s.g, s.path, s.arch, m, error);
     if (error->code == WF_OK)
         read_rotation(&s, &w->file, m);
     if (error->code == WF_OK && !wf_gguf_fits(s.arch, m))

@@ -45,8 +45,22 @@ static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
                  (int64_t)m->rope_scaling.original_positions);
         put_number(h, m, "rope.scaling.attn_factor", wf_gguf_attention_factor(m));
     }
+    wf_gguf_put_windows(h, wf_gguf_architecture(m), m);
     if (wf_gguf_has_long_rope(wf_gguf_architecture(m))) /* without the key llama.cpp warns */
         put_size(h, m, "attention.sliding_window", 0);
+}
+
+/* Writes what some architectures alone have. */
+static void put_own(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *architecture)
+{
+    if (m->score_cap > 0)
+        put_number(h, m, "attn_logit_softcapping", m->score_cap);
+    if (m->logit_cap > 0)
+        put_number(h, m, "final_logit_softcapping", m->logit_cap);
+    if (wf_gguf_reads(architecture, "use_parallel_residual"))
+        put(h, m, "use_parallel_residual", WF_PAR_GGUF_BOOL, &m->parallel);
+    if (wf_gguf_multiplies_logits(architecture))
+        put_number(h, m, "logit_scale", 1 / m->logit_divisor);
 }
 
 /* Writes the scale of scores; without one llama.cpp multiplies them with 1 / sqrt(head
@@ -69,8 +83,11 @@ void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model)
 
     put_text(h, "general.architecture", wf_gguf_architecture(&m));
     put_size(h, &m, "block_count", m.layers);
-    /* llama.cpp has no windows for these: in texts that one holds whole it has no effect */
-    put_size(h, &m, "context_length", m.window ? m.window : m.positions);
+    /* llama.cpp has no windows for some: in texts that one holds whole it has no effect */
+    put_size(h, &m, "context_length",
+             m.window && !wf_gguf_reads(wf_gguf_architecture(&m), "rope.freq_base_swa")
+                 ? m.window
+                 : m.positions);
     put_size(h, &m, "embedding_length", m.width);
     put_size(h, &m, "feed_forward_length", is_mixtral ? m.expert_ffn : m.ffn);
     if (m.experts) {
@@ -88,6 +105,7 @@ void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model)
     put_size(h, &m, "vocab_size", m.vocabulary);
     if (m.position == WF_NN_ROPE)
         put_rope(h, &m);
-    if (wf_gguf_is_scaled(&m))
+    if (wf_gguf_reads_scales(wf_gguf_architecture(&m)))
         put_scales(h, &m);
+    put_own(h, &m, wf_gguf_architecture(&m));
 }

@@ -63,12 +63,6 @@ static bool is_off(const wf_par_gguf_key *k)
     return true;
 }
 
-/* A Phi-3's window is read; that of others has to be off. */
-static bool is_read_window(const char *arch, const char *key)
-{
-    return wf_gguf_has_long_rope(arch) && strcmp(key, "attention.sliding_window") == 0;
-}
-
 static bool is_causal(const wf_par_gguf *g, const char *arch, wf_error *error)
 {
     char text[128];
@@ -134,7 +128,7 @@ wf_status wf_gguf_keys_check(const wf_par_gguf *g, const char *path, const char 
                     (is_known(key + n + 1) &&
                      (mixture || strncmp(key + n + 1, "expert_", strlen("expert_")) != 0));
 
-        if (!read && !is_read_window(arch, key + n + 1) && !is_off(&g->key[i]))
+        if (!read && !wf_gguf_reads(arch, key + n + 1) && !is_off(&g->key[i]))
             used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%.60s\"",
                                      used ? ", " : "", key);
     }

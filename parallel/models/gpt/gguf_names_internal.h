@@ -22,13 +22,27 @@ bool wf_gguf_is_scaled(const wf_nn_gpt_config *model);
 /* Returns the property of a model's RoPE that is not written here, in words; NULL: none. */
 const char *wf_gguf_rope_missing(const wf_nn_gpt_config *model);
 
+/* Returns what a model without an architecture has that is not written, in words. */
+const char *wf_gguf_missing(const wf_nn_gpt_config *model);
+
 /* The location of a parameter in a file: a tensor, and its first row there. */
 typedef struct wf_gguf_place {
     char name[WF_GGUF_NAME];
     int64_t row, rows; /* its first row there, and how many the tensor has */
     /* number of heads whose rows are in llama.cpp's order of rotation; 0: in ours */
     int64_t heads;
+    float added; /* theirs is ours and this: 1 of gains that are 1 + the parameter */
 } wf_gguf_place;
+
+/* The order of parameters in files of a model: queries, keys and values as one tensor, gate
+   and up as one, rows of queries and keys in llama.cpp's order of rotation. */
+typedef struct wf_gguf_layout {
+    bool found; /* false: of no model that llama.cpp has */
+    bool one_qkv, one_mlp, turns_neighbours;
+} wf_gguf_layout;
+
+/* architecture: a file's, or NULL for the model's own */
+wf_gguf_layout wf_gguf_layout_of(const char *architecture, const wf_nn_gpt_config *model);
 
 /* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for
    the model's own. */
@@ -51,6 +65,28 @@ const wf_nn_gpt_config *wf_gguf_family(const char *architecture, bool experts);
 bool wf_gguf_is_architecture(const char *name);
 bool wf_gguf_has_long_rope(const char *architecture);
 void wf_gguf_architectures(char *text, size_t size);
+
+/* Return true where files of an architecture have a key that those of others have not, without
+   the architecture's name; where a part of a head may be rotated; where logit_scale multiplies
+   logits, which it divides elsewhere; where there are factors of embeddings, scores, residuals
+   and logits. */
+bool wf_gguf_reads(const char *architecture, const char *key);
+bool wf_gguf_part_turns(const char *architecture);
+bool wf_gguf_multiplies_logits(const char *architecture);
+bool wf_gguf_reads_scales(const char *architecture);
+
+/* Returns the factor of scores of a Gemma 2 or 3, which llama.cpp knows by the number of
+   blocks. */
+double wf_gguf_scale_by_depth(const wf_nn_gpt_config *model);
+
+/* Windows (gguf_windows.c). The first returns what of them files of an architecture can't say,
+   in words; NULL: nothing. The others write their keys, and read them; an architecture without
+   windows has none. */
+const char *wf_gguf_windows_missing(const char *architecture, const wf_nn_gpt_config *model);
+void wf_gguf_put_windows(wf_gguf_header *h, const char *architecture,
+                         const wf_nn_gpt_config *model);
+wf_status wf_gguf_read_windows(const wf_par_gguf *g, const char *path, const char *architecture,
+                               wf_nn_gpt_config *model, wf_error *error);
 
 /* Returns true where a file of this architecture may hold a model of these properties. */
 bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model);

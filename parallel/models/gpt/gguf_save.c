@@ -170,12 +170,12 @@ static wf_status prepare(save *s)
                             "(gpt_export FROM TO)",
                             rope);
     if (!wf_gguf_has(&s->model->config))
-        return wf_error_set(
-            s->error, WF_EUNSUPPORTED,
-            "GGUF is written of models that have what gpt2, llama, mistral, qwen2, qwen3, "
-            "phi3, smollm3, granite, mixtral and qwen3_moe have, and this one has something "
-            "else: write it "
-            "for transformers (gpt_export FROM TO)");
+        return wf_error_set(s->error, WF_EUNSUPPORTED,
+                            "GGUF is written of models that have what those of one "
+                            "architecture of llama.cpp have "
+                            "(docs/models.md), and this one has %s: write it for transformers "
+                            "(gpt_export FROM TO)",
+                            wf_gguf_missing(&s->model->config));
     s->parameter = wf_nn_parameters(&s->model->base, &s->count);
     s->place = calloc((size_t)s->count + 1, sizeof *s->place);
     s->tensor = calloc((size_t)s->count + 2, sizeof *s->tensor); /* two more: factors */
@@ -231,6 +231,8 @@ static wf_status write_rows(save *s, int64_t i, const float *from, int64_t row, 
     for (int64_t r = 0; r < rows; r++)
         memcpy(ordered + r * columns, from + wf_gguf_row(place, all, row + r) * columns,
                (size_t)columns * sizeof *ordered);
+    for (int64_t k = 0; k < n && place->added != 0; k++)
+        ordered[k] += place->added;
     if (check_numbers(s, i, ordered, n) != WF_OK)
         return s->error->code;
     wf_gguf_convert(t->type, ordered, raw, n);

@@ -102,6 +102,8 @@ static wf_status read_rows(const wf_gguf_weights *w, const matrix *m, int64_t ro
     if (wf_file_read(&w->file, s->raw, (size_t)(n * bytes),
                      w->header.data + m->t->begin + at * bytes, error) == WF_OK)
         wf_gguf_numbers(m->t->type, s->raw, s->numbers, n * m->columns);
+    for (int64_t k = 0; k < n * m->columns && m->place->added != 0; k++)
+        s->numbers[k] -= m->place->added;
     return error->code;
 }
 
