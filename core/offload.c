@@ -11,6 +11,7 @@
  */
 #include "core/offload.h"
 #include "core/context_internal.h"
+#include "core/graph.h"
 #include "core/sharing_internal.h"
 #include "core/together.h"
 #include <string.h>
@@ -122,6 +123,11 @@ static wf_status move_to_host(wf_tensor *t)
     wf_context *ctx = t->ctx;
     wf_storage *s = t->storage;
 
+    if (wf_graph_is_captured(ctx))
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "a tensor is offloaded to host memory in work that is captured as a "
+                       "graph, which has no such copies: leave out one of the two "
+                       "(cuda_graph)");
     if (!s->host)
         s->host = take(ctx, host_pool_of(ctx), s, "host memory for what is offloaded");
     if (!s->host)

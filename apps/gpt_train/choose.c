@@ -46,6 +46,40 @@ static wf_status choose_device(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Returns why the steps of a run on a GPU are not captured; NULL: they are. */
+static const char *uncaptured(const app_job *job, bool embedded)
+{
+    const app_options *o = job->options;
+
+    if (app_options_ranks(o) > 1)
+        return "several ranks, which meet on their hosts in every step";
+    if (app_options_pipelined(o))
+        return "the schedule of a pipeline";
+    if (strcmp(o->offload, "none") != 0)
+        return "--offload, which copies to the host in the middle of a step";
+    if (o->n_expert && (o->moe_z_weight > 0 || strcmp(o->moe_balance, "sequence") == 0))
+        return "losses that experts add (--moe-z-weight, --moe-balance sequence)";
+    if (job->data && wf_dataset_counts(job->data, WF_DATASET_TRAIN))
+        return "data of which a part is trained on, so that each step has a weight of its own";
+    return embedded ? "batches of the caller" : NULL;
+}
+
+/* Sets --cuda-graph where the run chooses it: on wherever steps can be captured. A search
+   compares layouts, most of which cannot. */
+static void choose_graphs(const app_job *job, bool embedded, FILE *out)
+{
+    app_options *o = job->options;
+    const char *why;
+
+    if (o->given[APP_OPTION_cuda_graph] || strcmp(o->device, "cuda") != 0 ||
+        strcmp(o->search, "off") != 0)
+        return;
+    why = uncaptured(job, embedded);
+    o->cuda_graph = !why;
+    if (why && out)
+        fprintf(out, "steps run op by op, and not as CUDA graphs: %s\n", why);
+}
+
 /* Sets --accumulate and --micro-batch-size; a line for each on `out`, where it is not NULL. */
 static void choose_sums(app_job *job, FILE *out)
 {
@@ -57,14 +91,16 @@ static void choose_sums(app_job *job, FILE *out)
     snprintf(o->accumulate, sizeof o->accumulate, "%s", r->accumulate);
 }
 
-/* Sets --device, --threads-per-rank, --accumulate and --micro-batch-size where the run chooses
-   them; prints lines about that where `say`. Errors: WF_EINVAL, those of wf_topology_read */
-static wf_status choose(app_job *job, const wf_launcher *launcher, bool say, wf_error *error)
+/* Sets --device, --cuda-graph, --threads-per-rank, --accumulate and --micro-batch-size where
+   the run chooses them; prints lines about that where `say`. Errors: WF_EINVAL, those of
+   wf_topology_read */
+static wf_status choose(app_job *job, const wf_process *p, bool say, wf_error *error)
 {
     app_options *o = job->options;
 
-    if (choose_device(o, error) != WF_OK || choose_threads(o, launcher, error) != WF_OK)
+    if (choose_device(o, error) != WF_OK || choose_threads(o, &p->launcher, error) != WF_OK)
         return error->code;
+    choose_graphs(job, p->is_embedded, say && !o->plan ? stdout : NULL);
     if (!o->plan) /* a plan has its own choice for each strategy */
         choose_sums(job, say ? stdout : NULL);
     return WF_OK;
@@ -87,6 +123,5 @@ wf_status app_job_prepare(app_job *job, wf_process *p, wf_error *error)
                                &p->launcher, error) != WF_OK)
             return error->code;
     }
-    return choose(job, &p->launcher,
-                  p->launcher.process <= 0 && !o->fit_nodes && !p->is_embedded, error);
+    return choose(job, p, p->launcher.process <= 0 && !o->fit_nodes && !p->is_embedded, error);
 }

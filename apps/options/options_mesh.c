@@ -100,6 +100,12 @@ static wf_status check_context(const app_options *o, wf_error *error)
 
 static wf_status check_cuda_graph(app_options *o, wf_error *error)
 {
+    if (o->cuda_graph && strcmp(o->offload, "none") != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--cuda-graph on captures a step's work, and --offload %s copies to "
+            "the host in its middle: leave out one of the two",
+            o->offload);
     if (o->cuda_graph && (app_options_ranks(o) > 1 || app_options_pipelined(o)))
         return wf_error_set(
             error, WF_EINVAL,

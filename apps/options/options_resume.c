@@ -52,6 +52,8 @@ static bool is_decided(const app_options *o, const app_option_row *row)
     bool rule = row->standard && *row->standard == '=';
     bool of_model = row < &app_option_rows[APP_OPTION_GROUP_adapters];
 
+    if (rule && row->kind == APP_KIND_SWITCH)
+        return o->given[row - app_option_rows];
     if (rule && *(const int64_t *)((const char *)o + row->offset) == 0)
         return false;
     return o->given[row - app_option_rows] ||

@@ -42,6 +42,11 @@ static wf_status begin_steps(wf_run_rank_state *r, int64_t step)
         return wf_context_status(r->ctx);
     if (r->first && r->elastic.restarted)
         wf_run_log_clear(run->log);
+    if (r->first && r->job->mesh.cuda_graph && !r->elastic.restarted && wf_run_waits(r)) {
+        fprintf(run->out, "each step is finished before the next one is launched: %s\n",
+                wf_run_waits(r));
+        fflush(run->out);
+    }
     wf_elastic_rank_begin(&r->elastic, step, run->mesh);
     return wf_context_status(r->ctx);
 }

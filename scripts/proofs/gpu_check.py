@@ -174,7 +174,7 @@ class Check:
 
     def graphs(self, arch):
         flags = ["--arch", arch, "--dropout", 0.1, "--micro-batch-size", 4]
-        want, got = self.digest(*flags), self.digest(*flags, "--cuda-graph", "on")
+        want, got = (self.digest(*flags, "--cuda-graph", how) for how in ("off", "on"))
         self.judge(3, f"{arch} as CUDA graphs", f"digest {got}, op by op {want}", got == want)
 
     # ---- 4: layouts ----
@@ -261,7 +261,7 @@ class Check:
         self.peer(f"GPT-2 124M in {dtype}", GPT2, 16, rates, dtype)
 
     def models(self):
-        ways = {"exact": [], "exact off": ["--exact", "off"],
+        ways = {"exact": ["--cuda-graph", "off"], "exact off": ["--exact", "off", "--cuda-graph", "off"],
                 "exact, CUDA graphs": ["--cuda-graph", "on"],
                 "exact off, CUDA graphs": ["--exact", "off", "--cuda-graph", "on"]}
         for dtype, more in (("fp32", []), ("tf32", ["--tf32"])):

@@ -117,7 +117,8 @@ class Table:
 
     def kinds(self, name, c, micro, way, more, rate):
         """Times of kernels, one after the other, of a step op by op; the step's is that of the rate."""
-        said = self.check.run(self.check.command(*flags_of(c, micro), *more, "--profile", 1000, "--trace-steps", "3", steps=3), 400)
+        said = self.check.run(self.check.command(*flags_of(c, micro), *more, "--cuda-graph", "off", "--profile", 1000,
+                                                   "--trace-steps", "3", steps=3), 400)
         self.check.row(8, f"{name}, {way}, by kind", told(kinds_of(said), 1e3 * TOKENS / rate), "measured")
 
     def peer(self, name, c, micro, rates):

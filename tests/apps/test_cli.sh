@@ -67,6 +67,7 @@ refuse "units by type and by size" 2 "both choose units" "${tiny[@]}" --wrap-typ
 WEFT_PLUGINS=$PWD CUDA_VISIBLE_DEVICES=-1 refuse "a device that is not here" 2 "--device cuda: .*use --device cpu" "${tiny[@]}" --device cuda
 refuse "rounded products on the CPU" 2 "--tf32 is for GPUs; use --device cuda" "${tiny[@]}" --tf32 --device cpu
 refuse "a graph of the CPU's work" 2 "--cuda-graph on is for GPUs; use --device cuda" "${tiny[@]}" --cuda-graph on
+refuse "a graph that copies to the host" 2 "--cuda-graph on captures .* --offload activations copies" "${tiny[@]}" --cuda-graph on --device cuda --recompute block --offload activations
 refuse "a graph of several ranks" 2 "--cuda-graph on records .* 4 ranks .*one rank and no pipeline, or --cuda-graph off" "${tiny[@]}" --cuda-graph on --device cuda --tp 2 --dp 2
 CUDA_VISIBLE_DEVICES=-1 refuse "a transport between GPUs" 2 "transport nccl (joins GPUs, and there is none here|is not here)" "${tiny[@]}" --transport nccl
 refuse "processes that were not started" 2 "--launcher mpi.*mpirun -np N" "${tiny[@]}" --launcher mpi
