@@ -129,6 +129,8 @@ void wf_mesh_close(wf_mesh *mesh)
         return;
     for (int i = mesh->n_axes - 1; i >= 0; i--)
         wf_comm_close(mesh->comm[i]);
+    if (mesh->rows)
+        mesh->forget_rows(mesh); /* those that an error has left under way */
     while (mesh->layouts) {
         wf_layout *layout = mesh->layouts;
 
