@@ -220,6 +220,38 @@ static void likely_shares(void)
     CU_ASSERT_DOUBLE_EQUAL(wf_rows_share(4, 4, 1), 1, 1e-15);
 }
 
+/* Fails on rank 1 with moves under way, which the mesh frees when it closes. */
+static wf_status leave(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    wf_context *ctx = mesh->ctx;
+    moved m;
+    wf_tensor *x, *part, *y, *sum;
+
+    (void)arg;
+    wf_scope_open(ctx);
+    m = moved_of(mesh, MIXED, false);
+    x = make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home);
+    part = masked(mesh, &m, 2, m.partial);
+    y = wf_border_rows_begin(&m.owners, x, x, m.base);
+    sum = wf_border_rows_begin(&m.owners, part, part, m.home);
+    if (rank->index == 1)
+        return wf_fail(ctx, WF_EINVAL, "rank 1 has enough");
+    y = wf_border_rows_end(y);
+    sum = y ? wf_border_rows_end(sum) : NULL;
+    wf_scope_close(ctx);
+    return sum ? WF_OK : give_up(rank, ctx);
+}
+
+static void left_under_way(void)
+{
+    mesh_test test = {.n_axes = 1, .size = {2}, .body = leave};
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_NOT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 2}, mesh_rank, &test, &error),
+                        WF_OK);
+    CU_ASSERT(says(&error, WF_EINVAL, "rank 1", "has enough"));
+}
+
 /* Refuses by name a tensor without tokens. */
 static wf_status refuse(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
@@ -244,6 +276,7 @@ int main(void)
         {"owners along two", two_axes},
         {"parts of a batch", parts_of_a_batch},
         {"shares of rows that are likely", likely_shares},
+        {"moves that an error leaves", left_under_way},
         {"what cannot be moved", refusals},
         {NULL, NULL},
     };
