@@ -75,6 +75,9 @@ typedef struct wf_par_options {
        of dp, which is a part of a group of ranks too; 0: tp alone */
     int ep;
     wf_par_dispatch dispatch; /* EXCHANGE: with an axis ep that splits the batch alone */
+    /* tokens that are exchanged with the owners of their experts are waited for at once, not
+       moved while a mixture's shared expert computes */
+    bool moe_overlap_off;
     int cp; /* without axes: ranks that split the tokens of each sequence; 0 means 1 */
     /* their form of attention: "heads", heads are split instead of tokens; "gather", keys and
        values are gathered; NULL, "auto": heads where cp times the other ranks that split them

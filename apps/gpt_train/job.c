@@ -44,6 +44,7 @@ static wf_par_options mesh_of(const app_options *o)
                             .dp = (int)o->dp,
                             .ep = (int)o->ep,
                             .dispatch = dispatch_of(o),
+                            .moe_overlap_off = !o->moe_shared_expert_overlap,
                             .cp = (int)o->cp,
                             .cp_form = o->cp_form,
                             .strategy = o->strategy,

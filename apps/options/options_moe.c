@@ -101,15 +101,23 @@ static wf_status check_imbalance(const app_options *o, const wf_nn_gpt_config *c
 
 wf_status app_options_check_experts(app_options *o, wf_error *error)
 {
-    static const app_option_id flags[] = {
-        APP_OPTION_moe_top_k,    APP_OPTION_moe_ffn,
-        APP_OPTION_moe_shared,   APP_OPTION_moe_dense,
-        APP_OPTION_moe_router,   APP_OPTION_moe_normalise,
-        APP_OPTION_moe_scale,    APP_OPTION_ep,
-        APP_OPTION_moe_balance,  APP_OPTION_moe_bias_step,
-        APP_OPTION_moe_z_weight, APP_OPTION_moe_sequence_weight,
-        APP_OPTION_moe_report,   APP_OPTION_moe_imbalance,
-        APP_OPTION_moe_dispatch, APP_OPTION_moe_buffer};
+    static const app_option_id flags[] = {APP_OPTION_moe_top_k,
+                                          APP_OPTION_moe_ffn,
+                                          APP_OPTION_moe_shared,
+                                          APP_OPTION_moe_dense,
+                                          APP_OPTION_moe_router,
+                                          APP_OPTION_moe_normalise,
+                                          APP_OPTION_moe_scale,
+                                          APP_OPTION_ep,
+                                          APP_OPTION_moe_balance,
+                                          APP_OPTION_moe_bias_step,
+                                          APP_OPTION_moe_z_weight,
+                                          APP_OPTION_moe_sequence_weight,
+                                          APP_OPTION_moe_report,
+                                          APP_OPTION_moe_imbalance,
+                                          APP_OPTION_moe_dispatch,
+                                          APP_OPTION_moe_buffer,
+                                          APP_OPTION_moe_shared_expert_overlap};
     wf_nn_gpt_config c = app_options_model(o);
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)

@@ -16,6 +16,8 @@ struct wf_layout {
     uint8_t sum, max;                      /* axes over which it is partial, a bit each */
 };
 
+typedef struct wf_rows_flight wf_rows_flight;
+
 struct wf_mesh {
     wf_context *ctx;
     wf_comm *world;
@@ -26,7 +28,9 @@ struct wf_mesh {
     uint8_t fine;    /* a bit per axis: its cuts ignore grains */
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
-    void *gathered; /* the result of the last wf_mesh_gather */
+    wf_rows_flight *rows; /* moves of rows that were begun (rows_border.c) .. */
+    void (*forget_rows)(struct wf_mesh *mesh); /* .. and what frees them */
+    void *gathered;                            /* the result of the last wf_mesh_gather */
     size_t gathered_bytes;
 };
 

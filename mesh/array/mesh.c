@@ -127,8 +127,12 @@ void wf_mesh_close(wf_mesh *mesh)
 {
     if (!mesh)
         return;
+    if (mesh->rows && wf_context_status(mesh->ctx) != WF_OK) /* the cause, not what it leaves */
+        wf_comm_abort(mesh->world, wf_context_error(mesh->ctx));
     for (int i = mesh->n_axes - 1; i >= 0; i--)
         wf_comm_close(mesh->comm[i]);
+    if (mesh->rows)
+        mesh->forget_rows(mesh); /* those that an error has left under way */
     while (mesh->layouts) {
         wf_layout *layout = mesh->layouts;
 

@@ -262,6 +262,24 @@ typedef struct wf_row_owners {
 WF_API wf_tensor *wf_border_rows(const wf_row_owners *owners, wf_tensor *x, wf_tensor *via,
                                  const wf_layout *to);
 
+/**
+ * wf_border_rows_begin - begins wf_border_rows: posts what it moves and returns
+ *
+ * The result has no elements: wf_border_rows_end takes it for them, and nothing else may. The
+ * gradient's move begins where the walk back passes the end, and is waited for where it passes
+ * the begin, so that what is recorded in between hides both.
+ *
+ * Collective:  over both axes; ended in the order in which they were begun
+ * Owner:       scope
+ * Memory:      that of wf_border_rows, until it is ended
+ * Errors:      as wf_border_rows
+ */
+WF_API wf_tensor *wf_border_rows_begin(const wf_row_owners *owners, wf_tensor *x,
+                                       wf_tensor *via, const wf_layout *to);
+/** wf_border_rows_end - waits for a border that was begun; returns x itself where none has made
+ * it. Owner: scope. Errors: as wf_border_rows. Gradient: to what the border has moved. */
+WF_API wf_tensor *wf_border_rows_end(wf_tensor *x);
+
 /** wf_rows_share - returns the part of rows, with k different indices each of `all`, of which
  * an owner of `owned` of these takes any, if indices are equally likely. */
 WF_API double wf_rows_share(int64_t owned, int64_t all, int64_t k);

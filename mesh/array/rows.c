@@ -180,3 +180,22 @@ wf_status wf_rows_run(const wf_rows *r, int axis, wf_collective_kind kind, wf_dt
         return wf_fail(r->ctx, error.code, "%s", error.text);
     return WF_OK;
 }
+
+wf_status wf_rows_post(wf_rows_flight *f, wf_dtype dtype, void *out, bool background)
+{
+    wf_context *ctx = f->rows.ctx;
+    wf_comm *comm = wf_mesh_of(ctx)->comm[f->owners.axis];
+    const wf_comm_buffer buffer = {
+        .in = f->sent->data, .out = out, .cuts = f->rows.cuts, .out_cuts = f->rows.out};
+    const wf_collective what = {.kind = WF_ALL_TO_ALL,
+                                .element = wf_dtype_size(dtype),
+                                .n_buffers = 1,
+                                .buffers = &buffer,
+                                .at_once = !background};
+    wf_error error = {WF_OK, ""};
+
+    wf_comm_position(comm, wf_context_step(ctx), wf_context_path(ctx));
+    if (wf_collective_begin(comm, &what, &f->pending, &error) != WF_OK)
+        return wf_fail(ctx, error.code, "%s", error.text);
+    return WF_OK;
+}

@@ -7,10 +7,6 @@
 
 #include "mesh/array/array_internal.h"
 
-/* Moves rows of x [b, t, d] to `to`: those that owners take from where they are split over
-   owners->axis, or back from where they are partial sums over it. NULL on errors. */
-wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to);
-
 /* Indices of a dim that a rank has. */
 typedef struct wf_row_range {
     int64_t begin, end;
@@ -36,6 +32,31 @@ typedef struct wf_rows {
     int64_t *at;  /* [members] */
     size_t bytes; /* the block that these lists are in */
 } wf_rows;
+
+/* A move that was begun and not ended. */
+struct wf_rows_flight {
+    struct wf_rows_flight *next; /* in the mesh's list, where it has a handle .. */
+    wf_tensor *handle;           /* .. a tensor without elements, until it is ended */
+    const wf_layout *from;       /* the layout of what it moves on the tape */
+    const wf_layout *to;
+    wf_rows rows;
+    wf_row_owners owners;
+    wf_tensor *sent, *came, *y; /* came: rows to be added; NULL where rows go to owners */
+    wf_row_range tokens;        /* those of which sums come home */
+    wf_pending *pending;
+};
+
+/* Moves rows of x [b, t, d] to `to`: those that owners take from where they are split over
+   owners->axis, or back from where they are partial sums over it. NULL on errors. */
+wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to);
+
+/* Begins such a move, of what is not fake; NULL on errors, and nothing is under way. */
+wf_rows_flight *wf_rows_begin(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to,
+                              bool background);
+/* Waits for a move that is on no list, returns its result and frees it. */
+wf_tensor *wf_rows_end(wf_rows_flight *f);
+/* Frees what errors have left in the mesh's list, once its groups are closed. */
+void wf_rows_forget(wf_mesh *mesh);
 
 /* Opens a move of the rows of a tensor whose dims these are; wf_rows_close, on errors too.
    joint: members take what any of their parts owns. */
@@ -67,6 +88,9 @@ char *wf_rows_pack(const wf_rows *r, wf_row_block block, wf_row_range taken, con
 
 /* Returns memory of this many rows of d numbers, of the scope; NULL on errors. */
 wf_tensor *wf_rows_room(const wf_rows *r, wf_dtype dtype, int64_t rows);
+
+/* Begins the exchange of what is sent, to `out`, cut as the rows are. */
+wf_status wf_rows_post(wf_rows_flight *f, wf_dtype dtype, void *out, bool background);
 
 /* Runs a collective of one buffer over an axis. */
 wf_status wf_rows_run(const wf_rows *r, int axis, wf_collective_kind kind, wf_dtype dtype,

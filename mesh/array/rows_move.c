@@ -1,6 +1,6 @@
 /*
  * mesh/array/rows_move.c - rows sent to the owners of their indices, and sums over owners
- * brought home; and the border that does either, whose gradient does the other.
+ * brought home: begun, to be ended when what they move is needed.
  */
 #include "mesh/array/move_internal.h"
 #include "mesh/array/rows_internal.h"
@@ -54,39 +54,23 @@ static void spread(const wf_rows *r, wf_tensor *y)
             memcpy(rows + (size_t)i * row, rows + (size_t)came * row, row);
 }
 
-/* Returns the rows of x that this rank takes of all members', where they belong. */
-static wf_tensor *receive(wf_rows *r, const wf_tensor *x)
+/* Begins to bring the rows of x that this rank takes of all members. */
+static wf_status begin_to_owners(wf_rows_flight *f, wf_tensor *x, bool background)
 {
-    const wf_layout *layout = wf_layout_whole(wf_mesh_of(x->ctx), x->layout, r->of->axis);
-    wf_tensor *sent = pack_for_owners(r, x);
-    wf_tensor *y = wf_tensor_new(x->ctx, x->dtype, x->ndim, x->dim, layout,
-                                 wf_context_memory_kind_now(x->ctx));
+    wf_mesh *mesh = wf_mesh_of(x->ctx);
+    const wf_layout *layout;
 
-    if (!sent || !y ||
-        wf_rows_run(r, r->of->axis, WF_ALL_TO_ALL, x->dtype,
-                    &(wf_comm_buffer){.in = sent->data,
-                                      .out = y->data,
-                                      .cuts = r->cuts,
-                                      .out_cuts = r->out}) != WF_OK)
-        return NULL;
-    if (has_values(r))
-        spread(r, y);
-    return y;
-}
-
-static wf_tensor *to_owners(const wf_row_owners *owners, wf_tensor *x)
-{
-    wf_tensor *y = NULL;
-    wf_rows r;
-
-    if (wf_layout_split_dim(x->layout, owners->inner) == 1)
-        x = wf_move_one(x, wf_layout_whole(wf_mesh_of(x->ctx), x->layout, owners->inner));
-    if (!x)
-        return NULL;
-    if (wf_rows_open(&r, owners, x, false) == WF_OK)
-        y = receive(&r, x);
-    wf_rows_close(&r);
-    return y;
+    if (wf_layout_split_dim(x->layout, f->owners.inner) == 1)
+        x = wf_move_one(x, wf_layout_whole(mesh, x->layout, f->owners.inner));
+    if (!x || wf_rows_open(&f->rows, &f->owners, x, false) != WF_OK)
+        return WF_EINVAL; /* the reason is in the context */
+    layout = wf_layout_whole(mesh, x->layout, f->owners.axis);
+    f->sent = wf_tensor_retain(pack_for_owners(&f->rows, x));
+    f->y = wf_tensor_retain(wf_tensor_new(x->ctx, x->dtype, x->ndim, x->dim, layout,
+                                          wf_context_memory_kind_now(x->ctx)));
+    if (!f->sent || !f->y)
+        return WF_ENOMEM;
+    return wf_rows_post(f, x->dtype, f->y->data, background);
 }
 
 /* ---- home ---- */
@@ -176,119 +160,118 @@ static wf_status add_members(wf_rows *r, wf_row_range tokens, float *came, wf_te
     return WF_OK;
 }
 
-/* Returns the sum over the owners' axes of y, whose batch is split over their axis, and tokens
-   over the inner one; in a scope that is to be closed. */
-static wf_tensor *sum_at_home(wf_rows *r, const wf_tensor *y)
+/* Begins to bring this rank's rows of the sum over the owners' axes of y, whose batch is then
+   split over their axis, and tokens over the inner one. */
+static wf_status begin_home(wf_rows_flight *f, const wf_tensor *y, bool background)
 {
-    wf_mesh *mesh = wf_mesh_of(r->ctx);
-    const wf_row_range tokens = wf_rows_tokens(r, y, r->part);
-    const int64_t most = least(r->k, r->members);
-    wf_tensor *sent = pack_for_home(r, y), *came, *z;
-    const wf_layout *layout = wf_layout_whole(mesh, y->layout, r->of->axis);
+    wf_mesh *mesh = wf_mesh_of(y->ctx);
+    const wf_layout *layout = wf_layout_whole(mesh, y->layout, f->owners.axis);
+    wf_rows *r = &f->rows;
 
+    if (y->dtype != WF_F32)
+        return wf_fail(y->ctx, WF_EDTYPE, "rows of a partial sum are f32, these are %s",
+                       wf_dtype_name(y->dtype));
+    if (wf_rows_open(r, &f->owners, y, true) != WF_OK)
+        return wf_context_status(y->ctx);
+    f->tokens = wf_rows_tokens(r, y, r->part);
+    f->sent = wf_tensor_retain(pack_for_home(r, y));
     layout = wf_layout_split(mesh, layout, 0, r->of->axis);
     if (r->parts > 1)
         layout =
             wf_layout_split(mesh, wf_layout_whole(mesh, layout, r->of->inner), 1, r->of->inner);
-    came = wf_rows_room(r, WF_F32,
-                        most * (r->home[r->me].end - r->home[r->me].begin) *
-                            (tokens.end - tokens.begin));
-    z = wf_tensor_new(r->ctx, WF_F32, y->ndim, y->dim, layout,
-                      wf_context_memory_kind_now(r->ctx));
-    if (!sent || !came || !z)
-        return NULL;
-    z->rounds_to = y->rounds_to;
-    cut_for_home(r, tokens);
-    if (wf_rows_run(r, r->of->axis, WF_ALL_TO_ALL, WF_F32,
-                    &(wf_comm_buffer){.in = sent->data,
-                                      .out = came->data,
-                                      .cuts = r->cuts,
-                                      .out_cuts = r->out}) != WF_OK ||
-        (has_values(r) && add_members(r, tokens, came->data, z) != WF_OK))
-        return NULL;
-    return wf_rounded(z);
+    f->came = wf_tensor_retain(
+        wf_rows_room(r, WF_F32,
+                     least(r->k, r->members) * (r->home[r->me].end - r->home[r->me].begin) *
+                         (f->tokens.end - f->tokens.begin)));
+    f->y = wf_tensor_retain(wf_tensor_new(r->ctx, WF_F32, y->ndim, y->dim, layout,
+                                          wf_context_memory_kind_now(r->ctx)));
+    if (!f->sent || !f->came || !f->y)
+        return WF_ENOMEM;
+    f->y->rounds_to = y->rounds_to;
+    cut_for_home(r, f->tokens);
+    return wf_rows_post(f, WF_F32, f->came->data, background);
 }
 
-static wf_tensor *to_home(const wf_row_owners *owners, wf_tensor *y, const wf_layout *to)
+/* ---- either ---- */
+
+static void drop(wf_context *ctx, wf_rows_flight *f)
 {
-    wf_tensor *z = NULL;
-    wf_rows r;
-
-    if (y->dtype != WF_F32) {
-        wf_fail(y->ctx, WF_EDTYPE, "rows of a partial sum are f32, these are %s",
-                wf_dtype_name(y->dtype));
-        return NULL;
-    }
-    if (wf_rows_open(&r, owners, y, true) == WF_OK)
-        z = sum_at_home(&r, y);
-    wf_rows_close(&r);
-    return z && z->layout != to ? wf_move_one(z, to) : z;
+    wf_rows_close(&f->rows);
+    wf_tensor_release(f->sent);
+    wf_tensor_release(f->came);
+    wf_tensor_release(f->y);
+    wf_tensor_release(f->owners.index);
+    wf_blocks_give(wf_context_blocks(ctx), f, sizeof *f);
 }
 
-wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to)
+wf_rows_flight *wf_rows_begin(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to,
+                              bool background)
 {
     wf_context *ctx = x->ctx;
     const wf_trace_mark begun = wf_context_host_begin(ctx);
+    wf_rows_flight *f = wf_blocks_take(wf_context_blocks(ctx), sizeof *f);
+    wf_status status;
+
+    if (!f) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a move of rows");
+        return NULL;
+    }
+    *f = (wf_rows_flight){.owners = *owners, .to = to};
+    wf_tensor_retain(f->owners.index);
+    f->rows.ctx = ctx;
+    wf_scope_open(ctx);
+    status = wf_layout_is_partial(x->layout, owners->axis) ? begin_home(f, x, background)
+                                                           : begin_to_owners(f, x, background);
+    wf_scope_close(ctx);
+    if (status != WF_OK || wf_context_status(ctx) != WF_OK) {
+        drop(ctx, f); /* it has posted nothing */
+        f = NULL;
+    }
+    wf_context_host_end(ctx, begun, "redistribution");
+    return f;
+}
+
+/* Returns the rows that have come where they belong, or their sums. */
+static wf_tensor *arrived(wf_rows_flight *f)
+{
+    wf_tensor *z;
+
+    if (!f->came && has_values(&f->rows))
+        spread(&f->rows, f->y);
+    else if (has_values(&f->rows) &&
+             add_members(&f->rows, f->tokens, f->came->data, f->y) != WF_OK)
+        return NULL;
+    if (!f->came)
+        return f->y;
+    z = wf_rounded(f->y);
+    return z && z->layout != f->to ? wf_move_one(z, f->to) : z;
+}
+
+wf_tensor *wf_rows_end(wf_rows_flight *f)
+{
+    wf_context *ctx = f->rows.ctx;
+    const wf_trace_mark begun = wf_context_host_begin(ctx);
+    wf_error error = {WF_OK, ""};
     wf_tensor *y;
 
+    if (wf_collective_end(f->pending, &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
     wf_scope_open(ctx);
-    if (wf_tensor_is_fake(x))
-        y = wf_tensor_fake(ctx, x->dtype, x->ndim, x->dim, to);
-    else
-        y = wf_layout_is_partial(x->layout, owners->axis) ? to_home(owners, x, to)
-                                                          : to_owners(owners, x);
-    y = wf_scope_return(ctx, wf_context_status(ctx) == WF_OK ? y : NULL);
+    y = wf_context_status(ctx) == WF_OK ? arrived(f) : NULL;
+    y = y == f->y ? wf_scope_adopt(ctx, wf_tensor_retain(y)) : y;
+    y = wf_scope_return(ctx, y);
+    drop(ctx, f);
     wf_context_host_end(ctx, begun, "redistribution");
     return y;
 }
 
-/* ---- the border ---- */
-
-typedef struct rows_border {
-    const wf_layout *from, *owned;
-    wf_dim dim;
-    int axis, inner;
-} rows_border;
-
-static unsigned axes_of(const rows_border *b)
+void wf_rows_forget(wf_mesh *mesh)
 {
-    return 1u << b->axis | (b->inner >= 0 ? 1u << b->inner : 0);
-}
+    while (mesh->rows) {
+        wf_rows_flight *f = mesh->rows;
 
-static void rows_backward(wf_gradient *g)
-{
-    const rows_border *b = g->attr;
-    const wf_row_owners owners = {b->axis, b->inner, g->in[1], b->dim, b->owned};
-
-    g->din[0] = wf_rows_move(
-        &owners, g->dout[0],
-        wf_layout_as_on(wf_mesh_of(g->ctx), axes_of(b), b->from, g->dout[0]->layout, 0));
-}
-
-static const wf_op rows_op = {.name = "exchange_rows",
-                              .signature = "",
-                              .flags = WF_OP_BORDER | WF_OP_PASS,
-                              .save = WF_SAVE_IN(1),
-                              .backward = rows_backward};
-
-wf_tensor *wf_border_rows(const wf_row_owners *owners, wf_tensor *x, wf_tensor *via,
-                          const wf_layout *to)
-{
-    const rows_border b = {.from = x ? x->layout : NULL,
-                           .owned = owners->layout,
-                           .dim = owners->dim,
-                           .axis = owners->axis,
-                           .inner = owners->inner};
-    wf_call call = {.op = &rows_op,
-                    .n_in = 2,
-                    .in = {x, owners->index},
-                    .n_out = 1,
-                    .attr = &b,
-                    .attr_size = sizeof b};
-
-    if (!x || !via || !owners->index || wf_context_status(x->ctx) != WF_OK)
-        return NULL;
-    call.ctx = x->ctx;
-    call.out[0] = wf_rows_move(owners, via, to);
-    return call.out[0] && wf_tape_record(&call) == WF_OK ? call.out[0] : NULL;
+        mesh->rows = f->next;
+        wf_tensor_release(f->handle);
+        drop(mesh->ctx, f);
+    }
 }

@@ -277,6 +277,7 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
                             names[what->kind], comm->name);
     comm->counters.of[what->kind].calls++;
     comm->counters.of[what->kind].bytes += received_bytes(p);
+    comm->counters.of[what->kind].exposed += background ? 0 : received_bytes(p);
     write_down(p);
     if (t->moves) {
         p->sequence = wf_comm_begins(comm, &p->what, total_bytes(p));
@@ -344,11 +345,10 @@ static void trace(const wf_pending *p, wf_trace_mark waits)
                         .begun = p->posted};
 
     wf_trace_end(c->trace, waits, &e);
-    e.end = wf_trace_now();
     e.kind = WF_TRACE_TRANSFER;
     e.message = 0;
     e.start = p->x->began ? p->x->began : p->posted;
-    e.end = p->x->ended ? p->x->ended : e.end;
+    e.end = p->x->ended ? p->x->ended : wf_trace_now();
     if (!is_message(p) && e.start < c->through)
         e.start = c->through < e.end ? c->through : e.end;
     wf_trace_add(c->trace, &e);

@@ -100,11 +100,11 @@ typedef struct wf_collective {
     bool at_once; /* begun only to be ended: no thread works on it in the background */
 } wf_collective;
 
-/* Communication counters of a group: calls, and the bytes that this rank received from other
-   members. */
+/* Communication counters of a group: calls, the bytes that this rank received from other
+   members, and those of them that it could compute nothing beside (exposed communication). */
 typedef struct wf_comm_counters {
     struct {
-        int64_t calls, bytes;
+        int64_t calls, bytes, exposed;
     } of[WF_COLLECTIVE_KINDS];
 } wf_comm_counters;
 

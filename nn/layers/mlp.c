@@ -18,6 +18,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     }
     wf_nn_call_group(m->gate_up, x, y); /* one op: they share an input */
     x = m->gelu_gate ? wf_mul(wf_gelu(y[GATE]), y[UP]) : wf_swiglu(y[GATE], y[UP]);
+    if (m->between)
+        m->between(m->between_arg);
     return wf_nn_call(m->down, x);
 }
 

@@ -25,6 +25,10 @@ typedef struct wf_nn_mlp {
     bool erf;                    /* gelu is an op of its own after up */
     wf_nn_linear *down;
     int64_t tile; /* tokens of a tile (wf_nn_tile_mlps); 0: all at once */
+    /* NULL, or what forward calls before the output is made of the features in between, where
+       it has no tiles and runs once: a mixture's other experts (nn/layers/moe.c) */
+    void (*between)(void *arg);
+    void *between_arg;
 } wf_nn_mlp;
 
 /**

@@ -63,10 +63,63 @@ static wf_tensor *of_experts(wf_nn_moe *m, wf_tensor *x, wf_tensor *weights, wf_
     return wf_experts_adapted(gate, up, down, x, weights, index, &adapters, m->buffer);
 }
 
+/* Tokens on their way to experts, and what these made of them, on its way back. */
+typedef struct routed {
+    wf_nn_moe *moe;
+    wf_tensor *in, *weights, *index, *made;
+    const char *path; /* the module's */
+} routed;
+
+/* Returns the sum of what experts make of tokens, or, on its way home, a handle of it. */
+static wf_tensor *of_routed(const routed *r)
+{
+    wf_tensor *in = wf_nn_at(r->moe, "arrived", r->in), *made[2];
+
+    made[0] = of_experts(r->moe, in, r->weights, r->index);
+    made[1] = r->index;
+    wf_nn_at_many(r->moe, "sum", 2, made);
+    return made[0];
+}
+
+/* Does so inside of the shared expert's run, whose scope it outlives. */
+static void compute_routed(void *arg)
+{
+    routed *r = arg;
+    wf_context *ctx = r->moe->base.ctx;
+    const char *outside = wf_context_enter(ctx, r->path);
+
+    r->made = wf_tensor_retain(of_routed(r));
+    wf_context_enter(ctx, outside);
+}
+
+/* Returns what all experts make of tokens, where those of other ranks come and go while the
+   shared one computes: they come while its features are made, and results return while its
+   output is. Uses of x are recorded in the order of a run that waits, so that gradients are
+   added in the same one. */
+static wf_tensor *of_all_beside(routed *r, wf_tensor *x, wf_tensor *in)
+{
+    wf_nn_moe *m = r->moe;
+    const bool halves = !m->shared->tile && !m->shared->base.recompute;
+    wf_tensor *shared, *made;
+
+    r->path = wf_context_path(m->base.ctx);
+    m->shared->between = halves ? compute_routed : NULL;
+    m->shared->between_arg = r;
+    shared = shared_of(m, x, in);
+    m->shared->between = NULL;
+    if (!halves)
+        compute_routed(r);
+    made = r->made ? wf_nn_at(m, "summed", r->made) : NULL;
+    made = wf_add(made, shared);
+    wf_tensor_release(r->made);
+    return made;
+}
+
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
-    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *made[2];
+    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *made;
+    routed r;
 
     logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
     wf_route(logits, m->bias ? wf_nn_use(m, m->bias) : NULL, &m->route, &weights, &index);
@@ -77,10 +130,11 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     sent[2] = weights;
     sent[3] = index;
     wf_nn_at_many(m, "dispatch", 4, sent);
-    made[0] = of_experts(m, sent[1], sent[2], sent[3]);
-    made[1] = sent[3];
-    wf_nn_at_many(m, "sum", 2, made);
-    return m->shared ? wf_add(made[0], shared_of(m, x, in)) : made[0];
+    r = (routed){.moe = m, .in = sent[1], .weights = sent[2], .index = sent[3]};
+    if (m->shared && wf_nn_acts(m, "arrived"))
+        return of_all_beside(&r, x, in);
+    made = of_routed(&r);
+    return m->shared ? wf_add(made, shared_of(m, x, in)) : made;
 }
 
 static const wf_nn_field fields[] = {
@@ -99,7 +153,9 @@ static const wf_nn_field fields[] = {
     {NULL, 0, 0, 0}};
 
 static const wf_nn_type moe_type = {
-    "moe", sizeof(wf_nn_moe), fields, forward, NULL, "in router weights dispatch sum gate"};
+    "moe",  sizeof(wf_nn_moe),
+    fields, forward,
+    NULL,   "in router weights dispatch arrived sum summed gate"};
 
 static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
 {

@@ -24,6 +24,7 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                        .exchange =
                            wf_par_exchanges(s->options->job.mesh.dispatch, wf_search_ep(c),
                                             s->model.experts, s->model.top_k),
+                       .overlap = !s->options->job.mesh.moe_overlap_off,
                        .tp = c->tp,
                        .cp = wf_search_cp(c),
                        .gather_keys = c->gather_keys,

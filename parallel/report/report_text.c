@@ -30,17 +30,19 @@ double wf_par_bytes_per_parameter(const wf_par_report *r, wf_memory_kind kind)
 
 void wf_par_print_traffic(FILE *out, const wf_par_report *r)
 {
-    fprintf(out, "  %-10s %6s %-16s %10s %18s %18s\n", "axis", "ranks", "collective",
-            "per step", "bytes received", "of parameters");
+    fprintf(out, "  %-10s %6s %-16s %10s %18s %18s %18s\n", "axis", "ranks", "collective",
+            "per step", "bytes received", "of parameters", "exposed");
     for (int i = 0; i < r->n_traffic; i++)
         for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
             const wf_par_traffic *t = &r->traffic[i];
 
             if (t->ranks > 1 && t->counters.of[k].calls)
-                fprintf(out, "  %-10s %6d %-16s %10" PRId64 " %18" PRId64 " %18" PRId64 "\n",
+                fprintf(out,
+                        "  %-10s %6d %-16s %10" PRId64 " %18" PRId64 " %18" PRId64 " %18" PRId64
+                        "\n",
                         t->axis, t->ranks, wf_collective_name((wf_collective_kind)k),
                         t->counters.of[k].calls, t->counters.of[k].bytes,
-                        t->parameters.of[k].bytes);
+                        t->parameters.of[k].bytes, t->counters.of[k].exposed);
         }
 }
 

@@ -66,11 +66,13 @@ static json_t *collectives_json(const wf_par_report *r)
 
             if (t->ranks > 1 && t->counters.of[k].calls)
                 json_array_append_new(
-                    list, json_pack("{s:s, s:i, s:s, s:I, s:I, s:I}", "axis", t->axis, "ranks",
-                                    t->ranks, "kind", wf_collective_name((wf_collective_kind)k),
-                                    "calls", (json_int_t)t->counters.of[k].calls, "bytes",
-                                    (json_int_t)t->counters.of[k].bytes, "parameter_bytes",
-                                    (json_int_t)t->parameters.of[k].bytes));
+                    list,
+                    json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I}", "axis", t->axis, "ranks",
+                              t->ranks, "kind", wf_collective_name((wf_collective_kind)k),
+                              "calls", (json_int_t)t->counters.of[k].calls, "bytes",
+                              (json_int_t)t->counters.of[k].bytes, "parameter_bytes",
+                              (json_int_t)t->parameters.of[k].bytes, "exposed_bytes",
+                              (json_int_t)t->counters.of[k].exposed));
         }
     return list;
 }

@@ -15,6 +15,24 @@ static unsigned expert_axes_of(const wf_par_place *p, const wf_par_border *b)
     return p->style->experts && moves ? (ep >= 0 ? 1u << ep : 0) | (cp >= 0 ? 1u << cp : 0) : 0;
 }
 
+/* Returns whether tokens are exchanged with the owners of their experts, not gathered; those
+   that cp splits are gathered. */
+static bool exchanges(const wf_par_place *p)
+{
+    const wf_nn_moe *m = (const wf_nn_moe *)p->module;
+
+    return p->par->cp_axis < 0 && wf_par_exchanges(p->par->options.dispatch,
+                                                   wf_mesh_size(p->par->mesh, p->par->ep_axis),
+                                                   m->gate->tensor->dim[0].size, m->route.k);
+}
+
+/* Returns whether an exchange is under way while the shared expert computes. */
+static bool overlaps(const wf_par_place *p)
+{
+    return !p->par->options.moe_overlap_off && p->par->ep_axis >= 0 && exchanges(p) &&
+           ((const wf_nn_moe *)p->module)->shared;
+}
+
 /* The axes of more than one rank on which a border moves tensors, a bit each. */
 static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
 {
@@ -24,6 +42,8 @@ static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
 
     if (b->state >= WF_PAR_HEADS)
         return context;
+    if (b->state == WF_PAR_ARRIVE)
+        return overlaps(p) ? 1u << p->par->ep_axis : 0;
     if (b->state == WF_PAR_GROUPS)
         return own | context;
 
@@ -84,10 +104,9 @@ static void pass(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor
 }
 
 /* Returns the owners of experts, who take the tokens with these indices. */
-static wf_row_owners owners_of(const wf_par_place *p, const wf_nn_module *module,
-                               wf_tensor *index)
+static wf_row_owners owners_of(const wf_par_place *p, wf_tensor *index)
 {
-    const wf_nn_parameter *gate = ((const wf_nn_moe *)module)->gate;
+    const wf_nn_parameter *gate = ((const wf_nn_moe *)p->module)->gate;
     const wf_par_parameter_state *state = gate->plan;
 
     return (wf_row_owners){.axis = p->par->ep_axis,
@@ -97,23 +116,11 @@ static wf_row_owners owners_of(const wf_par_place *p, const wf_nn_module *module
                            .layout = state->compute_layout};
 }
 
-/* Returns whether tokens are exchanged with the owners of their experts, not gathered; those
-   that cp splits are gathered. */
-static bool exchanges(const wf_par_place *p, const wf_nn_module *module)
-{
-    const wf_nn_moe *m = (const wf_nn_moe *)module;
-
-    return p->par->cp_axis < 0 && wf_par_exchanges(p->par->options.dispatch,
-                                                   wf_mesh_size(p->par->mesh, p->par->ep_axis),
-                                                   m->gate->tensor->dim[0].size, m->route.k);
-}
-
 /* Brings tokens to the ranks that split experts. What experts read of x is a border of x
    itself: its gradient is summed over the style's axis, and over ep and cp. */
-static void dispatch(const wf_par_place *p, const wf_nn_module *module, const wf_par_border *b,
-                     int n, wf_tensor **x)
+static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
 {
-    const int first = exchanges(p, module) ? 2 : 1; /* the first that is gathered */
+    const int first = exchanges(p) ? 2 : 1; /* the first that is gathered */
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
     wf_tensor *of[WF_MAX_OUTPUTS], *y[WF_MAX_OUTPUTS];
 
@@ -123,22 +130,23 @@ static void dispatch(const wf_par_place *p, const wf_nn_module *module, const wf
     }
     wf_border_over(axes_of(p, b), n - first, of + first, x + first, to + first, y + first);
     if (first == 2) {
-        const wf_row_owners owners = owners_of(p, module, y[n - 1]);
+        const wf_row_owners owners = owners_of(p, y[n - 1]);
 
-        y[1] = wf_border_rows(&owners, x[0], x[1], to[1]);
+        y[1] =
+            (overlaps(p) ? wf_border_rows_begin : wf_border_rows)(&owners, x[0], x[1], to[1]);
     }
     for (int i = 1; i < n; i++)
         x[i] = y[i];
 }
 
 /* Sums what experts made of tokens, and brings it to the ranks that these came from. */
-static void combine(const wf_par_place *p, const wf_nn_module *module, const wf_par_border *b,
-                    wf_tensor **x)
+static void combine(const wf_par_place *p, const wf_par_border *b, wf_tensor **x)
 {
-    if (exchanges(p, module)) {
-        const wf_row_owners owners = owners_of(p, module, x[1]);
+    if (exchanges(p)) {
+        const wf_row_owners owners = owners_of(p, x[1]);
 
-        x[0] = wf_border_rows(&owners, x[0], x[0], border_layout(p, b, x[0]->layout));
+        x[0] = (overlaps(p) ? wf_border_rows_begin : wf_border_rows)(
+            &owners, x[0], x[0], border_layout(p, b, x[0]->layout));
     } else {
         pass(p, b, 1, x);
     }
@@ -257,9 +265,11 @@ void wf_par_place_at(void *self, wf_nn_module *module, const char *point, int n,
         if (!is_at(b, point) || !axes_of(p, b) || is_of_heads(p, x[0]))
             continue;
         if (b->state == WF_PAR_DISPATCH)
-            dispatch(p, module, b, n, x);
+            dispatch(p, b, n, x);
         else if (b->state == WF_PAR_COMBINE)
-            combine(p, module, b, x);
+            combine(p, b, x);
+        else if (b->state == WF_PAR_ARRIVE)
+            x[0] = wf_border_rows_end(x[0]);
         else if (b->state == WF_PAR_HANDLE)
             x[1] = wf_border_handle(p->axis, x[0], x[1]);
         else if (b->state == WF_PAR_HEADS)

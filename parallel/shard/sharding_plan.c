@@ -44,7 +44,7 @@ static wf_par_place *place_in(wf_par *par, wf_nn_module *m)
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
         return NULL;
     }
-    *p = (wf_par_place){.par = par, .next = par->places};
+    *p = (wf_par_place){.par = par, .module = m, .next = par->places};
     p->hooks = (wf_nn_hooks){.at = wf_par_place_at,
                              .acts = wf_par_place_acts,
                              .enter = at_enter,

@@ -31,6 +31,9 @@ typedef enum wf_par_state {
     WF_PAR_DISPATCH,
     /* x[0], what experts made of these tokens, as WF_PAR_RESIDUAL; x[1] are their indices */
     WF_PAR_COMBINE,
+    /* x[0], the result of one of these two, which is waited for here, where ranks exchange
+       tokens while a shared expert computes */
+    WF_PAR_ARRIVE,
     /* These four are over the axis cp, whatever the style's. Queries, keys and values whose
        tokens are split have all tokens, and `dim`, of heads, is split further; keys and values
        are whole over cp where their cuts would miss those of the queries. Where keys and values

@@ -52,6 +52,7 @@ wf_status wf_par_sharding_plan_apply(wf_par *par, wf_nn_module *model,
 typedef struct wf_par_place {
     wf_nn_hooks hooks;
     const wf_par *par;
+    const wf_nn_module *module;
     const wf_par_style *style; /* NULL where no rule matches .. */
     int axis;                  /* over which the style splits */
     struct wf_par_unit *unit;  /* .. or where it is not one of those that act */

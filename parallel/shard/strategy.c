@@ -221,6 +221,7 @@ void wf_par_moved_end(wf_par *par, const wf_comm_counters *before)
         for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
             par->moved[axis].of[k].calls += now->of[k].calls - before[axis].of[k].calls;
             par->moved[axis].of[k].bytes += now->of[k].bytes - before[axis].of[k].bytes;
+            par->moved[axis].of[k].exposed += now->of[k].exposed - before[axis].of[k].exposed;
         }
     }
 }

@@ -72,7 +72,9 @@ const wf_par_style wf_par_experts = {
                                        {"router", WF_PAR_HANDLE, 0, false},
                                        {"weights", WF_PAR_WHOLE, 0, false},
                                        {"dispatch", WF_PAR_DISPATCH, 0, false},
+                                       {"arrived", WF_PAR_ARRIVE, 0, false},
                                        {"sum", WF_PAR_COMBINE, 1, false},
+                                       {"summed", WF_PAR_ARRIVE, 1, false},
                                        {"gate", WF_PAR_RESIDUAL, 1, false},
                                        {NULL, 0, 0, false}},
     .experts = true};

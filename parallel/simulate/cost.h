@@ -31,6 +31,8 @@ typedef struct wf_sim_model {
         mixtures;      /* the part of the blocks that have experts */
     /* [i]: with experts over 2^i ranks, tokens of the fullest rank over the mean; 0: 1 */
     double fullest[WF_SIM_SPLITS];
+    /* features of the expert that all tokens of a mixture take, in `ffn` too */
+    double shared_ffn;
     double buffer; /* room for rows of experts, as in wf_experts */
 } wf_sim_model;
 
@@ -58,7 +60,8 @@ typedef struct wf_sim_layout {
        parallelism around it */
     int64_t cp;
     bool gather_keys; /* attention gathers keys and values over cp; else it splits heads */
-    bool exchange;    /* tokens go to the ranks of their experts alone (wf_par_exchanges) */
+    bool exchange;    /* tokens go to the ranks of their experts alone (wf_par_exchanges) .. */
+    bool overlap;     /* .. while the shared expert computes */
     bool sequence_parallel;
     int64_t micro, micros; /* sequences of a micro-batch; micro-batches of a step */
     wf_dtype dtype;        /* activations, and operands of products */

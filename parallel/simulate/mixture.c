@@ -6,7 +6,8 @@
  * gradients of inputs, and makes gate and up again where ranks split experts. Ranks of an axis
  * ep gather the tokens of all of them, and scatter the sums; with tensor parallelism sums over
  * tp come first, of the tokens of all. Or they exchange them: each rank has those tokens that
- * chose its experts.
+ * chose its experts, and where the machine moves in the background the shared expert's products
+ * are made meanwhile.
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
@@ -122,6 +123,20 @@ static void add_context_moves(const wf_sim_costing *c, double share, wf_sim_step
                                            wf_sim_cp(l), wf_sim_cp_stride(l)));
 }
 
+/* Returns what is waited for of an exchange that runs beside `products` of the size of one of
+   the shared expert's matrices. Of backward those are counted alone that give gradients of
+   inputs, since a schedule may make the others later. */
+static double exposed(const wf_sim_costing *c, double time, double products)
+{
+    const wf_sim_model *m = c->model;
+    double hidden = products * 2 * c->tokens * (double)m->width * m->shared_ffn /
+                    (c->rate * c->machine->products) / (double)c->layout->tp;
+
+    if (!c->layout->exchange || !c->layout->overlap || !c->machine->background)
+        return time;
+    return fmax(0, time - hidden);
+}
+
 /* Adds the moves of tokens of a block whose MLP is a mixture; `share` of blocks are. */
 static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
 {
@@ -135,19 +150,20 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     double sums = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4, false);
     double scatter = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp, true);
     double choices = all * k * CHOICE; /* gathered with all tokens, or before some are sent */
-    double there = l->exchange ? move(c, WF_SIM_ALL_GATHER, choices, true) +
-                                     move(c, WF_SIM_ALL_GATHER, sent * d * a, true)
-                               : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
+    double there = l->exchange
+                       ? move(c, WF_SIM_ALL_GATHER, choices, true) +
+                             exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a, true), 2)
+                       : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
 
     s->forward.of[WF_SIM_TENSOR] += share * (sums + home);
-    s->forward.of[WF_SIM_EXPERTS] += share * (there + scatter);
+    s->forward.of[WF_SIM_EXPERTS] += share * (there + exposed(c, scatter, 1));
     s->inputs.of[WF_SIM_TENSOR] +=
         share * (sums + move(c, WF_SIM_ALL_REDUCE, all * k * 4, false));
     s->inputs.of[WF_SIM_TENSOR] +=
         share * (split > 1 ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : home);
     s->inputs.of[WF_SIM_EXPERTS] +=
-        share * (move(c, WF_SIM_ALL_GATHER, sent * d * a / split, true) + scatter +
-                 move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
+        share * (exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a / split, true), 1) +
+                 exposed(c, scatter, 2) + move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
     if (l->sequence_parallel) /* the router's operand */
         s->weights.of[WF_SIM_TENSOR] += share * home;
 }

@@ -55,6 +55,7 @@ static void put_run(walk *w, const wf_par_options *o)
     put(w, "wrap_min_params", (double)o->wrap_min_params);
     put(w, "prefetch", o->prefetch);
     put(w, "dispatch", o->dispatch);
+    put(w, "moe_overlap_off", o->moe_overlap_off);
     put(w, "reshard", o->reshard);
     put(w, "accumulate", o->accumulate);
     put(w, "accumulate_group", o->accumulate_group);

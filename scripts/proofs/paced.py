@@ -102,13 +102,13 @@ def run(command):
         sys.exit(f"{' '.join(command)}: {done.stderr}")
 
 
-def measure(program, flags, figures, seconds):
+def measure(program, flags, figures, seconds, words="All happy families are alike. " * 2000):
     """Simulated and measured seconds of a step, on the machine as it is."""
     with tempfile.TemporaryDirectory() as folder:
         file, plan, log = (os.path.join(folder, name) for name in ("machine.json", "plan.json", "log.jsonl"))
         text = os.path.join(folder, "text")
         pathlib.Path(file).write_text(json.dumps(figures), encoding="utf-8")
-        pathlib.Path(text).write_text("All happy families are alike. " * 2000, encoding="utf-8")
+        pathlib.Path(text).write_text(words, encoding="utf-8")
         model = ["--arch", "llama", "--n-head", str(HEADS), "--eval-interval", "0", *flags]
         run([program, "--plan", *model, "--machine", file, "--json", plan])
         simulated = json.load(open(plan, encoding="utf-8"))["plan"]["time"]["seconds"]

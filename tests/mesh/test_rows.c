@@ -1,7 +1,7 @@
 /*
  * tests/mesh/test_rows.c - rows that go to the owners of their indices (wf_border_rows): what
- * arrives, what comes home and both gradients are those of borders that move all rows, and no
- * row moves that nobody takes.
+ * arrives, what comes home and both gradients are those of borders that move all rows, begun
+ * and ended too, and no row moves that nobody takes.
  *
  * ctest: builds address thread
  */
@@ -104,7 +104,14 @@ static int64_t bytes_taken(wf_mesh *mesh, const moved *m)
     return rows * WIDTH * (int64_t)sizeof(float);
 }
 
-static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens)
+static wf_tensor *border(const moved *m, wf_tensor *x, const wf_layout *to, bool halves)
+{
+    return halves ? wf_border_rows_end(wf_border_rows_begin(&m->owners, x, x, to))
+                  : wf_border_rows(&m->owners, x, x, to);
+}
+
+/* halves: moves are begun and ended. */
+static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens, bool halves)
 {
     wf_context *ctx = mesh->ctx;
     wf_tape *tape = wf_tape_open(ctx);
@@ -116,7 +123,7 @@ static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens)
     m = moved_of(mesh, kind, tokens);
     x = wf_leaf(make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home));
     before = received(mesh, &m);
-    y = wf_border_rows(&m.owners, x, x, m.base);
+    y = border(&m, x, m.base, halves);
     NEED(same(y, masked(mesh, &m, 1, m.base)));
     NEED(received(mesh, &m) - before == bytes_taken(mesh, &m));
     part = masked(mesh, &m, 2, m.partial);
@@ -124,18 +131,45 @@ static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens)
     NEED(wf_backward(y, part, false) == WF_OK && same(x->grad, sum));
 
     part = wf_leaf(part);
-    y = wf_border_rows(&m.owners, part, part, m.home);
+    y = border(&m, part, m.home, halves);
     NEED(same(y, sum));
     x = make_tensor(ctx, WF_F32, 3, 3, m.dim, m.home);
     NEED(wf_backward(y, x, false) == WF_OK && same(part->grad, masked(mesh, &m, 3, m.base)));
 
     part = masked(mesh, &m, 2, m.partial);
     part->rounds_to = WF_BF16; /* when it is complete */
-    y = wf_border_rows(&m.owners, part, part, m.home);
+    y = border(&m, part, m.home, halves);
     NEED(same(y, wf_redistribute(part, m.home)) && y->dtype == WF_BF16);
     wf_scope_close(ctx);
     wf_tape_close(tape);
     NEED(in_use(ctx) == 0);
+    return wf_context_status(ctx) == WF_OK ? WF_OK : give_up(rank, ctx);
+}
+
+/* Two moves are under way, and a sum over the same axis comes in between; what is under way is
+   not counted as exposed. */
+static wf_status two_at_once(wf_rank *rank, wf_mesh *mesh)
+{
+    wf_context *ctx = mesh->ctx;
+    const wf_comm_counters *counters;
+    wf_tensor *x, *part, *y, *sum, *whole;
+    int64_t exposed;
+    moved m;
+
+    wf_scope_open(ctx);
+    m = moved_of(mesh, MIXED, false);
+    counters = wf_comm_counters_of(wf_mesh_comm(mesh, m.owners.axis));
+    exposed = counters->of[WF_ALL_TO_ALL].exposed;
+    x = make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home);
+    part = masked(mesh, &m, 2, m.partial);
+    y = wf_border_rows_begin(&m.owners, x, x, m.base);
+    sum = wf_border_rows_begin(&m.owners, part, part, m.home);
+    whole = wf_redistribute(part, m.home);
+    NEED(same(wf_border_rows_end(y), masked(mesh, &m, 1, m.base)));
+    NEED(same(wf_border_rows_end(sum), whole));
+    NEED(wf_border_rows_end(whole) == whole); /* none is under way */
+    NEED(counters->of[WF_ALL_TO_ALL].exposed == exposed);
+    wf_scope_close(ctx);
     return wf_context_status(ctx) == WF_OK ? WF_OK : give_up(rank, ctx);
 }
 
@@ -146,9 +180,13 @@ static wf_status every_choice(wf_rank *rank, wf_mesh *mesh, void *arg)
     (void)arg;
     for (int kind = 0; kind < CHOICES; kind++)
         for (int tokens = 0; tokens <= (mesh->n_axes > 1); tokens++)
-            GOOD(one(rank, mesh, kind, tokens));
+            for (int halves = 0; halves < 2; halves++)
+                GOOD(one(rank, mesh, kind, tokens, halves));
+    GOOD(two_at_once(rank, mesh));
     unused = wf_context_blocks(mesh->ctx)->at;
-    GOOD(one(rank, mesh, MIXED, false));
+    for (int halves = 0; halves < 2; halves++)
+        GOOD(one(rank, mesh, MIXED, false, halves));
+    GOOD(two_at_once(rank, mesh));
     NEED(wf_context_blocks(mesh->ctx)->at == unused); /* all of it was given back */
     return WF_OK;
 }
@@ -182,6 +220,38 @@ static void likely_shares(void)
     CU_ASSERT_DOUBLE_EQUAL(wf_rows_share(4, 4, 1), 1, 1e-15);
 }
 
+/* Fails on rank 1 with moves under way, which the mesh frees when it closes. */
+static wf_status leave(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    wf_context *ctx = mesh->ctx;
+    moved m;
+    wf_tensor *x, *part, *y, *sum;
+
+    (void)arg;
+    wf_scope_open(ctx);
+    m = moved_of(mesh, MIXED, false);
+    x = make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home);
+    part = masked(mesh, &m, 2, m.partial);
+    y = wf_border_rows_begin(&m.owners, x, x, m.base);
+    sum = wf_border_rows_begin(&m.owners, part, part, m.home);
+    if (rank->index == 1)
+        return wf_fail(ctx, WF_EINVAL, "rank 1 has enough");
+    y = wf_border_rows_end(y);
+    sum = y ? wf_border_rows_end(sum) : NULL;
+    wf_scope_close(ctx);
+    return sum ? WF_OK : give_up(rank, ctx);
+}
+
+static void left_under_way(void)
+{
+    mesh_test test = {.n_axes = 1, .size = {2}, .body = leave};
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_NOT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 2}, mesh_rank, &test, &error),
+                        WF_OK);
+    CU_ASSERT(says(&error, WF_EINVAL, "rank 1", "has enough"));
+}
+
 /* Refuses by name a tensor without tokens. */
 static wf_status refuse(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
@@ -206,6 +276,7 @@ int main(void)
         {"owners along two", two_axes},
         {"parts of a batch", parts_of_a_batch},
         {"shares of rows that are likely", likely_shares},
+        {"moves that an error leaves", left_under_way},
         {"what cannot be moved", refusals},
         {NULL, NULL},
     };

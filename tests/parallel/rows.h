@@ -15,7 +15,8 @@ typedef struct row {
     int tp, dp, group;    /* ranks of a group, 0 where the strategy has none */
     int ep;               /* ranks that split experts; 0: tp */
     wf_par_dispatch dispatch;
-    int micro; /* sequences of a micro-batch; 0: as many as there are */
+    bool waits; /* for exchanges, before a shared expert computes */
+    int micro;  /* sequences of a micro-batch; 0: as many as there are */
     int threads;
     bool sequence_parallel;
     wf_par_accumulate accumulate;
@@ -36,6 +37,7 @@ static inline training on_row(training t, const row *r)
     t.layout.dp = r->dp;
     t.layout.ep = r->ep;
     t.layout.dispatch = r->dispatch;
+    t.layout.moe_overlap_off = r->waits;
     t.layout.shard_group_size = r->group;
     t.layout.threads = r->threads;
     t.layout.sequence_parallel = r->sequence_parallel;

@@ -11,29 +11,31 @@
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4, EXPERTS = 12, TOP_K = 3, FFN = 16 };
 
+/* Every second and third one is tried without a shared expert, too, which is of type mlp. */
 static const row rows[] = {
     {"full_shard", .tp = 1, .dp = 4, .ep = 2, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 2},
     {"full_shard", .tp = 2, .dp = 4, .ep = 8, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
-     .sequence_parallel = true, .buffer = .3},
+     .wrap_type = "mlp", .sequence_parallel = true, .buffer = .3},
     {"full_shard", .tp = 4, .dp = 2, .ep = 8, .dispatch = WF_PAR_DISPATCH_GATHER,
      .recompute = "block", .buffer = .9},
     {"full_shard", .tp = 1, .dp = 8, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
      .wrap_type = "moe", .prefetch = 2, .buffer = 1e-3},
     {"shard_grad_op", .tp = 1, .dp = 4, .ep = 2, .dispatch = WF_PAR_DISPATCH_GATHER, .micro = 1,
      .accumulate = WF_PAR_LOCAL},
-    {"no_shard", .tp = 1, .dp = 4, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 2},
+    {"no_shard", .tp = 1, .dp = 4, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 2,
+     .waits = true},
     {"no_shard", .tp = 2, .dp = 4, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
      .accumulate = WF_PAR_REDUCED, .buffer = 1},
     {"zero1", .tp = 2, .dp = 4, .ep = 4, .dispatch = WF_PAR_DISPATCH_GATHER, .micro = 1,
      .sequence_parallel = true},
-    {"zero1", .tp = 1, .dp = 8, .ep = 2, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
-     .buffer = 1.25},
+    {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .dispatch = WF_PAR_DISPATCH_GATHER,
+     .micro = 2, .buffer = .5},
     {"hybrid_shard", .tp = 1, .dp = 8, .group = 4, .ep = 2, .dispatch = WF_PAR_DISPATCH_GATHER,
      .micro = 1},
     {"hybrid_shard_zero2", .tp = 2, .dp = 4, .group = 2, .ep = 4,
      .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 2, .accumulate = WF_PAR_LOCAL},
-    {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .dispatch = WF_PAR_DISPATCH_GATHER,
-     .micro = 2, .buffer = .5},
+    {"zero1", .tp = 1, .dp = 8, .ep = 2, .dispatch = WF_PAR_DISPATCH_EXCHANGE, .micro = 1,
+     .recompute = "mlp", .buffer = 1.25},
     {"full_shard", .tp = 1, .dp = 16}, /* more ranks than experts: cut inside of them */
     {"full_shard", .tp = 4, .dp = 1, .buffer = .1},
     {"zero1", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},

@@ -221,6 +221,44 @@ static void factors(void)
     CU_ASSERT_EQUAL(wf_plan_imbalance("/nowhere/rows", &made.sizes, &error), WF_EIO);
 }
 
+/* Exchanges run beside the shared expert's products, where the machine moves in the background:
+   what is exposed is what they take longer; and a plan counts no byte of theirs as exposed. */
+static void overlapped(void)
+{
+    static const int64_t whole[] = {0, STEPS};
+    enum { RATE = 100 }; /* moves take longer */
+    row k = {1, 4, 4, 2, "fp32", "none", false, true};
+    wf_error error = {WF_OK, ""};
+    wf_sim_machine machine = slow_links;
+    double waits[2], took[2], product;
+    gpt_request made;
+    wf_sim_stage stage;
+    wf_sim_costs costs;
+    wf_plan plan;
+
+    for (int on = 0; on < 2; on++) {
+        wf_plan_request *r = ask(&k, "no_shard", &made);
+        wf_sim_layout l = layout_of(r, &k);
+
+        made.config.shared_ffn = WIDTH;
+        made.sizes = wf_par_gpt_sizes(&made.config, TOKENS);
+        product = 2.0 * k.micro * TOKENS * WIDTH * WIDTH / RATE;
+        l.overlap = true;
+        machine.rate[WF_F32] = RATE;
+        machine.background = on;
+        wf_sim_stages(&machine, &made.sizes, &l, whole, 1, &stage, &costs);
+        took[on] = seconds_of(&stage, WF_SIM_EXPERTS);
+        r->job.mesh.moe_overlap_off = !on;
+        CU_ASSERT_EQUAL_FATAL(wf_plan_request_step(r, &plan, &error), WF_OK);
+        waits[on] = 0;
+        for (int i = 0; i < plan.report.n_traffic; i++)
+            waits[on] += (double)plan.report.traffic[i].counters.of[WF_ALL_TO_ALL].exposed;
+    }
+    CU_ASSERT(waits[0] > 0 && waits[1] == 0);
+    CU_ASSERT(took[0] > took[1]);
+    CU_ASSERT_DOUBLE_EQUAL(took[0] - took[1], BLOCKS * 6 * product, 1e-6 * took[0]);
+}
+
 static wf_status loads_of(const char *text, wf_sim_model *model, wf_error *error)
 {
     char path[] = "/tmp/weft-loads-XXXXXX";
@@ -308,6 +346,7 @@ int main(void)
         {"FLOPs are the plan's", flops},
         {"loads by a factor", factors},
         {"loads that were measured", measured},
+        {"exchanges beside products", overlapped},
         {"sums with ep", sums},
         {NULL, NULL},
     };

@@ -16,7 +16,7 @@ typedef struct row {
     int cp;           /* ranks that split tokens; 0: 1 */
     int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
     bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
-        rounded, activations, exchange;
+        rounded, activations, exchange, shared;
     float dropout;
     const char *recompute;
     double buffer;
@@ -108,9 +108,9 @@ static const row rows[] = {
     {"a mixture, dp 4, ep 2", .tp = 1, .dp = 4, .ep = 2, .llama = true},
     {"a mixture, 2 x 4, ep 4, micro-batches, sequence parallel", .tp = 2, .dp = 4, .ep = 4,
      .micro = 2, .llama = true, .bf16 = true, .activations = true, .sequence_parallel = true,
-     .exchange = true, .buffer = 1.25},
+     .exchange = true, .shared = true, .buffer = 1.25},
     {"a mixture, dp 4, ep 2, blocks again", .tp = 1, .dp = 4, .ep = 2, .micro = 1,
-     .llama = true, .recompute = "block", .exchange = true, .buffer = 1e-3},
+     .llama = true, .recompute = "block", .exchange = true, .shared = true, .buffer = 1e-3},
 };
 
 static training training_of(const row *r, const char *strategy)
@@ -147,6 +147,7 @@ static training training_of(const row *r, const char *strategy)
     t.model.experts = r->ep ? 8 : 0;
     t.model.top_k = r->ep ? 3 : 0;
     t.model.expert_ffn = r->ep ? 20 : 0;
+    t.model.shared_ffn = r->shared ? 24 : 0;
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
     if (r->adafactor)

@@ -76,5 +76,6 @@ wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
                           .experts = mixtures ? c.experts : 0,
                           .top_k = c.top_k,
                           .expert_ffn = share * (double)c.expert_ffn,
-                          .mixtures = share};
+                          .mixtures = share,
+                          .shared_ffn = mixtures ? (double)c.shared_ffn : 0};
 }
