@@ -68,7 +68,6 @@ done
 refused "use --cp-form gather" --cp 2 --tp 2 --sequence-parallel --cp-form heads
 refused "use at most --cp 6, a smaller --tp, or --cp-form gather" --cp 8 --tp 2 --cp-form heads
 refused "and --cp is 1" --cp-form gather
-refused "--moe-balance sequence is a loss over all of a sequence's" --cp 2 --n-expert 4 --moe-balance sequence
 
 got=$(steps --cp 2 --tp 2 --pp 2 --pp-send split)
 result "messages of stages in parts" "$([ "$one" = "$got" ] || echo "$got in place of $one")"
