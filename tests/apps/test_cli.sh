@@ -231,7 +231,7 @@ shows "the layout" "embed.table +\[256,16\] +\[tp/shard\] +\[64,16\]" \
     "128:192 +\|\.{16}#{8}\.{8}\|  0:16 +rank 1$"
 shows "the units" "^  \(root\) +4384 +4672 +9344  kept until after backward$" \
     "^  block.0 +3280 +3376 +6752  freed after forward$"
-shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+ +0$" "shard +2 all_gather +3 " \
+shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+ +0 +[0-9]+$" "shard +2 all_gather +3 " \
     "shard +2 reduce_scatter +2 " "shard +2 all_reduce +1 " \
     "world +4 broadcast +1 " "world +4 send +1 "
 python "the sample" '

@@ -19,7 +19,7 @@ done
 shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strategy [a-z0-9_]+$" \
     "^  root +1 +4256 +[0-9.]+ KiB +-$" "^  block +1 +3280 " \
     "parameters +[0-9.]+ KiB +[0-9.]+ KiB$" "^  peak +[0-9.]+ KiB in (for|back)ward of " \
-    "bytes per parameter" "tp +3 all_reduce +[0-9]+ +[0-9]+ +0$" "FLOPs"
+    "bytes per parameter" "tp +3 all_reduce +[0-9]+ +[0-9]+ +0 +[0-9]+$" "FLOPs"
 # Ranks of which there are no 1, 2, 4, ..: micro-batches by which they have the numbers of one.
 run "a plan of three data-parallel ranks" "${tiny[@]}" --dp 3 --global-batch-size 12 --strategy no_shard --plan
 shows "its micro-batches" "^batches: --micro-batch-size 1 --accumulate reduced, with which 3 data-parallel ranks have the numbers"
