@@ -345,11 +345,11 @@ REAL(ssize_t, pwrite, int file, const void *data, size_t bytes, off_t at)
     return __real_pwrite(file, data, bytes, at);
 }
 
-REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
-     const wf_par_data *data, wf_par_step *result)
+REAL(wf_status, wf_par_train_launch, wf_par_trainer *trainer, int64_t step,
+     const wf_par_data *data)
 {
     if (!me) /* a plan */
-        return __real_wf_par_train_step(trainer, step, data, result);
+        return __real_wf_par_train_launch(trainer, step, data);
     step_now = (int)step;
     if (is_action("vanish") && is_mine("step", me->index))
         vanish_soon(me, step_now);
@@ -360,7 +360,7 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
         make_all_kinds(me);
     if (me->error.code != WF_OK)
         return wf_fail(ctx, me->error.code, "%s", me->error.text);
-    return __real_wf_par_train_step(trainer, step, data, result);
+    return __real_wf_par_train_launch(trainer, step, data);
 }
 
 /* Other processes hear where a rank is five times a second. */

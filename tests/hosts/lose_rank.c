@@ -50,12 +50,12 @@ REAL(wf_par *, wf_par_open, wf_rank *rank, const wf_par_options *options, wf_err
     return mine = __real_wf_par_open(rank, options, error);
 }
 
-REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
-     const wf_par_data *data, wf_par_step *result)
+REAL(wf_status, wf_par_train_launch, wf_par_trainer *trainer, int64_t step,
+     const wf_par_data *data)
 {
     step_now = step;
     lose(false);
-    return lost ? WF_EDEVICE : __real_wf_par_train_step(trainer, step, data, result);
+    return lost ? WF_EDEVICE : __real_wf_par_train_launch(trainer, step, data);
 }
 
 REAL(wf_status, wf_par_update, wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
