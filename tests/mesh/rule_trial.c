@@ -8,9 +8,6 @@ static const struct {
     char letter;
     const char *why;
 } unclaimed[] = {
-    {"layernorm_dw", 'd',
-     "the norm's own width was whole, and so is all that its gradients read"},
-    {"rmsnorm_dw", 'd', "alike"},
     {"gather", 'k', "its gradient is scatter, a chain over them"},
     {"scatter", 'k',
      "values whose indices differ go to elements of their own; those of one are a chain"},
