@@ -7,11 +7,11 @@ The mixture has 64 experts of 256 features, of which a token chooses 8, in 2 lay
 tokens in fp32 on one thread, so that an expert has 128 tokens of a sequence on average. Each runs 1 and 4 steps as processes of their own,
 ROUNDS (3) times, one after the other: a step takes a third of what the longer process has more of user time, which others on
 the machine change little. The system's time is left out: it clears the memory of the first step, 0.1 s of it or 2 as it finds it.
-Medians are printed, and
+Each round is printed, then medians of user time and of the clock's, by which an idle machine alone is judged, and by user time
 
   dense      of a dense model whose MLPs have 2,048 features, the products that a token's experts have: at least 0.85 is wanted
   leaves     of the mixture with --exact off, whose gradients are one chain over all sequences: at least 0.97 is wanted
-  eager, grouped_mm, batched_mm   of transformers with this experts_implementation: at least 1 is wanted
+  eager, grouped_mm   of transformers with this experts_implementation: at least 1 is wanted
 
 each over the mixture's time. It needs torch, transformers and numpy; without them the first two are printed. Status 1 where one is less.
 """
@@ -22,12 +22,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 SCRIPT = pathlib.Path(__file__).resolve()
 sys.path.pop(0)  # scripts beside this one have the names of packages
 BATCH, LENGTH, STEPS, VOCABULARY = 4, 1024, (1, 4), 1024
 WIDTH, LAYERS, HEADS, EXPERTS, CHOSEN, FEATURES = 512, 2, 8, 64, 8, 256
-PEERS = ("eager", "grouped_mm", "batched_mm")
+PEERS = ("eager", "grouped_mm")
 WANTED = {"dense": 0.85, "leaves": 0.97} | dict.fromkeys(PEERS, 1.0)
 
 
@@ -52,14 +53,15 @@ def of_torch(implementation, ids, steps):
 
 
 def seconds(command):
-    """The processor time of a process."""
+    """The user time and the clock's of a process."""
+    begin = time.monotonic()
     child = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                              env=os.environ | {"OMP_NUM_THREADS": "1"})
     said = child.stderr.read()
     _, status, usage = os.wait4(child.pid, 0)
     if status:
         sys.exit(f"moe_speed.py: {command[0]}: {said.strip()[-400:]}")
-    return usage.ru_utime
+    return usage.ru_utime, time.monotonic() - begin
 
 
 def commands(build, ids):
@@ -87,14 +89,15 @@ def main(build, rounds):
         for _ in range(rounds):
             for who, command in run.items():
                 few, many = (seconds(command(n)) for n in STEPS)
-                taken[who].append((many - few) / (STEPS[1] - STEPS[0]))
-    mean = {who: statistics.median(times) for who, times in taken.items()}
+                taken[who].append([(b - a) / (STEPS[1] - STEPS[0]) for a, b in zip(few, many)])
+            print("round: " + ", ".join(f"{who} {times[-1][0]:.3f}" for who, times in taken.items()), flush=True)
+    user, clock = ({who: statistics.median(t[i] for t in times) for who, times in taken.items()} for i in (0, 1))
     bad = 0
-    for who, time in mean.items():
-        ratio, wanted = time / mean["mixture"], WANTED.get(who, 0)
+    for who, mine in user.items():
+        ratio, wanted = mine / user["mixture"], WANTED.get(who, 0)
         bad |= ratio < wanted
-        print(f"{who:10} {time:7.3f} s a step  {ratio:5.2f} of the mixture's{f', wanted {wanted}' if wanted else ''}"
-              f"{'  LESS' if ratio < wanted else ''}")
+        print(f"{who:10} {mine:7.3f} s a step, {clock[who]:7.3f} by the clock  {ratio:5.2f} and {clock[who] / clock['mixture']:5.2f} of the "
+              f"mixture's{f', wanted {wanted}' if wanted else ''}{'  LESS' if ratio < wanted else ''}")
     return bad
 
 

@@ -6,6 +6,7 @@
 #     digests        the ten fixed digests, which were made on x86-64, with NEON and in portable C
 #     instructions   a count of what a step takes with NEON and in portable C
 #     wheel          a wheel for AArch64, whose programs have a digest of the build's
+#     module         the wheel's Python module in Debian's Python for arm64, which is fetched: a step with a digest of the build's
 #     exactness      exactness.py --quick, whose digests are those of this machine's build
 #
 # or those PARTs alone. qemu takes ten to thirty times a processor's time. Skipped with a line (status 77) where the
@@ -17,7 +18,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-all="kernels digests instructions wheel exactness"
+all="kernels digests instructions wheel module exactness"
 chosen=
 while [ "${1:-}" = --only ]; do
     if [[ " $all " != *" ${2:-} "* ]]; then
@@ -159,6 +160,41 @@ try_wheel()
     cp "$wheel" "$build/"
 }
 
+# The packages of a Python for arm64, and of what numpy needs.
+packages="python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 libssl3 zlib1g libffi8 libbz2-1.0 liblzma5 libstdc++6
+    libgcc-s1"
+
+# Installs the wheel, and numpy's, beside a Python for arm64; makes a step with it and with this machine's module.
+try_module()
+{
+    local wheel package python=$wrapped/python lib wanted found
+    wheel=$(echo "$build"/weft-*_aarch64.whl)
+    [ -f "$wheel" ] || { echo "there is no wheel in $build: --only wheel makes it" && return 1; }
+    mkdir -p "$python/packages"
+    for package in $packages; do
+        (cd "$python/packages" && apt-get -qq download "$package:arm64") || return 1
+    done
+    for package in "$python"/packages/*.deb; do
+        dpkg -x "$package" "$python"
+    done
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$wrapped/module" --python-version 3.11 \
+        --only-binary :all: --platform manylinux2014_aarch64 --platform manylinux_2_28_aarch64 --platform manylinux_2_34_aarch64 "$wheel"
+    cat >"$wrapped/step.py" <<'END'
+import platform, sys, numpy, weft
+ids = numpy.random.default_rng(1).integers(0, 256, (4, 17))
+with weft.Run(n_layer=1, n_head=2, n_embd=16, seq_len=16, global_batch_size=4, tp=2, lr=1e-3, threads_per_rank=1) as run:
+    print(platform.machine(), file=sys.stderr)
+    print(run.step(ids).digest)
+END
+    lib=$python/usr/lib/aarch64-linux-gnu:$python/lib/aarch64-linux-gnu
+    found=$(PYTHONHOME=$python/usr PYTHONPATH=$wrapped/module "$qemu" -cpu max -E LD_LIBRARY_PATH="$lib" "$python/usr/bin/python3.11" -S \
+        "$wrapped/step.py")
+    "$root/scripts/build.sh" --only weft_python "$root/build" >/dev/null
+    wanted=$(PYTHONPATH=$root/apps/python WEFT_LIBRARY=$root/build/apps/libweft_python.so ${WEFT_PYTHON:-python3} "$wrapped/step.py")
+    echo "digests of a step in Python: $wanted here, $found on AArch64"
+    [ -n "$wanted" ] && [ "$wanted" = "$found" ]
+}
+
 # exact_runs PROGRAM FILE: the quick runs of a program, with their output and their digests in FILE.
 exact_runs()
 {
@@ -175,10 +211,11 @@ compare_layouts()
     echo "$(wc -l <"$wrapped/native") models have the digests of $(uname -m)"
 }
 
-build_targets gpt_train
+[ "$chosen" = " module" ] || build_targets gpt_train
 part kernels run_kernels
 part digests compare_digests
 part instructions count_instructions
 part wheel try_wheel
+part module try_module
 part exactness compare_layouts
 [ $failures = 0 ]

@@ -1,9 +1,12 @@
 """python_module.py - tests of the Python module by pytest: runs from Python beside the same runs of the program, and what goes
 wrong in between. WEFT_LIBRARY names the bridge, WEFT_TRAIN the program; test_python.sh sets both."""
+import copy
 import json
 import math
 import os
 import pathlib
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +87,91 @@ def test_bad_input_leaves_the_run_as_it_was(batches):
         assert run.steps == 0 and run.digest() == before
         run.step(batches[0])
         assert run.steps == 1
+
+
+def test_mistakes_leave_the_run_as_it_was(batches, tmp_path):
+    """What a stranger does wrong: each is told, and nothing that was given is left out without a word."""
+    ids = batches[0]
+    hidden = np.ones_like(ids)
+    hidden[:, -3:] = 0
+    with weft.Run(lr=1e-3, **SMALL) as run, weft.Run(lr=1e-3, weights=True, **SMALL) as weighted:
+        before = run.digest()
+        for words, mistake in (
+                ("no data of its own", run.step), ("no data of its own", lambda: run.train(steps=2)),
+                ("no data of its own", lambda: run.step(None, ids)), ("give a whole number", lambda: run.train(steps=-1)),
+                ("give a whole number", lambda: run.train([ids], steps=1.5)),
+                ("mask would be lost", lambda: run.step(np.ma.masked_array(ids, mask=ids > 5))),
+                ("no array of one shape", lambda: run.step([[1, 2], [3]])),
+                ("input_ids are needed", lambda: run.step({"ids": ids})),
+                ("nothing else is read", lambda: run.step({"input_ids": ids, "position_ids": ids})),
+                ("or that count", lambda: run.step({"input_ids": ids, "attention_mask": hidden})),
+                ("in front of others", lambda: run.step({"input_ids": ids, "attention_mask": 1 - hidden})),
+                ("real numbers", lambda: weighted.step(ids, weights="x")), ("finite", lambda: weighted.step(ids, weights=np.full((8, 16), 1e39))),
+                ("real numbers", lambda: weighted.step(ids, weights=np.ones((8, 16), complex))),
+                ("list of lists", lambda: run.generate([1, 2, 3])), ("list of lists", lambda: run.generate(b"abc")),
+                ("list of lists", lambda: run.generate(np.array([1, 2]))), ("list of lists", lambda: run.generate(5)),
+                ("temperature is nan", lambda: run.generate("a", temperature=math.nan)),
+                ("temperature is -1", lambda: run.generate("a", temperature=-1)), ("top_p is 2", lambda: run.generate("a", top_p=2)),
+                ("seed is -1", lambda: run.generate("a", seed=-1)), ("max_new_tokens is 2.5", lambda: run.generate("a", 2.5)),
+                ("stop_ids are", lambda: run.generate("a", stop_ids=5)), ("stop_ids are", lambda: run.generate("a", stop_ids=[256])),
+                ("no Unicode", lambda: run.encode("\ud800")), ("give a str", lambda: run.encode(b"a")), ("byte 0", lambda: run.save("a\0b")),
+                ("cannot make the folder", lambda: run.export(os.devnull)), ("a path is text", lambda: run.save(None)),
+                ("no data that is copied", lambda: copy.copy(run)), ("no data that is copied", lambda: pickle.dumps(run)),
+                ("byte 0", lambda: weft.Run(strategy="a\0b", **SMALL)), ("model is 5", lambda: weft.Run(model=5, **SMALL)),
+                ("a path is text", lambda: weft.plan(machine=5)), ("unexpected argument .2", lambda: weft.Run(**SMALL, tp=[1, 2]))):
+            try:
+                made = mistake()
+            except weft.Error as error:
+                assert re.search(words, str(error))
+            else:
+                pytest.fail(f"{words}: is taken, {made!r:.200}")
+        assert run.steps == 0 and run.digest() == before and run.decode([]) == ""
+        labels = np.where(hidden, ids, -100)
+        made = run.step({"input_ids": ids, "attention_mask": hidden, "labels": labels})
+        with weft.Run(lr=1e-3, dp=2, **SMALL) as other:
+            assert other.step({"input_ids": ids, "labels": labels}).digest == made.digest
+        assert len(run.generate([[1, 2]], 10**9)[0].ids) <= run.positions + 1
+
+
+def test_close_beside_a_step(batches):
+    with weft.Run(lr=1e-3, **dict(SMALL, n_layer=8, n_embd=128)) as run:
+        under_way, problems = threading.Event(), []
+
+        def work():
+            under_way.set()
+            try:
+                run.train([batches[0]] * 4, on_step=lambda _: done.is_set() or None)
+            except weft.Error as error:
+                problems.append(str(error))
+        done = threading.Event()
+        thread = threading.Thread(target=work)
+        thread.start()
+        under_way.wait()
+        refused = 0
+        while thread.is_alive() and not refused:
+            if run._lock.locked():
+                try:
+                    run.close()
+                    break
+                except weft.Error as error:
+                    refused += "another thread" in str(error)
+        done.set()
+        thread.join()
+        assert refused == 1 and not problems and run.steps >= 1
+
+
+def test_an_exit_with_open_runs():
+    """Runs that are open, in a cycle, or in a step of another thread do not keep a process, or end it otherwise."""
+    code = '''
+import numpy, sys, threading, weft
+run = weft.Run(n_layer=1, n_head=2, n_embd=16, seq_len=8, global_batch_size=2, threads_per_rank=1, lr=1e-3, tp=2)
+run.itself = run
+ids = numpy.zeros((2, 9), int)
+run.step(ids)
+threading.Thread(target=lambda: [run.step(ids) for _ in range(10**6)], daemon=True).start()
+sys.exit(7)
+'''
+    assert subprocess.run([sys.executable, "-c", code], timeout=100, check=False).returncode == 7
 
 
 def test_flags_that_are_wrong():
@@ -294,7 +382,9 @@ def test_plans():
 def test_ids_of_many_kinds(batches):
     with weft.Run(lr=1e-3, **SMALL) as run:
         wanted = run.eval(batches[0])
-        for ids in (batches[0].tolist(), batches[0].astype(np.uint8), np.asfortranarray(batches[0].astype(np.int64))):
+        for ids in (batches[0].tolist(), batches[0].astype(np.uint8), np.asfortranarray(batches[0].astype(np.int64)),
+                    batches[0].astype(">i8"), np.repeat(batches[0], 2, 1)[:, ::2], batches[0][:, ::-1].copy()[:, ::-1],
+                    np.frombuffer(batches[0].tobytes(), np.int32).reshape(batches[0].shape)):  # the last is read-only
             assert run.eval(ids) == wanted
         assert math.isclose(run.eval(np.concatenate([batches[0], batches[0]])), wanted)
 

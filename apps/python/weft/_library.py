@@ -6,6 +6,8 @@ import os
 import pathlib
 from typing import Any
 
+import numpy as np
+
 ERROR_TEXT = 1536
 
 
@@ -106,6 +108,24 @@ def take_text(pointer: ctypes.c_void_p | int | None, size: int | None = None) ->
     return text
 
 
+def path_bytes(path: str | bytes | os.PathLike[str] | os.PathLike[bytes], what: str = "a path") -> bytes:
+    """A path, or another word, as C takes it."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise Error(f"{what} is {path!r}, and a path is text or a pathlib.Path")
+    raw = os.fsencode(path)
+    if b"\0" in raw:
+        raise Error(f"{what} {path!r} has a byte 0, which ends a text")
+    return raw
+
+
+def model_flags(model: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """The flag of a model: a folder or a file that is there, or the name of a published one."""
+    if model is None:
+        return {}
+    path_bytes(model, "model")
+    return {("init_from" if os.path.exists(model) else "model"): model}
+
+
 def command_line(flags: dict[str, Any]) -> "ctypes.Array[ctypes.c_char_p]":
     """The flags of gpt_train that keywords name: lr=1e-4 is --lr=1e-4, a list gives several values, True and False are
     on and off, and what is None is left out."""
@@ -115,11 +135,11 @@ def command_line(flags: dict[str, Any]) -> "ctypes.Array[ctypes.c_char_p]":
         if value is None:
             continue
         if isinstance(value, (list, tuple)):
-            words += [os.fsencode(flag), *(os.fsencode(os.fspath(v)) for v in value)]
-        elif isinstance(value, bool):
+            words += [path_bytes(flag), *(path_bytes(v if isinstance(v, (str, os.PathLike)) else str(v), name) for v in value)]
+        elif isinstance(value, (bool, np.bool_)):
             words.append(f"{flag}={'on' if value else 'off'}".encode())
         elif isinstance(value, os.PathLike):
-            words.append(os.fsencode(flag) + b"=" + os.fsencode(value))
+            words.append(path_bytes(flag) + b"=" + path_bytes(value, name))
         else:
-            words.append(f"{flag}={value!r}".encode() if isinstance(value, float) else f"{flag}={value}".encode())
+            words.append(path_bytes(f"{flag}={float(value)!r}" if isinstance(value, float) else f"{flag}={value}", name))
     return (ctypes.c_char_p * (len(words) + 1))(*words, None)

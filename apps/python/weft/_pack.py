@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ._arrays import Ids, as_ids
 from ._library import Error
-from ._run import Ids, Run, as_ids
+from ._run import Run
 
 
 def pack(rows: Iterable[Mapping[str, Any]], run: Run, column: str | None = None, end: int | None = None) -> Iterator[Ids]:

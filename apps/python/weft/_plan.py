@@ -9,7 +9,7 @@ import pathlib
 import tempfile
 from typing import Any
 
-from ._library import call, command_line, take_text
+from ._library import call, command_line, model_flags, path_bytes, take_text
 
 
 class Plan(dict[str, Any]):
@@ -28,8 +28,11 @@ class Plan(dict[str, Any]):
 
 def _machine(name: str | os.PathLike[str] | None) -> str | None:
     """A file of figures: a path, or the name of one that comes with Weft."""
-    if name is None or os.path.exists(name):
-        return None if name is None else os.fspath(name)
+    if name is None:
+        return None
+    path_bytes(name, "machine")
+    if os.path.exists(name):
+        return os.fspath(name)
     here = pathlib.Path(__file__).parent
     for folder in (here / "machines", here.parents[2] / "docs" / "machines"):
         if (folder / f"{os.fspath(name)}.json").exists():
@@ -56,9 +59,7 @@ def plan(model: str | os.PathLike[str] | None = None, *, machine: str | os.PathL
     model, flags  as of weft.Run: tp, dp, pp, strategy, dtype, device_memory="80GiB", ..
     machine       a file of figures, or the name of one that comes with Weft: h100, h200, b200, a100, ..
     """
-    if model is not None:
-        flags = {("init_from" if os.path.exists(model) else "model"): model, **flags}
-    return _plan({"machine": _machine(machine), **flags})
+    return _plan({"machine": _machine(machine), **model_flags(model), **flags})
 
 
 def search(model: str | os.PathLike[str] | None = None, *, machine: str | os.PathLike[str], ranks: int | None = None,

@@ -10,40 +10,16 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ._library import Error, Sampling, Sizes, StepStruct, call, command_line, library, take_text
+from ._arrays import ArrayLike, Batch, Ids, as_count, as_factors, as_ids, as_number, of_mapping, pointer, shift
+from ._library import Error, Sampling, Sizes, StepStruct, call, command_line, library, model_flags, path_bytes, take_text
 from ._safetensors import read as read_safetensors
 
-Ids = npt.NDArray[np.int32]
-# What has ids: numpy, lists, or what speaks DLPack on the CPU, as tensors of torch and jax do.
-ArrayLike = Any
-Batch = Union[ArrayLike, "tuple[ArrayLike, ArrayLike]", "Mapping[str, ArrayLike]"]
-
-IGNORED = -100  # a target that does not count, as torch and transformers have it; each one below 0 is one
 WITHOUT_END = 1_000_000_000
-
-
-def as_ids(value: ArrayLike, what: str) -> Ids:
-    """Ids as int32 numpy, C order, without a copy where they are that already."""
-    if hasattr(value, "__dlpack__") and hasattr(np, "from_dlpack") and not isinstance(value, np.ndarray):
-        try:
-            value = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise Error(f"{what} cannot be read: {error}; give ids that lie on the CPU") from None
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu":
-        raise Error(f"{what} are {array.dtype}, and ids are integers")
-    if array.dtype != np.int32 and array.size and (int(array.max()) > 2**31 - 1 or int(array.min()) < -2**31):
-        raise Error(f"{what} have ids beyond 32 bits: {array.min()} to {array.max()}")
-    return np.ascontiguousarray(array, dtype=np.int32)
-
-
-def pointer(array: npt.NDArray[Any] | None) -> int | None:
-    return None if array is None else array.ctypes.data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,15 +82,14 @@ class Run:
         self._process = os.getpid()
         self._failure: str | None = None
         flags = _defaults(flags, data is not None)
-        if model is not None:
-            flags = {("init_from" if os.path.exists(model) else "model"): model, **flags}
+        flags = {**model_flags(model), **flags}
         if data is not None:
             flags["data"] = [data] if isinstance(data, (str, os.PathLike)) else list(data)
         argv = command_line({"digest": digest, **flags})
         handle = ctypes.c_void_p()
         call("open", len(argv) - 1, argv, int(data is None), int(weights), int(not verbose), ctypes.byref(handle))
         self._handle = handle
-        self._weighted = weights
+        self._weighted, self._has_data = weights, data is not None
         sizes = Sizes()
         library.weft_python_sizes_of(handle, ctypes.byref(sizes))
         self.global_batch_size, self.seq_len = int(sizes.batch), int(sizes.tokens)
@@ -127,9 +102,17 @@ class Run:
 
     def close(self) -> None:
         """Ends the run and frees its memory; a second call does nothing."""
-        handle, self._handle = self._handle, None
-        if handle is not None and self._process == os.getpid():
-            call("close", handle)
+        if self._process != os.getpid():
+            self._handle = None
+        if self._handle is None:
+            return
+        self._take()
+        try:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                call("close", handle)
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Run:
         return self
@@ -144,15 +127,21 @@ class Run:
         except Error:
             pass
 
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise Error("a run is no data that is copied: its ranks are threads. Keep it by save(folder), and open Run(.., resume=folder)")
+
+    def _take(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise Error("another thread is in a call of this run: a run is used by one at a time")
+
     def _call(self, name: str, *arguments: Any) -> None:
         if self._process != os.getpid():
             raise Error("this process was forked, and the ranks of the run are threads of its parent: open a run here, or "
                         "start workers by multiprocessing's 'spawn'")
-        if self._handle is None:
-            raise Error("the run is closed: open another one")
-        if not self._lock.acquire(blocking=False):
-            raise Error("another thread is in a call of this run: a run is used by one at a time")
+        self._take()
         try:
+            if self._handle is None:
+                raise Error("the run is closed: open another one")
             call(name, self._handle, *arguments)
         finally:
             self._lock.release()
@@ -186,6 +175,10 @@ class Run:
                  trainer's own log probabilities
         Ctrl-C is raised when the step is done, and the run can continue.
         """
+        if ids is None and not self._has_data:
+            raise Error("this run has no data of its own: give it a batch, step(ids), or open it with data=FILE")
+        if ids is None and (targets is not None or weights is not None):
+            raise Error("targets and weights are of a batch: give its ids, too")
         tokens, wanted = (None, None) if ids is None else self._rows(ids, targets, 1)
         factors = None if weights is None else self._weights(weights)
         made = StepStruct()
@@ -200,6 +193,7 @@ class Run:
         """Makes a step for each batch, or `steps` of the run's own data, and calls on_step after each; True from it ends
         the loop. Returns the last step; None: there was no batch. What the iterator raises comes out, after whole steps."""
         last = None
+        steps = None if steps is None else as_count(steps, "steps", 0, WITHOUT_END)
         source: Iterator[Batch | None] = iter(batches) if batches is not None else iter(lambda: None, 0)
         if batches is None and steps is None:
             steps = self.last_step - self.steps
@@ -220,6 +214,7 @@ class Run:
         of the validation part from 0 on."""
         tokens = np.empty((self.global_batch_size, self.seq_len), np.int32)
         targets = np.empty_like(tokens)
+        step = as_count(step, "step", 0 if validation else 1, 2**62)
         self._call("batch", int(validation), step, pointer(tokens), pointer(targets))
         return tokens, targets
 
@@ -233,7 +228,7 @@ class Run:
     def _weights(self, weights: ArrayLike) -> npt.NDArray[np.float32]:
         if not self._weighted:
             raise Error("this run has no weights of tokens: open it with weights=True")
-        factors = np.ascontiguousarray(np.asarray(weights), dtype=np.float32)
+        factors = as_factors(weights)
         if factors.shape != (self.global_batch_size, self.seq_len) or not np.isfinite(factors).all():
             raise Error(f"weights are {list(factors.shape)}: finite numbers of [{self.global_batch_size}, {self.seq_len}] "
                         "(global_batch_size, seq_len), one for each target")
@@ -243,14 +238,13 @@ class Run:
         """Tokens and targets of a number of batches; None: one or more."""
         length = self.seq_len
         if isinstance(ids, Mapping):
-            tokens, wanted = _shift(as_ids(ids["input_ids"], "input_ids"),
-                                    as_ids(ids["labels"], "labels") if "labels" in ids else None)
+            tokens, wanted = of_mapping(ids)
         elif isinstance(ids, tuple) and len(ids) == 2 and targets is None:
             tokens, wanted = as_ids(ids[0], "tokens"), as_ids(ids[1], "targets")
         elif targets is not None:
             tokens, wanted = as_ids(ids, "tokens"), as_ids(targets, "targets")
         else:
-            tokens, wanted = _shift(as_ids(ids, "ids"), None)
+            tokens, wanted = shift(as_ids(ids, "ids"), None)
         if tokens.shape != wanted.shape:
             raise Error(f"tokens are {list(tokens.shape)} and targets {list(wanted.shape)}: they have one shape")
         rows = self.global_batch_size * (batches or 1)
@@ -265,7 +259,12 @@ class Run:
     def encode(self, text: str) -> Ids:
         """The ids of a text, by the model's tokenizer."""
         found, count = ctypes.c_void_p(), ctypes.c_int64()
-        raw = text.encode()
+        if not isinstance(text, str):
+            raise Error(f"a text is {type(text).__name__}: give a str")
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError as error:
+            raise Error(f"a text is no Unicode: {error}") from None
         self._call("encode", raw, len(raw), ctypes.byref(found), ctypes.byref(count))
         return np.frombuffer(take_text(found.value, 4 * count.value), np.int32).copy()
 
@@ -286,15 +285,22 @@ class Run:
         prompts  a text, texts, or lists of ids
         A text depends on its prompt, its index in the list and the seed alone: no layout changes a bit of it.
         """
+        if not isinstance(prompts, (str, Sequence, np.ndarray)) or isinstance(prompts, bytes):
+            raise Error(f"prompts are {type(prompts).__name__}: give a text, a list of texts, or a list of lists of ids")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        ids = [self.encode(p) if isinstance(p, str) else as_ids(p, "prompts").reshape(-1) for p in texts]
+        ids = [self.encode(p) if isinstance(p, str) else as_ids(p, "prompts") for p in texts]
+        if any(i.ndim != 1 or not np.ndim(t) and not isinstance(t, str) for i, t in zip(ids, texts)):
+            raise Error("prompts are a list of lists of ids: [[1, 2, 3]] is one of three")
         if not ids:
             return []
-        ends = np.asarray(stop_ids, np.int32)
-        sampling = Sampling(temperature=temperature, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
-                            top_k=top_k, most=max_new_tokens, seed=seed, ends=pointer(ends), n_ends=len(ends))
-        if max_new_tokens < 1:
-            raise Error(f"max_new_tokens is {max_new_tokens}: give it 1 or more")
+        ends = as_ids(stop_ids, "stop_ids")
+        if np.ndim(stop_ids) != 1 or ends.size and not 0 <= ends.min() <= ends.max() < self.vocab_size:
+            raise Error(f"stop_ids are {stop_ids!r}: give a list of ids from 0 to {self.vocab_size - 1}")
+        max_new_tokens = min(as_count(max_new_tokens, "max_new_tokens", 1, 2**62), self.positions)
+        sampling = Sampling(temperature=as_number(temperature, "temperature", 0, 1e6), top_p=as_number(top_p, "top_p", 0, 1),
+                            min_p=as_number(min_p, "min_p", 0, 1), top_k=as_count(top_k, "top_k", 0, 2**31 - 1),
+                            repetition_penalty=as_number(repetition_penalty, "repetition_penalty", 1e-6, 1e6),
+                            most=max_new_tokens, seed=as_count(seed, "seed", 0, 2**64 - 1), ends=pointer(ends), n_ends=len(ends))
         out, lengths, probabilities = self._generate(sampling, ids, logprobs)
         return [Text(ids=out[i, :n].copy(), prompt=len(ids[i]),
                      text=self.decode(out[i, len(ids[i]):n]) if isinstance(texts[i], str) else None,
@@ -332,11 +338,16 @@ class Run:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Saves a checkpoint into a folder of some; Run(.., resume=folder) continues from it on any mesh."""
-        self._call("save", os.fsencode(folder))
+        self._call("save", path_bytes(folder, "the folder"))
 
     def export(self, folder: str | os.PathLike[str], dtype: str = "f32") -> None:
         """Writes the model as a folder that transformers load; dtype f32, bf16 or f16."""
-        self._call("export", os.fsencode(folder), dtype.encode())
+        raw = path_bytes(folder, "the folder")
+        try:
+            os.makedirs(raw, exist_ok=True)  # before a rank fails
+        except OSError as error:
+            raise Error(f"cannot make the folder {folder}: {error.strerror}") from None
+        self._call("export", raw, path_bytes(dtype, "dtype"))
 
     def load(self, source: Run | str | os.PathLike[str]) -> None:
         """Takes the weights of another run of the same model, on any mesh, or of a folder of Hugging Face; the optimizer's
@@ -346,7 +357,7 @@ class Run:
                 source.export(folder)
                 self._call("load", os.fsencode(folder))
         else:
-            self._call("load", os.fsencode(source))
+            self._call("load", path_bytes(source, "the folder"))
 
     def state(self) -> dict[str, npt.NDArray[np.float32]]:
         """Copies of the parameters by their names in transformers, whole, as numpy (np.from_dlpack's and torch's
@@ -359,16 +370,6 @@ class Run:
 def _memory() -> str | None:
     """A folder that lies in memory, where there is one."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-def _shift(ids: Ids, labels: Ids | None) -> tuple[Ids, Ids]:
-    """Tokens and the target after each."""
-    if ids.ndim != 2 or ids.shape[1] < 2:
-        raise Error(f"ids are {list(ids.shape)}: a batch is [sequences, length + 1]")
-    wanted = ids if labels is None else labels
-    if wanted.shape != ids.shape:
-        raise Error(f"input_ids are {list(ids.shape)} and labels {list(wanted.shape)}: they have one shape")
-    return np.ascontiguousarray(ids[:, :-1]), np.ascontiguousarray(wanted[:, 1:])
 
 
 def _defaults(flags: dict[str, Any], has_data: bool) -> dict[str, Any]:
