@@ -12,18 +12,12 @@
 # Status 1: something is wrong; 2: something is missing.
 set -euo pipefail
 
-suite=bookworm mirror=http://deb.debian.org/debian corpus=
-while [[ ${1:-} == --* ]]; do
-    case "$1" in
-    --suite) suite=$2 ;;
-    --mirror) mirror=$2 ;;
-    --corpus) corpus=$2 ;;
-    *) set -- ;;
-    esac
-    shift 2 || break
-done
+# shellcheck source=scripts/bare_root.sh
+. "$(dirname "$0")/bare_root.sh"
+take_options "$@"
+set -- "${rest[@]}"
 if [ $# -lt 2 ] || [ ! -f "$2" ]; then
-    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
+    show_usage "$0"
     exit 2
 fi
 tree=$(cd "$(dirname "$0")/.." && pwd)
@@ -49,20 +43,11 @@ say()
     fi
 }
 
-# in_root COMMAND: a line of shell in the root, with /proc, /sys and /dev, which are gone with it.
-in_root()
-{
-    # shellcheck disable=SC2016 # the inner shell expands it
-    unshare --mount --pid --fork bash -c 'mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && cd / &&
-        exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-            chroot "$0" bash -c "$1"' "$root" "$1"
-}
-
 check()
 {
     local status=0
 
-    in_root "$2" >"$root/tmp/said" 2>&1 || status=1
+    in_root "$root" "$2" >"$root/tmp/said" 2>&1 || status=1
     say "$1" $status
 }
 
@@ -70,28 +55,22 @@ check()
 aside=no-changelog,uncompressed-manual-page,package-name-doesnt-match-sonames,link-to-shared-library-in-wrong-package
 aside+=,sharedobject-in-library-directory-missing-soname,custom-library-search-path,maintscript-calls-ldconfig
 aside+=,copyright-without-copyright-notice,pkg-config-unavailable-for-cross-compilation
-mkdir -p "$root"
-if [ ! -x "$root/usr/bin/apt-get" ]; then
-    debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$root/debootstrap.log" 2>&1 ||
-        { tail -n 5 "$root/debootstrap.log" >&2; exit 2; }
-fi
+make_root "$root"
 if command -v lintian >/dev/null; then
     status=0
     lintian --allow-root --fail-on error,warning --suppress-tags "$aside" "$@" >"$root/tmp/said" 2>&1 || status=1
     say "lintian" "$status"
 fi
-cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
-in_root "apt-get update -qq && apt-get purge -y -qq 'weft*' && apt-get autoremove -y -qq" >"$root/tmp/said" 2>&1 || true
+in_root "$root" "apt-get update -qq && apt-get purge -y -qq 'weft*' && apt-get autoremove -y -qq" >"$root/tmp/said" 2>&1 || true
 mkdir -p "$root/tmp/weft"
 rm -rf "$root"/tmp/weft/*
 cp "$@" "$root/tmp/weft"
-in_root "find /usr /etc /var/lib -name '*weft*' | sort" >"$root/tmp/before"
+in_root "$root" "find /usr /etc /var/lib -name '*weft*' | sort" >"$root/tmp/before"
 check "apt installs $(printf '%s ' "$@" | sed 's:[^ ]*/::g')" "apt-get install -y --no-install-recommends /tmp/weft/*.deb"
 check "libraries are found" "ldd /usr/bin/gpt_train /usr/lib/libweft.so.0.1 | grep 'not found' && exit 1; weft --version"
 
 # README.md: commands begin with $, what follows is what they print.
-[ -n "$corpus" ] || "$tree/scripts/corpus.sh" "${corpus:=$root/tmp/corpus.txt}" >/dev/null
-[ "$corpus" -ef "$root/tmp/corpus.txt" ] || cp "$corpus" "$root/tmp/corpus.txt"
+bring_corpus "$root/tmp/corpus.txt"
 awk '/^```console/ { on = 1; next } /^```/ { if (on) exit } on' "$tree/README.md" |
     sed 's:build/apps/::; s:build/corpus.txt:/tmp/corpus.txt:' >"$root/tmp/session"
 sed -n 's/^\$ //p' "$root/tmp/session" >"$root/tmp/commands.sh"
@@ -122,7 +101,7 @@ for package in "$@"; do
             --steps 3 --digest --tp 2 --dp 1 | sed 's/^.*step/step/' | awk '/^step [0-9]/ { print \$1, \$2, \$3, \$4, \"digest\", \$NF }' | diff <(head -n 3 wanted) -"
         ;;
     weft-cuda)
-        if ! in_root "gpt_train --device cuda --data /tmp/corpus.txt --steps 1" >"$root/tmp/said" 2>&1 &&
+        if ! in_root "$root" "gpt_train --device cuda --data /tmp/corpus.txt --steps 1" >"$root/tmp/said" 2>&1 &&
             grep -qE 'cannot be loaded: libcu|no NVIDIA driver' "$root/tmp/said"; then
             status=0
             sed 's/^/      /' "$root/tmp/said"
@@ -135,6 +114,6 @@ for package in "$@"; do
 done
 
 check "they are purged" "apt-get purge -y 'weft*' && ldconfig"
-in_root "find /usr /etc /var/lib -name '*weft*' | sort" | diff "$root/tmp/before" - >"$root/tmp/said" && status=0 || status=1
+in_root "$root" "find /usr /etc /var/lib -name '*weft*' | sort" | diff "$root/tmp/before" - >"$root/tmp/said" && status=0 || status=1
 say "and leave nothing" "$status"
 exit $wrong

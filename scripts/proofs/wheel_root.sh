@@ -8,38 +8,26 @@
 # it (which is called without it). Status 1: something fails; 2: something is missing.
 set -euo pipefail
 
-suite=bookworm mirror=http://deb.debian.org/debian corpus=
-while [[ ${1:-} == --* ]]; do
-    case "$1" in
-    --suite) suite=$2 ;;
-    --mirror) mirror=$2 ;;
-    --corpus) corpus=$2 ;;
-    *) set -- ;;
-    esac
-    shift 2 || break
-done
+# shellcheck source=scripts/bare_root.sh
+. "$(dirname "$0")/../bare_root.sh"
+take_options "$@"
+set -- "${rest[@]}"
 if [ $# != 2 ] || [ ! -f "$2" ]; then
-    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
+    show_usage "$0"
     exit 2
 fi
-tree=$(cd "$(dirname "$0")/../.." && pwd)
 root=$1
 for program in debootstrap unshare; do
     command -v $program >/dev/null || { echo "wheel_root: no $program: apt-get install debootstrap util-linux" >&2 && exit 2; }
 done
-if [ ! -x "$root/usr/bin/apt-get" ]; then
-    mkdir -p "$root"
-    debootstrap --variant=minbase --components=main,universe --include=python3,python3-venv,python3-pip,ca-certificates "$suite" "$root" \
-        "$mirror" >"$root.log" 2>&1 || { tail -n 5 "$root.log" >&2 && exit 2; }
-fi
-cp /etc/hosts /etc/resolv.conf "$root/etc/"
+make_root "$root" --components=main,universe --include=python3,python3-venv,python3-pip,ca-certificates
 rm -rf "$root/root/weft"
 mkdir "$root/root/weft"
 cp "$2" /etc/ssl/certs/ca-certificates.crt "$root/root/weft/"
-[ -n "$corpus" ] || "$tree/scripts/corpus.sh" "${corpus:=$root/root/weft/corpus.txt}" >/dev/null
-[ "$corpus" -ef "$root/root/weft/corpus.txt" ] || cp "$corpus" "$root/root/weft/corpus.txt"
+bring_corpus "$root/root/weft/corpus.txt"
 cat >"$root/root/weft/do.sh" <<'END_OF_ROOT'
 cd /root/weft
+export PIP_CERT=/root/weft/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1
 failed=0
 for compiler in cc gcc clang tcc; do
     ! command -v $compiler || failed=1
@@ -73,7 +61,4 @@ cat out
 echo "together $((($(date +%s%N) - begin) / 1000000)) ms"
 exit $failed
 END_OF_ROOT
-# shellcheck disable=SC2016 # the inner shell expands it
-unshare --mount --pid --fork bash -c 'mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" &&
-    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 PIP_CERT=/root/weft/ca-certificates.crt \
-        PIP_DISABLE_PIP_VERSION_CHECK=1 chroot "$0" bash /root/weft/do.sh' "$root"
+in_root "$root" "bash /root/weft/do.sh"
