@@ -14,8 +14,8 @@
 
 static wf_status check(wf_tensor *x, const wf_rope_options *o)
 {
-    const char *wrong = wf_rope_scaling_wrong(&o->scaling);
     int64_t features = wf_rope_features(o, x->dim[3].size);
+    const char *wrong = wf_rope_features_wrong(&o->scaling, o->factors, features);
 
     if (features % 2 != 0)
         return wf_fail(x->ctx, WF_ESHAPE,
@@ -29,11 +29,6 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
     if (!(o->base > 0))
         return wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",
                        o->base);
-    if (!wrong && o->scaling.kind == WF_ROPE_LONG)
-        wrong = wf_rope_factors_wrong(o->factors, features / 2);
-    if (!wrong && o->scaling.kind == WF_ROPE_DYNAMIC &&
-        (features <= 2 || features > 2 * WF_ROPE_PAIRS))
-        wrong = "dynamic scaling is of 4 to 256 features that rotate: the first pair stays";
     if (wrong)
         return wf_fail(x->ctx, WF_EINVAL, "rope: a scaling by %g: %s", o->scaling.factor,
                        wrong);

@@ -49,6 +49,18 @@ const char *wf_rope_factors_wrong(const wf_rope_factors *f, int64_t pairs)
     return NULL;
 }
 
+const char *wf_rope_features_wrong(const wf_rope_scaling *s, const wf_rope_factors *f,
+                                   int64_t features)
+{
+    const char *wrong = wf_rope_scaling_wrong(s);
+
+    if (wrong)
+        return wrong;
+    if (s->kind == WF_ROPE_DYNAMIC && (features <= 2 || features > 2 * WF_ROPE_PAIRS))
+        return "dynamic scaling is of 4 to 256 features that rotate: the first pair stays";
+    return s->kind == WF_ROPE_LONG ? wf_rope_factors_wrong(f, features / 2) : NULL;
+}
+
 static void parse_yarn(const char *text, wf_rope_scaling *s)
 {
     int end = -1, all = -1;

@@ -64,6 +64,12 @@ WF_API const char *wf_rope_scaling_wrong(const wf_rope_scaling *scaling);
  * Owner: static string. */
 WF_API const char *wf_rope_factors_wrong(const wf_rope_factors *factors, int64_t pairs);
 
+/** wf_rope_features_wrong - describes what is wrong with a scaling, and with its factors where
+ * it has such, for this many rotated features of a head; NULL: nothing. Owner: static string.
+ */
+WF_API const char *wf_rope_features_wrong(const wf_rope_scaling *scaling,
+                                          const wf_rope_factors *factors, int64_t features);
+
 enum { WF_ROPE_SCALING_TEXT = 4096 };
 
 /**

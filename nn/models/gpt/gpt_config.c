@@ -186,14 +186,9 @@ int64_t wf_nn_gpt_rotary(const wf_nn_gpt_config *config)
 
 const char *wf_nn_gpt_rope_wrong(const wf_nn_gpt_config *m)
 {
-    const char *wrong = wf_rope_scaling_wrong(&m->rope_scaling);
     const int64_t features = wf_nn_gpt_rotary(m);
+    const char *wrong = wf_rope_features_wrong(&m->rope_scaling, &m->rope_factors, features);
 
-    if (!wrong && m->rope_scaling.kind == WF_ROPE_LONG)
-        wrong = wf_rope_factors_wrong(&m->rope_factors, features / 2);
-    if (!wrong && m->rope_scaling.kind == WF_ROPE_DYNAMIC &&
-        (features <= 2 || features > 2 * WF_ROPE_PAIRS))
-        wrong = "dynamic scaling is of 4 to 256 features of a head that rotate";
     if (!wrong && m->position == WF_NN_ROPE && m->rotary > 0 && m->rotary < 1 &&
         (features < 2 || features % 2))
         wrong = "the share of a head that is rotated has to be an even number of features, two "
