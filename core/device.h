@@ -70,9 +70,17 @@ typedef struct wf_judged {
     int64_t held;      /* 1 from the first step on that may not update, until it is cleared */
 } wf_judged;
 
-/* Judgment of a step: loss = weight total[0], norm = sqrt(squares), scale = clip / (norm +
-   1e-6) where that is below 1. The step is held where loss or norm is not finite, or the loss
-   is above loss_above. */
+/* Returns the factor that bounds the norm of gradients by `clip`, as torch's clip_grad_norm_
+   has it; 1: they are within it, or clip is 0. */
+static inline WF_HOST_DEVICE float wf_clip_scale(double norm, float clip)
+{
+    const double scale = clip > 0 ? (double)clip / (norm + 1e-6) : 1;
+
+    return scale < 1 ? (float)scale : 1;
+}
+
+/* Judgment of a step: loss = weight total[0], norm = sqrt(squares), scale = wf_clip_scale. The
+   step is held where loss or norm is not finite, or the loss is above loss_above. */
 typedef struct wf_judge {
     const struct wf_exact_sum *squares;
     const float *total;

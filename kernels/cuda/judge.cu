@@ -18,14 +18,13 @@ __global__ void judge_kernel(const wf_judge a, wf_now *now)
 {
     wf_exact_sum sum = *a.squares;
     const double norm = sqrt(wf_exact_take(&sum));
-    const double scale = a.clip > 0.0f ? (double)a.clip / (norm + 1e-6) : 1.0;
     const float loss = a.total[0] * a.weight;
     const bool held = !is_finite((double)loss) || !is_finite(norm) ||
                       (a.loss_above > 0.0f && loss > a.loss_above);
 
     a.judged->norm = norm;
     a.judged->loss = loss;
-    a.judged->scale = scale < 1.0 ? (float)scale : 1.0f;
+    a.judged->scale = wf_clip_scale(norm, a.clip);
     if (held)
         a.judged->held = 1;
     now->grad_scale = a.judged->scale;

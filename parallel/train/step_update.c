@@ -33,7 +33,7 @@ wf_status wf_par_clip_check(wf_par *par, float max_norm)
 
 wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 {
-    double value = 0, scale;
+    double value = 0;
     wf_context *ctx;
     uint64_t sum;
 
@@ -51,8 +51,7 @@ wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
             WF_OK ||
         wf_par_alike_check(t, sum) != WF_OK)
         return wf_context_status(ctx);
-    scale = max_norm > 0 ? (double)max_norm / (value + 1e-6) : 1;
-    t->step.grad_scale = scale < 1 ? (float)scale : 1;
+    t->step.grad_scale = wf_clip_scale(value, max_norm);
     if (norm)
         *norm = value;
     return wf_context_status(ctx);
