@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 enum { WF_FILES_PATH = 4096, WF_FILES_NAME = 256 };
 
@@ -56,6 +57,12 @@ typedef struct wf_file {
     /* bytes of all that is written with it, which the error of a full disk names */
     int64_t need;
 } wf_file;
+
+/* Returns whether these are one file or directory, under whatever names. */
+static inline bool wf_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
 
 /* Opens a file. WF_EIO with path and reason; in WF_FILE_READ also where it is no regular
    file. */

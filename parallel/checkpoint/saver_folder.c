@@ -9,11 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 /* Returns whether an open directory lies below "/": above one whose file system was unmounted
    there is only what was mounted. */
 static bool is_mounted(int fd)
@@ -26,8 +21,8 @@ static bool is_mounted(int fd)
     for (size_t n = 2; n + 4 < sizeof up; n += 3) {
         if (fstatat(fd, up, &above, 0) != 0)
             return true; /* unknown */
-        if (is_same(&above, &at))
-            return is_same(&at, &root);
+        if (wf_same_file(&above, &at))
+            return wf_same_file(&at, &root);
         at = above;
         memcpy(up + n, "/..", 4);
     }
@@ -53,7 +48,7 @@ static void follow(wf_par_saver *s)
     char *now;
 
     if (fstat(s->folder.fd, &open) != 0 ||
-        (stat(s->dir, &named) == 0 && is_same(&named, &open)))
+        (stat(s->dir, &named) == 0 && wf_same_file(&named, &open)))
         return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", s->folder.fd);
     n = readlink(link, path, sizeof path - 1);

@@ -1,5 +1,6 @@
 /* parallel/program/saving_folder.c - the folder of checkpoints while a run goes: seen by all,
    moved, removed; see saving.h. */
+#include "core/files/files_internal.h"
 #include "core/files/prepare.h"
 #include "parallel/checkpoint/folder_lock.h"
 #include "parallel/main.h"
@@ -55,7 +56,7 @@ static bool has_lock(const char *dir, int lock)
 
     snprintf(path, sizeof path, "%.4000s/lock", dir);
     return lock >= 0 && fstat(lock, &open) == 0 && stat(path, &named) == 0 &&
-           open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+           wf_same_file(&open, &named);
 }
 
 /* wf_par_save_options.remake: the folder was removed or unmounted under the run. */
