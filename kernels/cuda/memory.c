@@ -114,6 +114,14 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error)
     return let_in(cuda, pool, readers, error);
 }
 
+/* Queues a copy, and counts it. */
+static cudaError_t copy_bytes(void *to, const void *from, size_t bytes,
+                              enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    wf_cuda_counts.launches++;
+    return cudaMemcpyAsync(to, from, bytes, kind, stream);
+}
+
 static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, const char *what,
                         wf_error *error)
 {
@@ -140,9 +148,8 @@ static wf_status read_back(wf_device *device, void *host, const void *from, size
     wf_cuda *cuda = device->self;
 
     wf_cuda_enter(cuda);
-    wf_cuda_counts.launches++;
     return finish(cuda, cuda->stream,
-                  cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
+                  copy_bytes(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
                   "a copy to the host", error);
 }
 
@@ -205,8 +212,7 @@ static cudaError_t write_slot(wf_cuda *cuda, void *to, const void *host, size_t 
     pinned = s->slot[s->at].pinned + s->slot[s->at].used;
     s->slot[s->at].used += room;
     memcpy(pinned, host, bytes);
-    wf_cuda_counts.launches++;
-    code = cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
+    code = copy_bytes(to, pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
     return code == cudaSuccess ? cudaEventRecord(s->slot[s->at].copied, cuda->stream) : code;
 }
 
@@ -239,19 +245,12 @@ static void write_there(wf_device *device, void *to, const void *host, size_t by
         code = write_staged(cuda, to, host, bytes);
     pthread_mutex_unlock(cuda->lock);
     if (bytes > STAGED) {
-        wf_cuda_counts.launches++;
         wf_cuda_counts.syncs++;
-        code = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
+        code = copy_bytes(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
         if (code == cudaSuccess)
             code = cudaStreamSynchronize(cuda->stream);
     }
     wf_cuda_note(cuda, code, "a copy to the GPU");
-}
-
-static cudaError_t copy_bytes(void *to, const void *from, size_t bytes, cudaStream_t stream)
-{
-    wf_cuda_counts.launches++;
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
 /* Copies a run; overlapping ones go by way of other memory. */
@@ -262,12 +261,12 @@ static cudaError_t copy_run(void *to, const void *from, size_t bytes, cudaStream
     cudaError_t code;
 
     if (x + bytes <= y || y + bytes <= x)
-        return copy_bytes(to, from, bytes, stream);
+        return copy_bytes(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
     code = cudaMallocAsync(&room, bytes, stream);
     if (code == cudaSuccess)
-        code = copy_bytes(room, from, bytes, stream);
+        code = copy_bytes(room, from, bytes, cudaMemcpyDeviceToDevice, stream);
     if (code == cudaSuccess)
-        code = copy_bytes(to, room, bytes, stream);
+        code = copy_bytes(to, room, bytes, cudaMemcpyDeviceToDevice, stream);
     if (room)
         cudaFreeAsync(room, stream);
     return code;
@@ -288,7 +287,8 @@ static cudaError_t copy_rows(const wf_copy *c, cudaStream_t stream)
     }
     for (int64_t r = 0; r < c->rows && code == cudaSuccess; r++)
         code = copy_bytes((char *)c->to + (size_t)r * c->to_step,
-                          (const char *)c->from + (size_t)r * c->from_step, c->bytes, stream);
+                          (const char *)c->from + (size_t)r * c->from_step, c->bytes,
+                          cudaMemcpyDeviceToDevice, stream);
     return code;
 }
 

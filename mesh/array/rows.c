@@ -163,19 +163,26 @@ wf_tensor *wf_rows_room(const wf_rows *r, wf_dtype dtype, int64_t rows)
     return wf_tensor_new(r->ctx, dtype, 2, dims, NULL, wf_context_memory_kind_now(r->ctx));
 }
 
+/* Returns a collective of one buffer, which is about to begin over a group. */
+static wf_collective collective_of(const wf_rows *r, wf_comm *comm, wf_collective_kind kind,
+                                   wf_dtype dtype, const wf_comm_buffer *buffer)
+{
+    wf_comm_position(comm, wf_context_step(r->ctx), wf_context_path(r->ctx));
+    return (wf_collective){.kind = kind,
+                           .reduction = WF_REDUCE_SUM,
+                           .element = wf_dtype_size(dtype),
+                           .n_buffers = 1,
+                           .buffers = buffer,
+                           .at_once = true};
+}
+
 wf_status wf_rows_run(const wf_rows *r, int axis, wf_collective_kind kind, wf_dtype dtype,
                       const wf_comm_buffer *buffer)
 {
     wf_comm *comm = wf_mesh_of(r->ctx)->comm[axis];
-    const wf_collective what = {.kind = kind,
-                                .reduction = WF_REDUCE_SUM,
-                                .element = wf_dtype_size(dtype),
-                                .n_buffers = 1,
-                                .buffers = buffer,
-                                .at_once = true};
+    const wf_collective what = collective_of(r, comm, kind, dtype, buffer);
     wf_error error = {WF_OK, ""};
 
-    wf_comm_position(comm, wf_context_step(r->ctx), wf_context_path(r->ctx));
     if (wf_collective_run(comm, &what, &error) != WF_OK)
         return wf_fail(r->ctx, error.code, "%s", error.text);
     return WF_OK;
@@ -187,14 +194,10 @@ wf_status wf_rows_post(wf_rows_flight *f, wf_dtype dtype, void *out, bool backgr
     wf_comm *comm = wf_mesh_of(ctx)->comm[f->owners.axis];
     const wf_comm_buffer buffer = {
         .in = f->sent->data, .out = out, .cuts = f->rows.cuts, .out_cuts = f->rows.out};
-    const wf_collective what = {.kind = WF_ALL_TO_ALL,
-                                .element = wf_dtype_size(dtype),
-                                .n_buffers = 1,
-                                .buffers = &buffer,
-                                .at_once = !background};
+    wf_collective what = collective_of(&f->rows, comm, WF_ALL_TO_ALL, dtype, &buffer);
     wf_error error = {WF_OK, ""};
 
-    wf_comm_position(comm, wf_context_step(ctx), wf_context_path(ctx));
+    what.at_once = !background;
     if (wf_collective_begin(comm, &what, &f->pending, &error) != WF_OK)
         return wf_fail(ctx, error.code, "%s", error.text);
     return WF_OK;

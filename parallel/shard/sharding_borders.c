@@ -116,6 +116,17 @@ static wf_row_owners owners_of(const wf_par_place *p, wf_tensor *index)
                            .layout = state->compute_layout};
 }
 
+/* Exchanges rows with the owners of these experts (wf_border_rows), or begins to, where they
+   are under way while the shared expert computes. */
+static wf_tensor *exchange(const wf_par_place *p, wf_tensor *index, wf_tensor *x,
+                           wf_tensor *via, const wf_layout *to)
+{
+    const wf_row_owners owners = owners_of(p, index);
+
+    return overlaps(p) ? wf_border_rows_begin(&owners, x, via, to)
+                       : wf_border_rows(&owners, x, via, to);
+}
+
 /* Brings tokens to the ranks that split experts. What experts read of x is a border of x
    itself: its gradient is summed over the style's axis, and over ep and cp. */
 static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
@@ -129,12 +140,8 @@ static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_te
         to[i] = whole_for_experts(p, b, x[i]->layout);
     }
     wf_border_over(axes_of(p, b), n - first, of + first, x + first, to + first, y + first);
-    if (first == 2) {
-        const wf_row_owners owners = owners_of(p, y[n - 1]);
-
-        y[1] =
-            (overlaps(p) ? wf_border_rows_begin : wf_border_rows)(&owners, x[0], x[1], to[1]);
-    }
+    if (first == 2)
+        y[1] = exchange(p, y[n - 1], x[0], x[1], to[1]);
     for (int i = 1; i < n; i++)
         x[i] = y[i];
 }
@@ -142,14 +149,10 @@ static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_te
 /* Sums what experts made of tokens, and brings it to the ranks that these came from. */
 static void combine(const wf_par_place *p, const wf_par_border *b, wf_tensor **x)
 {
-    if (exchanges(p)) {
-        const wf_row_owners owners = owners_of(p, x[1]);
-
-        x[0] = (overlaps(p) ? wf_border_rows_begin : wf_border_rows)(
-            &owners, x[0], x[0], border_layout(p, b, x[0]->layout));
-    } else {
+    if (exchanges(p))
+        x[0] = exchange(p, x[1], x[0], x[0], border_layout(p, b, x[0]->layout));
+    else
         pass(p, b, 1, x);
-    }
 }
 
 /* Returns x's layout with `dim` split over cp, and no other one. */
