@@ -303,7 +303,7 @@ LC_ALL=C sed 's/tokenizer\.ggml\.eos_token_id/tokenizer.ggml.eot_token_id/' room
 timeout -s KILL 60 "$bin/gpt_export" made --gguf made.gguf --tokenizer none --ranks 2 >out 2>err
 result "gpt_export --gguf of a checkpoint" "$([ $? = 0 ] && [ "$(head -c 4 made.gguf)" = GGUF ] || cat err)"
 result "gpt_export --gguf says that it has no tokenizer" \
-    "$(strings -n 4 made.gguf | grep -A 1 -m 1 tokenizer.ggml.model | grep -qx none || strings made.gguf | grep -A 1 tokenizer)"
+    "$(grep -A 1 -m 1 tokenizer.ggml.model <<<"$(strings -n 4 made.gguf)" | grep -x none >/dev/null || strings made.gguf | grep -A 1 tokenizer)"
 other "gpt_export --gguf without a tokenizer" 2 "no tokenizer beside it.*--tokenizer PATH" gpt_export made --gguf other.gguf
 other "gpt_export --gguf with another model's" 2 "331 ids and the model 256.*--tokenizer none" gpt_export made --gguf other.gguf --tokenizer tokenizer.json
 other "gpt_export --gguf onto weights" 2 "is no GGUF file, and would be written over" gpt_export made --gguf roomy/model.safetensors
