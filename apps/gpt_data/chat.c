@@ -5,6 +5,7 @@
 #include "nn/dataset/megatron_writer.h"
 #include "apps/gpt_data/commands.h"
 #include "apps/gpt_data/documents.h"
+#include "apps/gpt_data/encoded.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,15 +21,6 @@ typedef struct job {
     wf_megatron_writer *writer, *mask;
     int64_t trained;
 } job;
-
-/* The ids of a block's conversations, and a 1 for each that is trained. */
-typedef struct encoded {
-    wf_tok_ids ids, trained;
-    size_t *ends;
-    size_t count, room;
-    int64_t ones;        /* ids that are trained */
-    int64_t at, at_mask; /* offsets in both outputs */
-} encoded;
 
 typedef struct worker {
     const job *job;
@@ -61,42 +53,12 @@ static void *open_worker(void *arg, wf_error *error)
     return w;
 }
 
-static void *new_encoded(void *arg)
-{
-    (void)arg;
-    return calloc(1, sizeof(encoded));
-}
-
-static void free_encoded(void *result)
-{
-    encoded *e = result;
-
-    wf_tok_ids_free(&e->ids);
-    wf_tok_ids_free(&e->trained);
-    free(e->ends);
-    free(e);
-}
-
-static wf_status end_conversation(encoded *e, wf_error *error)
-{
-    if (e->count == e->room) {
-        size_t room = 2 * e->room + 64, *ends = realloc(e->ends, room * sizeof *ends);
-
-        if (!ends)
-            return wf_error_set(error, WF_ENOMEM, "out of memory: conversations of a block");
-        e->ends = ends;
-        e->room = room;
-    }
-    e->ends[e->count++] = e->ids.count;
-    return WF_OK;
-}
-
 static wf_status encode_row(void *own, const char *name, const char *text, size_t bytes,
                             bool ends, void *result, wf_error *error)
 {
     worker *w = own;
     const job *j = w->job;
-    encoded *e = result;
+    app_encoded *e = result;
     wf_chat_row *row;
     size_t begin = e->trained.count;
     const size_t ids = e->ids.count, trained = begin;
@@ -107,7 +69,7 @@ static wf_status encode_row(void *own, const char *name, const char *text, size_
     for (size_t i = 0; error->code == WF_OK && i < wf_chat_parts(row, j->train); i++)
         if (wf_chat_write(w->writer, row, j->train, i, &w->written, error) == WF_OK &&
             wf_chat_encode(w->encoder, &w->written, &e->ids, &e->trained, error) == WF_OK)
-            end_conversation(e, error);
+            app_encoded_end(e, error);
     wf_chat_row_free(row);
     for (; error->code == WF_OK && begin < e->trained.count; begin++)
         e->ones += e->trained.data[begin];
@@ -121,7 +83,7 @@ static wf_status encode_row(void *own, const char *name, const char *text, size_
 static wf_status order_block(void *arg, void *result, wf_error *error)
 {
     job *j = arg;
-    encoded *e = result;
+    app_encoded *e = result;
     const int64_t count = (int64_t)e->ids.count;
 
     j->trained += e->ones;
@@ -133,14 +95,12 @@ static wf_status order_block(void *arg, void *result, wf_error *error)
 static wf_status write_block(void *arg, void *result, wf_error *error)
 {
     const job *j = arg;
-    encoded *e = result;
+    app_encoded *e = result;
     const int64_t count = (int64_t)e->ids.count;
 
     if (wf_megatron_writer_put(j->writer, e->at, e->ids.data, count, error) == WF_OK)
         wf_megatron_writer_put(j->mask, e->at_mask, e->trained.data, count, error);
-    e->count = 0;
-    e->ones = 0;
-    e->ids.count = e->trained.count = 0;
+    app_encoded_clear(e);
     return error->code;
 }
 
@@ -157,10 +117,10 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
                                     .open = open_worker,
                                     .close = close_worker,
                                     .work = encode_row,
-                                    .result = new_encoded,
+                                    .result = app_encoded_new,
                                     .order = order_block,
                                     .done = write_block,
-                                    .free_result = free_encoded,
+                                    .free_result = app_encoded_free,
                                     .arg = j};
     int64_t tokens, documents;
 

@@ -2,6 +2,7 @@
 #include "nn/dataset/megatron_writer.h"
 #include "apps/gpt_data/commands.h"
 #include "apps/gpt_data/documents.h"
+#include "apps/gpt_data/encoded.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +13,6 @@ typedef struct job {
     wf_megatron_writer *writer;
     int64_t ended; /* documents that were read */
 } job;
-
-/* The ids of a block's documents. */
-typedef struct encoded {
-    wf_tok_ids ids;
-    size_t *ends; /* ends of documents; the last one may continue in the next block */
-    size_t count, room;
-    int64_t at; /* offset of its ids */
-} encoded;
 
 typedef struct worker {
     const job *job;
@@ -47,41 +40,12 @@ static void *open_worker(void *arg, wf_error *error)
     return w;
 }
 
-static void *new_encoded(void *arg)
-{
-    (void)arg;
-    return calloc(1, sizeof(encoded));
-}
-
-static void free_encoded(void *result)
-{
-    encoded *e = result;
-
-    wf_tok_ids_free(&e->ids);
-    free(e->ends);
-    free(e);
-}
-
-static wf_status end_document(encoded *e, wf_error *error)
-{
-    if (e->count == e->room) {
-        size_t room = 2 * e->room + 64, *ends = realloc(e->ends, room * sizeof *ends);
-
-        if (!ends)
-            return wf_error_set(error, WF_ENOMEM, "out of memory: documents of a block");
-        e->ends = ends;
-        e->room = room;
-    }
-    e->ends[e->count++] = e->ids.count;
-    return WF_OK;
-}
-
 static wf_status encode_text(void *own, const char *name, const char *text, size_t bytes,
                              bool ends, void *result, wf_error *error)
 {
     const worker *w = own;
     const job *j = w->job;
-    encoded *e = result;
+    app_encoded *e = result;
     const size_t begin = e->ids.count;
     wf_status status;
 
@@ -92,7 +56,7 @@ static wf_status encode_text(void *own, const char *name, const char *text, size
     if (status == WF_OK && ends && j->q->append_eod)
         status = wf_tok_ids_append(&e->ids, wf_tok_eos(j->tokenizer), error);
     if (status == WF_OK && ends)
-        status = end_document(e, error);
+        status = app_encoded_end(e, error);
     if (status != WF_OK)
         e->ids.count = begin;
     return status;
@@ -101,7 +65,7 @@ static wf_status encode_text(void *own, const char *name, const char *text, size
 static wf_status order_block(void *arg, void *result, wf_error *error)
 {
     job *j = arg;
-    encoded *e = result;
+    app_encoded *e = result;
 
     j->ended += (int64_t)e->count;
     return wf_megatron_writer_reserve(j->writer, (int64_t)e->ids.count, e->ends, e->count,
@@ -111,12 +75,11 @@ static wf_status order_block(void *arg, void *result, wf_error *error)
 static wf_status write_block(void *arg, void *result, wf_error *error)
 {
     const job *j = arg;
-    encoded *e = result;
+    app_encoded *e = result;
     wf_status status =
         wf_megatron_writer_put(j->writer, e->at, e->ids.data, (int64_t)e->ids.count, error);
 
-    e->count = 0;
-    e->ids.count = 0;
+    app_encoded_clear(e);
     return status;
 }
 
@@ -133,10 +96,10 @@ static wf_status write_all(job *j, wf_error *error)
                                     .open = open_worker,
                                     .close = close_worker,
                                     .work = encode_text,
-                                    .result = new_encoded,
+                                    .result = app_encoded_new,
                                     .order = order_block,
                                     .done = write_block,
-                                    .free_result = free_encoded,
+                                    .free_result = app_encoded_free,
                                     .arg = j};
     int64_t tokens, documents;
 

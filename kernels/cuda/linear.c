@@ -203,34 +203,12 @@ static wf_cuda_product dx_product(const wf_call *call)
 
 static size_t dx_workspace(const wf_call *call)
 {
-    size_t most = 0;
-    wf_call one;
-
-    for (int m = 0; m < call->n_in / 2;) {
-        wf_cuda_product p;
-        size_t bytes;
-
-        m = wf_linear_run(call, m, &one);
-        p = dx_product(&one);
-        bytes = wf_cuda_product_workspace(&p);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    return wf_cuda_runs_workspace(call, dx_product);
 }
 
 static wf_status dx(const wf_call *call, void *workspace)
 {
-    wf_status status = wf_cuda_check_factors(call);
-    wf_call one;
-
-    for (int m = 0; m < call->n_in / 2 && status == WF_OK;) {
-        wf_cuda_product p;
-
-        m = wf_linear_run(call, m, &one);
-        p = dx_product(&one);
-        status = wf_cuda_product_run(&p, workspace);
-    }
-    return status;
+    return wf_cuda_runs(call, dx_product, workspace);
 }
 
 /* Returns the chunks of each pass, of which the call has a pair of operands: those of

@@ -1,5 +1,5 @@
-/* kernels/cuda/linear_sum.c - x W^T + u B^T on the GPU: a product of chunks with two members
-   (product.c). */
+/* kernels/cuda/linear_sum.c - sums of products on the GPU: runs of pairs of operands, and
+   x W^T + u B^T, a product of chunks with two members (product.c). */
 #include "kernels/cuda/linear_internal.h"
 #include "kernels/shared_internal.h"
 
@@ -34,7 +34,7 @@ static wf_cuda_product product(const wf_call *call)
                              .piece = piece};
 }
 
-static size_t workspace_of(const wf_call *call)
+size_t wf_cuda_runs_workspace(const wf_call *call, wf_cuda_run_product *of)
 {
     size_t most = 0;
     wf_call run;
@@ -44,14 +44,14 @@ static size_t workspace_of(const wf_call *call)
         size_t bytes;
 
         p = wf_linear_run(call, p, &run);
-        one = product(&run);
+        one = of(&run);
         bytes = wf_cuda_product_workspace(&one);
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
-static wf_status forward(const wf_call *call, void *workspace)
+wf_status wf_cuda_runs(const wf_call *call, wf_cuda_run_product *of, void *workspace)
 {
     wf_status status = wf_cuda_check_factors(call);
     wf_call run;
@@ -60,10 +60,20 @@ static wf_status forward(const wf_call *call, void *workspace)
         wf_cuda_product one;
 
         p = wf_linear_run(call, p, &run);
-        one = product(&run);
+        one = of(&run);
         status = wf_cuda_product_run(&one, workspace);
     }
     return status;
+}
+
+static size_t workspace_of(const wf_call *call)
+{
+    return wf_cuda_runs_workspace(call, product);
+}
+
+static wf_status forward(const wf_call *call, void *workspace)
+{
+    return wf_cuda_runs(call, product, workspace);
 }
 
 const wf_kernel wf_cuda_linear2_sum = {forward, workspace_of, .mixed_ok = WF_OUT(0),
