@@ -99,6 +99,11 @@ SAMPLES = {
         ("nn/a.md", "fine\nWF_LEAF_EIGHT, a teller\n", [2, 2]),
         ("docs/a.md", "exposed collectives, with its last\nwords; and of the rest\n", [1]),
         ("mesh/array/a.c", "/* of a keeper */\n", [1, 1]),
+        ("mesh/array/home.c", "int at = x->home + find_home(x);\nrow *r = place_of(x);\nint n_places = x->place;\n"
+                              "static void tell(void);\nint n_told = tell_once();\nint a = x->behind, b = x->again[0];\n"
+                              "wf_hf_place *p; q->apart = 1;\nspell_out(x, k_turned);\n", [1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8]),
+        ("mesh/array/plain.c", "/* in place; told */\nint in_place = x->in_place;\nWF_OP_IN_PLACE | left_behind;\n"
+                               "replace(turns, at.again);\n", []),
         ("mesh/health/a.c", "wf_detector *d; /* watches */\nwf_watch_open(); /* the watch */\n", [2, 2]),
     ],
     "readme": [

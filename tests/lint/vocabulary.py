@@ -32,7 +32,25 @@ VOCABULARY = {
     r"guests?": "pending connection, client",
     r"(\w+_)?farewell(_\w+)?": "goodbye",
     r"(\w+_)?first_lines": "startup banner",
-    r"(wf_|gemm_)?skinny|gemm_few\w*": "GEMV, gemm_small_m",
+    r"(wf_|gemm_)?skinny|gemm_few\w*|wf_gemm_is_few|wf_few_\w+|\w+_of_few": "GEMV, gemm_small_m, wf_block_x",
+    # Names of one's own: a word alone may be plain English, and is left to prose.py.
+    r"wf_place_\w+|WF_PLACE_\w+": "wf_placement_x",
+    r"wf_(?!gemm_in_|op_in_)\w+_places?(_(of|at|piece|acts))?|\w+_place(_axis)?(?=[ *]+\w+[;,)=])|places?_(of|count|room|key|state|at|in)":
+        "location, slot, index, offset, position, coordinates: one each",
+    r"(find|free|take|add|open|close|put|check|read|next|push)_places?|(?<=->)places?|(?<=\s\.)place(?= = )|struct place|n_places?":
+        "location, slot, index, offset, position, coordinates: one each",
+    r"(find|begin|pack_for|cut_for|go)_homes?|(?<=->)home": "owner, owning rank",
+    r"(?!WEFT)\w*_?tells?_\w+|\w+_(tells?|told)|told_\w+|static \w+ tell(?=\()|bool told": "report_, warn_, log_",
+    r"(self|row|figure)\W+verdicts?": "finding, failure cause",
+    r"spell_\w+|\w+_spell": "write_, _signature",
+    r"(?!left_)\w+(?<!left)_behind(_\w+)?|behind_\w+|(?<=->)behind": "after",
+    r"wf_(?!par_)\w+_again|(?<=->)again(?=\[)|(poll|walk|run|make)_again|AGAIN_MS": "recompute, repeat, restart, retry",
+    r"wf_\w+_apart|(check|is|comes)_apart|(?<=->)apart": "unreduced, disjoint, stride",
+    r"PART_TURNS|TURNS_NEIGHBOURS|turns_as\w*|\w+_turned": "rotates, transposed",
+    r"data_sets?": "dataset",
+    r"deputies|(wf_)?deputy_\w+": "backup coordinator",
+    r"\w*hand_over": "gather to rank 0",
+    r"wf_crews?\w*": "thread pool",
 }
 
 BANNED = [(re.compile(rf"(?<![\w-])(?:{word})(?![\w-])", re.I), instead) for word, instead in VOCABULARY.items()]
