@@ -11,6 +11,9 @@ import pathlib
 import re
 import sys
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 WIDTH = 96
 TOKEN = re.compile(r'//(?:\\\n|[^\n])*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 ITEM = re.compile(r"(@\w+ +[\w.,*\[\]-]+ +|[A-Z][\w-]*(?: [a-z]+)?:  +|- +|\d+\. +)(?=\S)")

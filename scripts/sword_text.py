@@ -13,6 +13,9 @@ import struct
 import sys
 import zlib
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 RECORD = struct.Struct("<III")
 PARAGRAPH = re.compile(rb"<(?:div|p|br|lb|l|item|title|chapter|h[1-6])\b[^>]*>", re.I)
 

@@ -11,6 +11,9 @@ Python's own Unicode has to be 14 (Python 3.11), which says what is not young.
 import sys
 import unicodedata
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 sys.path.pop(0)  # scripts, which has a tokenizers of its own
 from tokenizers import Regex, pre_tokenizers  # noqa: E402
 

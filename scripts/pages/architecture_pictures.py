@@ -7,6 +7,10 @@ laid out by a program.
 """
 import html
 import pathlib
+import sys
+
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "architecture"
 PLAIN, BLUE, ORANGE, GREEN = "#ffffff", "#dce8f8", "#fbe8d0", "#dff0e0"

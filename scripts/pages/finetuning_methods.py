@@ -13,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 if len(sys.argv) != 3:
     sys.exit(__doc__.strip())
 APPS = pathlib.Path(sys.argv[1]).resolve() / "apps"

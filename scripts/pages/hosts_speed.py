@@ -17,6 +17,9 @@ import re
 import subprocess
 import sys
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HOSTS = os.path.join(ROOT, "tests/hosts/hosts.sh")
 ORDERS = ("near", "transposed")

@@ -18,6 +18,9 @@ import subprocess
 import sys
 import time
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECTIONS = {"models": "## A real model, line by line", "finetuning": "## Adapters, line by line", "moe": "## A mixture, line by line"}
 

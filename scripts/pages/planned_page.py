@@ -5,6 +5,8 @@ import sys
 
 def main(doc, page, begin, end, tables):
     """SCRIPT GPT_TRAIN [--check]; tables(gpt_train) is the text from one mark to the other, both included."""
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        sys.exit(print(doc.strip()))
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--check"]):
         sys.exit(doc.strip())
     text = page.read_text(encoding="utf-8")

@@ -16,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 sys.path.pop(0)  # scripts beside this one have the names of packages
 if len(sys.argv) < 3:
     sys.exit(__doc__)

@@ -14,6 +14,9 @@ import pathlib
 import sys
 import types
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 import check_steps as check
 from check_steps import F, torch, transformers, weft_hooks
 

@@ -5,6 +5,9 @@ check.py --gloo. dp ranks have a share of the sequences each, as many tokens of 
 """
 import sys
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 import check_steps as check
 from check_steps import torch, weft_hooks
 import torch.distributed as dist

@@ -24,6 +24,9 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 sys.path.pop(0)  # scripts beside this one have the names of packages
 missing = [m for m in ("gguf", "torch", "transformers", "accelerate", "safetensors") if not importlib.util.find_spec(m)]
 if missing:

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import time
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 sys.path.pop(0)  # transformers would take the tokenizers.py beside this for its package
 MODELS = {"smollm2-135m": (30, 9, 3, 576, 1536, 49152), "llama-3.2-1b": (16, 32, 8, 2048, 8192, 128256)}
 SHORT, LONG, PROMPT = 32, 160, list(range(1, 17))

@@ -18,6 +18,9 @@ import statistics
 import sys
 import time
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 try:
     import torch
     from torch import nn

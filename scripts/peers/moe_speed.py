@@ -24,6 +24,9 @@ import sys
 import tempfile
 import time
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 SCRIPT = pathlib.Path(__file__).resolve()
 sys.path.pop(0)  # scripts beside this one have the names of packages
 BATCH, LENGTH, STEPS, VOCABULARY = 4, 1024, (1, 4), 1024

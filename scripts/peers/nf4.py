@@ -22,6 +22,9 @@ import pathlib
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 import adapted_llama as llama
 from adapted_llama import LAYOUTS, SIZES, TARGETS, run, report, report_losses
 

@@ -23,6 +23,9 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 sys.path.pop(0)  # scripts beside this one have the names of packages
 PARTS = ("tokens", "windows", "layouts", "trl")
 if len(sys.argv) not in (3, 5) or len(sys.argv) == 5 and (sys.argv[3] != "--only" or sys.argv[4] not in PARTS):

@@ -17,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 import numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

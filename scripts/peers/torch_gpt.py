@@ -17,6 +17,9 @@ import resource
 import sys
 import time
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 import numpy as np
 
 INIT, DATA = 0, 2  # purposes of random numbers, core/numerics/random.h

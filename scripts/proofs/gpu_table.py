@@ -15,6 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = 1 << 19  # of a step
 # What a parameter takes while it is trained: fp32 master, gradient and two moments, and its bf16 copy.

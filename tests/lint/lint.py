@@ -313,7 +313,14 @@ def folder_page(page):
             yield page, 1, f"does not name {path.name}"
 
 
+HELP = re.compile(r"argparse|--help|planned_page")
+
+
 def scripts(root):
+    for path in sorted((root / "scripts").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if text.startswith("#!") and not HELP.search(text):
+            yield path, 1, "does not serve --help: it would be taken for a path"
     for path in sorted((root / "tests").rglob("test_*.sh")):
         lines = lines_of(path)
         if any(re.match(r"(result|run|refuse) ", line) for line in lines) and not any(

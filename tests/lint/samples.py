@@ -117,6 +117,8 @@ SAMPLES = {
         ("tests/test_b.sh", "result a ''\n[ x ] || finish\n", []),
         ("tests/test_c.sh", "finish\nrefuse a 2\necho b\necho c\n", [4]),
         ("tests/b.sh", "result a ''\n", []),
+        ("scripts/a.py", "#!/usr/bin/env python3\nimport sys\nprint(sys.argv[1])\n", [1]),
+        ("scripts/b.py", "#!/usr/bin/env python3\nimport argparse\n", []),
     ],
     "docs": [
         ("core/a.h", "int wf_one(int x);\nconst char *wf_two(void);\nstatic inline int wf_three(void)\n", [1, 2]),
