@@ -26,10 +26,10 @@ bool wf_node_reads(const node *n, const wf_gradient *g, int i)
     unsigned weights = n->op->weights;
 
     if (!(n->op->save_others & WF_SAVE_IN(i)))
-        return n->in[i] || n->again[i];
+        return n->in[i] || n->recipe[i];
     for (int j = 0; j < n->n_in; j++)
         if (j != i && g->want[j] && !(weights & WF_SAVE_IN(i) && weights & WF_SAVE_IN(j)))
-            return n->in[i] || n->again[i];
+            return n->in[i] || n->recipe[i];
     return false;
 }
 
@@ -49,12 +49,12 @@ wf_status wf_node_keep(wf_tape *tape, node *n)
 {
     wf_scope_open(tape->ctx);
     for (int i = 0; i < n->n_in; i++) {
-        if (!n->again[i])
+        if (!n->recipe[i])
             continue;
-        n->in[i] = wf_tensor_retain(recompute(tape->ctx, n->again[i]));
+        n->in[i] = wf_tensor_retain(recompute(tape->ctx, n->recipe[i]));
         n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
-        wf_node_release(tape->ctx, n->again[i]);
-        n->again[i] = NULL;
+        wf_node_release(tape->ctx, n->recipe[i]);
+        n->recipe[i] = NULL;
     }
     wf_scope_close(tape->ctx);
     return tape->ctx->failure.error.code;
@@ -69,8 +69,8 @@ wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g)
 
         if (!wf_node_reads(n, g, i))
             continue;
-        if (n->again[i])
-            t = recompute(ctx, n->again[i]);
+        if (n->recipe[i])
+            t = recompute(ctx, n->recipe[i]);
         else if (!(n->op->save_shape & WF_SAVE_IN(i)))
             good = unchanged(n, t, n->in_version[i], "operand", i);
         if (good && t)

@@ -134,6 +134,6 @@ char *wf_partial_fix(const wf_partial_origin *from, char *text, size_t size);
 
 /* Reports an operand that is computed from parameters and whose gradient is a sum over the
    batch, while a tape records and a step has several batches. */
-void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig);
+void wf_tape_report_computed(const wf_call *call, const wf_signature *sig);
 
 #endif

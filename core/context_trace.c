@@ -109,9 +109,9 @@ wf_trace_mark wf_context_host_begin(const wf_context *ctx)
 void wf_context_host_end(wf_context *ctx, wf_trace_mark mark, const char *name)
 {
     if (mark.at)
-        wf_trace_end(
-            ctx->trace, mark,
-            &(wf_trace_event){.kind = WF_TRACE_HOST, .name = name, .place = ctx->failure.path});
+        wf_trace_end(ctx->trace, mark,
+                     &(wf_trace_event){
+                         .kind = WF_TRACE_HOST, .name = name, .location = ctx->failure.path});
 }
 
 void wf_context_trace(wf_context *ctx, wf_trace *trace)

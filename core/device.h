@@ -128,7 +128,8 @@ typedef struct wf_device {
     const wf_graphs *graphs; /* NULL: no graph capture */
     /* Returns the counts of the calling thread; NULL: nothing is queued. */
     wf_device_counts (*counts)(void);
-    wf_device_location place; /* devices is 0 where there is one alone: on a CPU, in a plan */
+    /* devices is 0 where there is one alone: on a CPU, in a plan */
+    wf_device_location location;
     void *queue; /* the device's queue of work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);

@@ -330,7 +330,7 @@ static wf_status run(wf_call *call)
             note_changes(call);
     }
     if (status == WF_OK && call->ctx->tape && call->ctx->micro_steps > 1)
-        wf_tape_tell_computed(call, &sig);
+        wf_tape_report_computed(call, &sig);
     if (status == WF_OK)
         status = wf_tape_record(call);
     call->signature = NULL;

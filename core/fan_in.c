@@ -18,18 +18,18 @@ enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either or
 
 /* Widens one of two gradients of different types to the device's: the one that is stored
    narrower. */
-static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
+static wf_status widen_either(wf_context *ctx, wf_tensor **slot, wf_tensor **grad)
 {
-    if ((*place)->dtype == (*grad)->dtype)
+    if ((*slot)->dtype == (*grad)->dtype)
         return WF_OK;
     if (wf_dtype_is_narrow((*grad)->dtype)) {
         *grad = wf_cast(*grad, ctx->device->dtype);
     } else {
-        wf_tensor *wide = wf_cast(*place, ctx->device->dtype);
+        wf_tensor *wide = wf_cast(*slot, ctx->device->dtype);
 
         if (wide) {
-            wf_tensor_release(*place);
-            *place = wf_tensor_retain(wide);
+            wf_tensor_release(*slot);
+            *slot = wf_tensor_retain(wide);
         }
     }
     return ctx->failure.error.code;
@@ -69,38 +69,38 @@ static wf_status refuse_unlike(wf_context *ctx, const wf_tensor *older, wf_reade
 }
 
 /* Stores a gradient in its slot, adding it to the one that is there; first is who gave that. */
-static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_reader *first, wf_tensor *grad,
+static wf_status deliver(wf_context *ctx, wf_tensor **slot, wf_reader *first, wf_tensor *grad,
                          wf_reader reader)
 {
     char text[256];
 
     if (!grad)
         return ctx->failure.error.code;
-    if (!*place) {
-        *place = wf_tensor_retain(grad);
+    if (!*slot) {
+        *slot = wf_tensor_retain(grad);
         *first = reader;
         return WF_OK;
     }
     if (wf_tensor_is_partial(grad))
-        return refuse_unlike(ctx, *place, *first, grad, reader);
-    if ((*place)->ndim != grad->ndim)
+        return refuse_unlike(ctx, *slot, *first, grad, reader);
+    if ((*slot)->ndim != grad->ndim)
         return wf_fail(ctx, WF_ESHAPE,
                        "two gradients of one vector meet, one with a row per sequence and one "
                        "without, %s: give each use a wf_leaf of its own",
                        wf_tensor_describe(grad, text, sizeof text));
-    if (grad->ndim && (*place)->dim[0].size != grad->dim[0].size)
+    if (grad->ndim && (*slot)->dim[0].size != grad->dim[0].size)
         return wf_fail(ctx, WF_ESHAPE,
                        "two gradients of one vector meet, with rows of %" PRId64
                        " and of %" PRId64
                        " sequences, %s: give each use a wf_leaf of its own, and add their "
                        "gradients when each is summed (wf_batch_sum)",
-                       (*place)->dim[0].size, grad->dim[0].size,
+                       (*slot)->dim[0].size, grad->dim[0].size,
                        wf_tensor_describe(grad, text, sizeof text));
-    if ((*place)->layout != grad->layout)
-        return refuse_unlike(ctx, *place, *first, grad, reader);
-    if (widen_either(ctx, place, &grad) != WF_OK)
+    if ((*slot)->layout != grad->layout)
+        return refuse_unlike(ctx, *slot, *first, grad, reader);
+    if (widen_either(ctx, slot, &grad) != WF_OK)
         return ctx->failure.error.code;
-    return wf_partial_add(place, grad);
+    return wf_partial_add(slot, grad);
 }
 
 void wf_edge_count(edge *e, int n)
@@ -112,7 +112,7 @@ void wf_edge_count(edge *e, int n)
         *uses += n;
         if (!(by->op->flags & WF_OP_PASS))
             return;
-        counted = by->again_of ? WF_REPLAYED_USES : 1; /* when it was recorded */
+        counted = by->recomputes ? WF_REPLAYED_USES : 1; /* when it was recorded */
         n = (*uses > counted ? *uses : counted) - (before > counted ? before : counted);
         e = &by->from[e->output];
     }

@@ -46,24 +46,24 @@ static bool make_room(wf_job *job, size_t bytes)
 wf_status wf_job_add(wf_job *job, const char *name, const char *format, ...)
 {
     size_t name_bytes = strlen(name) + 1;
-    va_list args, again;
+    va_list args, copy;
     int length;
 
     if (!job)
         return WF_OK;
     va_start(args, format);
-    va_copy(again, args);
+    va_copy(copy, args);
     length = vsnprintf(NULL, 0, format, args);
     va_end(args);
     if (length < 0 || !make_room(job, name_bytes + (size_t)length + 1)) {
-        va_end(again);
+        va_end(copy);
         return wf_error_set(&job->error, WF_ENOMEM, "no memory for entry %.100s of the job",
                             name);
     }
     memcpy(job->text + job->bytes, name, name_bytes);
     job->bytes += name_bytes;
-    vsnprintf(job->text + job->bytes, (size_t)length + 1, format, again);
-    va_end(again);
+    vsnprintf(job->text + job->bytes, (size_t)length + 1, format, copy);
+    va_end(copy);
     job->bytes += (size_t)length + 1;
     return WF_OK;
 }

@@ -27,7 +27,7 @@ bool wf_tensor_is_offloaded(const wf_tensor *t)
 }
 
 /* Returns where offloaded tensors rest. */
-static wf_allocator resting_place(const wf_context *ctx)
+static wf_allocator allocator_of(const wf_context *ctx)
 {
     if (ctx->options.plan)
         return wf_fake_allocator();
@@ -44,7 +44,7 @@ static wf_pool *host_pool_of(wf_context *ctx)
 
     if (ctx->host_pool)
         return ctx->host_pool;
-    allocator = resting_place(ctx);
+    allocator = allocator_of(ctx);
     ctx->host_pool = wf_pool_open(&allocator, 0, &error);
     if (!ctx->host_pool)
         wf_fail(ctx, error.code, "%s", error.text);

@@ -57,7 +57,7 @@ static bool adds_together(const wf_tensor *a, const wf_tensor *b)
    they share. False: this rank adds by itself, or there is an error. */
 static bool add_together(wf_tensor **older, wf_tensor *b)
 {
-    wf_tensor *a = *older, *sum = NULL, place = *a;
+    wf_tensor *a = *older, *sum = NULL, target = *a;
     wf_call call = {.op = &sum_op, .ctx = a->ctx, .n_in = 2, .in = {a, b}, .n_out = 1};
     wf_share share = wf_share_begin(&call);
     bool computes = share.role == WF_SHARE_COMPUTE;
@@ -68,9 +68,9 @@ static bool add_together(wf_tensor **older, wf_tensor *b)
     out = wf_share_output(a->ctx, &share, 0,
                           (size_t)wf_tensor_local_count(a) * wf_dtype_size(a->dtype));
     if (out && is_mine(a)) {
-        place.data = wf_shared_data(out);
+        target.data = wf_shared_data(out);
         if (computes)
-            a->ctx->device->add(a, b, &place);
+            a->ctx->device->add(a, b, &target);
         wf_share_end(&share, true); /* the result goes with the last tensor of the old memory */
         wf_tensor_renew(a, out);
         return true;
@@ -88,7 +88,7 @@ static bool add_together(wf_tensor **older, wf_tensor *b)
 }
 
 /* Returns the tensor for a + b: a itself if no other handle sees it. */
-static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
+static wf_tensor *tensor_of_sum(wf_tensor *a, const wf_tensor *b)
 {
     wf_tensor *sum;
 
@@ -114,7 +114,7 @@ static wf_status add(wf_tensor **older, wf_tensor *newer)
     if (adds_together(a, newer) &&
         (add_together(older, newer) || a->ctx->failure.error.code != WF_OK))
         return (*older)->ctx->failure.error.code;
-    sum = place_of_sum(a, newer);
+    sum = tensor_of_sum(a, newer);
     if (!sum)
         return a->ctx->failure.error.code;
     if (sum == a && wf_tensor_own(a, true) != WF_OK)

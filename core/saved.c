@@ -30,7 +30,7 @@ static bool comes_with(const wf_call *reader, const wf_tensor *t)
 
 /* Returns the node that can recompute a tensor, with all that it needs, whatever else is
    released; NULL: keep the tensor. */
-static node *recipe(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
+static node *recipe_of(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
 {
     node *made = t->recomputed.node, *n;
 
@@ -54,8 +54,8 @@ static node *recipe(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
     n->holders = 1;
     for (int i = 0; i < n->n_in; i++) {
         wf_tensor_retain(n->in[i]);
-        if (n->again[i])
-            n->again[i]->holders++;
+        if (n->recipe[i])
+            n->recipe[i]->holders++;
     }
     for (int o = 0; o < n->n_out; o++)
         wf_tensor_retain(n->out[o]);
@@ -72,8 +72,8 @@ void wf_node_release(wf_context *ctx, node *n)
 
 static void keep(wf_tape *tape, const wf_call *call, node *n, int i, wf_tensor *t)
 {
-    n->again[i] = recipe(tape, call, t);
-    if (!n->again[i])
+    n->recipe[i] = recipe_of(tape, call, t);
+    if (!n->recipe[i])
         n->in[i] = wf_tensor_retain(t);
 }
 

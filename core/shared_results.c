@@ -34,8 +34,8 @@ struct wf_result {
     size_t attr_size;
     char attr[WF_MAX_ATTRIBUTES];
     operand in[WF_MAX_INPUTS];
-    size_t copied;   /* bytes of `copies` */
-    wf_shared *home; /* the one in whose list it is */
+    size_t copied;    /* bytes of `copies` */
+    wf_shared *owner; /* the one in whose list it is */
     wf_shared *out[WF_MAX_OUTPUTS];
     bool done, failed;
     int to_come;   /* members that have not taken it */
@@ -51,8 +51,8 @@ static size_t result_bytes(const wf_sharing *s, size_t copied)
 /* Forgets a result that every member has taken, or never will. */
 static void forget(result *r)
 {
-    wf_sharing *s = r->home->in;
-    result **link = &r->home->results;
+    wf_sharing *s = r->owner->in;
+    result **link = &r->owner->results;
 
     while (*link != r)
         link = &(*link)->next;
@@ -180,7 +180,7 @@ static bool same_call(const result *r, const result *asked, const wf_call *call)
 
 /* Makes a result that this member computes, described as `asked`; under the lock. NULL: no
    memory. */
-static result *result_new(wf_sharing *s, wf_shared *home, const result *asked,
+static result *result_new(wf_sharing *s, wf_shared *owner, const result *asked,
                           const wf_call *call)
 {
     wf_error error = {WF_OK, ""};
@@ -198,9 +198,9 @@ static result *result_new(wf_sharing *s, wf_shared *home, const result *asked,
     r->took = (bool *)(r->copies + r->copied);
     memset(r->took, 0, (size_t)s->members * sizeof(bool));
     r->to_come = s->members;
-    r->home = home;
-    r->next = home->results;
-    home->results = r;
+    r->owner = owner;
+    r->next = owner->results;
+    owner->results = r;
     return r;
 }
 
@@ -223,7 +223,7 @@ static void take(wf_share *share, result *r, wf_trace *trace)
     s->waiting--;
     wf_trace_end(
         trace, begun,
-        &(wf_trace_event){.kind = WF_TRACE_WAIT, .name = "shared result", .place = "ranks"});
+        &(wf_trace_event){.kind = WF_TRACE_WAIT, .name = "shared result", .location = "ranks"});
     come(share, r);
     if (!r->failed) {
         share->role = WF_SHARE_TAKE;
@@ -237,28 +237,28 @@ wf_share wf_share_begin(const wf_call *call)
 {
     const wf_tensor *first = largest_shared(call);
     wf_share share = {.role = WF_SHARE_NONE};
-    wf_shared *home;
+    wf_shared *owner;
     result asked, *r;
 
     if (!first)
         return share;
-    home = first->storage->shared;
-    share.sharing = home->in;
+    owner = first->storage->shared;
+    share.sharing = owner->in;
     share.member = first->storage->member;
-    if (!describe(call, home->in, &asked))
+    if (!describe(call, owner->in, &asked))
         return share;
-    pthread_mutex_lock(&home->in->lock);
-    for (r = home->results; r; r = r->next)
+    pthread_mutex_lock(&owner->in->lock);
+    for (r = owner->results; r; r = r->next)
         if (!r->took[share.member] && same_call(r, &asked, call))
             break;
     if (r) {
         take(&share, r, call->ctx->trace);
-    } else if ((r = result_new(home->in, home, &asked, call))) {
+    } else if ((r = result_new(owner->in, owner, &asked, call))) {
         come(&share, r);
         share.role = WF_SHARE_COMPUTE;
         share.result = r;
     }
-    pthread_mutex_unlock(&home->in->lock);
+    pthread_mutex_unlock(&owner->in->lock);
     if (!r)
         wf_fail(call->ctx, WF_ENOMEM, "%s: no memory to share its results", call->op->name);
     return share;

@@ -98,7 +98,7 @@ wf_tensor *wf_source_of(wf_gradient *g, int i)
     if (!source || !source->tape)
         return source;
     to = &source->node->from[0];
-    source->node->again_of = g->node->op->flags & WF_OP_REPLAY;
+    source->node->recomputes = g->node->op->flags & WF_OP_REPLAY;
     wf_tensor_release(to->leaf);
     *to = g->node->from[i];
     wf_tensor_retain(to->leaf);
@@ -140,7 +140,7 @@ static bool is_moved_leaf(const wf_tensor *t, uint64_t serial)
     return true;
 }
 
-void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
+void wf_tape_report_computed(const wf_call *call, const wf_signature *sig)
 {
     wf_context *ctx = call->ctx;
     uint32_t batch = 0;
@@ -342,9 +342,9 @@ wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *ar
 void wf_node_forget(wf_context *ctx, node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
-        wf_node_release(ctx, n->again[i]);
+        wf_node_release(ctx, n->recipe[i]);
         wf_tensor_release(n->in[i]);
-        n->again[i] = NULL;
+        n->recipe[i] = NULL;
         n->in[i] = NULL;
         if (!n->from[i].given) {
             wf_tensor_release(n->from[i].leaf);

@@ -32,7 +32,7 @@ struct wf_node {
     int n_in, n_out;
     int uses[WF_MAX_OUTPUTS]; /* uses of each output, through nodes that pass it on too */
     /* a source of an op that recomputes forward, which counted its uses */
-    bool again_of;
+    bool recomputes;
     bool walked;   /* gradients went through it: once only */
     bool deferred; /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
@@ -42,7 +42,7 @@ struct wf_node {
         dout_version[WF_MAX_OUTPUTS];
     wf_reader first[WF_MAX_OUTPUTS]; /* the readers that dout[o] began with */
     /* instead of in[i]: the node that recomputes it */
-    node *again[WF_MAX_INPUTS];
+    node *recipe[WF_MAX_INPUTS];
     int holders;                              /* holders of such a node, which is on no tape */
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];

@@ -25,8 +25,8 @@ typedef enum wf_trace_kind {
 /* Times are of wf_trace_now(). Texts are borrowed: they live as long as the trace is read. */
 typedef struct wf_trace_event {
     wf_trace_kind kind;
-    const char *name;  /* the op's, the phase's, the transfer's */
-    const char *place; /* the module of an op, the group of a transfer; NULL: none */
+    const char *name;     /* the op's, the phase's, the transfer's */
+    const char *location; /* the module of an op, the group of a transfer; NULL: none */
     int64_t start, end;
     int64_t own;      /* end - start, less the events that it contains */
     int64_t bytes;    /* transfers: received by this rank; ops: of all operands and results */

@@ -45,7 +45,7 @@ wf_status wf_trace_calls(const wf_call *call, int n, wf_trace_mark begun)
     wf_trace_end(call->ctx->trace, begun,
                  &(wf_trace_event){.kind = WF_TRACE_OP,
                                    .name = call->op->name,
-                                   .place = call->ctx->failure.path,
+                                   .location = call->ctx->failure.path,
                                    .bytes = bytes,
                                    .flops = flops});
     return WF_OK;

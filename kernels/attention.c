@@ -134,7 +134,7 @@ static int bias_row(const wf_attention_attr *a)
     return a->bias_dims ? a->bias_dims - 2 : 0;
 }
 
-static const char *general_spell(const wf_call *call, char *text)
+static const char *general_signature(const wf_call *call, char *text)
 {
     static const char *const rows[2][BIASES] = {
         {GENERAL("", ""), GENERAL("", SHARED), GENERAL("", BIAS)},
@@ -145,7 +145,7 @@ static const char *general_spell(const wf_call *call, char *text)
     return rows[a->masked][bias_row(a)];
 }
 
-static const char *general_grad_spell(const wf_call *call, char *text)
+static const char *general_grad_signature(const wf_call *call, char *text)
 {
     static const char *const rows[2][BIASES] = {
         {GENERAL_GRAD("", "", ""), GENERAL_GRAD("", SHARED, ""), GENERAL_GRAD("", BIAS, "")},
@@ -281,9 +281,9 @@ const wf_op wf_op_attention_from = {WF_OP_ROW(attention_from), .integers = 1 << 
 const wf_op wf_op_attention_from_grad = {WF_OP_ROW(attention_from_grad), .integers = 1 << 6,
                                          GRADIENT};
 const wf_op wf_op_attention_general = {
-    WF_OP_ROW(attention_general), .write_signature = general_spell,
+    WF_OP_ROW(attention_general), .write_signature = general_signature,
     .save = SAVED | WF_SAVE_IN(3) | WF_SAVE_IN(4), FORWARD, .backward = general_backward};
 /* The gradient of a bias is a parameter's, or becomes one. */
 const wf_op wf_op_attention_general_grad = {WF_OP_ROW(attention_general_grad),
-                                            .write_signature = general_grad_spell,
+                                            .write_signature = general_grad_signature,
                                             .keep_fp32 = 1 << 3, GRADIENT};

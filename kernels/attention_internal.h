@@ -29,7 +29,7 @@ static inline int64_t wf_rope_features(const wf_rope_options *o, int64_t dim)
 
 /* Returns the position of a token from an element of rope_at's operand, which is below 0 where
    the text is longer than the original length of WF_ROPE_LONG. */
-WF_HOST_DEVICE static inline int64_t wf_rope_place(int32_t position)
+WF_HOST_DEVICE static inline int64_t wf_rope_position(int32_t position)
 {
     return position < 0 ? ~position : position;
 }
@@ -106,25 +106,25 @@ static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t d
 /* Frequency i, which is base^(-2i/dim) in radians per token, as the scaling has it; factor:
    wf_rope_factor's, or the power of wf_rope_stretch. */
 WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_rope_range r,
-                                                   double factor, int64_t i, double turn)
+                                                   double factor, int64_t i, double angle)
 {
-    double turns = s->original_positions * turn / 6.283185307179586, smooth;
+    double turns = s->original_positions * angle / 6.283185307179586, smooth;
 
     if (s->kind == WF_ROPE_UNSCALED)
-        return turn;
+        return angle;
     if (s->kind == WF_ROPE_LONG || s->kind == WF_ROPE_DYNAMIC)
-        return turn / factor;
+        return angle / factor;
     if (s->kind == WF_ROPE_YARN) {
         smooth = 1 - ((double)i - r.low) / (r.high - r.low);
         smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
-        return (1 - smooth) * (turn / s->factor) + smooth * turn;
+        return (1 - smooth) * (angle / s->factor) + smooth * angle;
     }
     if (s->kind == WF_ROPE_LINEAR || turns < s->low_freq_factor)
-        return turn / s->factor;
+        return angle / s->factor;
     if (turns > s->high_freq_factor)
-        return turn;
+        return angle;
     smooth = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
-    return (1 - smooth) * (turn / s->factor) + smooth * turn;
+    return (1 - smooth) * (angle / s->factor) + smooth * angle;
 }
 
 /* The position is kept, so that the gradient has its forward's mask whenever it runs. */

@@ -95,7 +95,7 @@ static bool is_gradient(const wf_call *call)
 }
 
 /* Writes the signature: `first` may be missing. */
-static const char *spell(const wf_call *call, char *text)
+static const char *write_signature(const wf_call *call, char *text)
 {
     (void)text;
     if (is_gradient(call))
@@ -186,14 +186,14 @@ static double grad_model_flops(const wf_call *call)
 
 const wf_op wf_op_attention_part = {
     WF_OP_ROW(attention_part),
-    .write_signature = spell,
+    .write_signature = write_signature,
     .integers = 1 << 3,
     .keep_fp32 = 1 << 1,
     .reference = {.run = wf_attention_reference, .workspace = wf_attention_reference_workspace},
     .shape = shape,
     .flops = forward_flops};
 const wf_op wf_op_attention_part_grad = {WF_OP_ROW(attention_part_grad),
-                                         .write_signature = spell,
+                                         .write_signature = write_signature,
                                          .integers = 1 << 7,
                                          .shapes = 1 << 6,
                                          .reference = {.run = wf_attention_reference_grad},

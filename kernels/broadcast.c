@@ -48,7 +48,7 @@ static int most_dims(const wf_tensor *a, const wf_tensor *b)
 
 /* Writes the letters of t's dims as dims of a result of ndim; those that are repeated have
    letters of their own, from `own` on. */
-static char *spell_operand(char *at, const wf_tensor *t, const wf_tensor *other, int ndim,
+static char *write_operand(char *at, const wf_tensor *t, const wf_tensor *other, int ndim,
                            char own)
 {
     for (int d = ndim - t->ndim; d < ndim; d++) {
@@ -61,14 +61,14 @@ static char *spell_operand(char *at, const wf_tensor *t, const wf_tensor *other,
     return at;
 }
 
-static const char *broadcast_spell(const wf_call *call, char *text)
+static const char *broadcast_signature(const wf_call *call, char *text)
 {
     const wf_tensor *x = call->in[0], *like = call->in[1];
     int ndim = most_dims(x, like);
-    char *at = spell_operand(text, x, like, ndim, 'n');
+    char *at = write_operand(text, x, like, ndim, 'n');
 
     *at++ = ',';
-    at = spell_operand(at, like, x, ndim, 't');
+    at = write_operand(at, like, x, ndim, 't');
     *at++ = '-';
     *at++ = '>';
     for (int d = 0; d < ndim; d++)
@@ -164,7 +164,7 @@ void wf_broadcast_all(int n, wf_tensor **x)
 }
 
 const wf_op wf_op_broadcast = {WF_OP_ROW(broadcast),
-                               .write_signature = broadcast_spell,
+                               .write_signature = broadcast_signature,
                                .shapes = 1 << 1,
                                .save_shape = WF_SAVE_IN(0),
                                .reference = {.run = broadcast_reference},

@@ -19,7 +19,7 @@
 #undef T
 
 /* Counts the positions of a kernel along one dim of `size` indices; 0 where it does not fit. */
-static int64_t places(const wf_patch_attr *a, int dim, int64_t size)
+static int64_t positions(const wf_patch_attr *a, int dim, int64_t size)
 {
     int64_t reach = (int64_t)a->dilation[dim] * (a->kernel[dim] - 1) + 1;
     int64_t room = size + 2 * (int64_t)a->padding[dim] - reach;
@@ -49,7 +49,7 @@ static bool attributes(const wf_tensor *x, const int *kernel, const wf_conv_opti
         a->padding[to] = o ? o->padding[i] : 0;
         a->dilation[to] = o && o->dilation[i] ? o->dilation[i] : 1;
         if (a->kernel[to] < 1 || a->stride[to] < 1 || a->padding[to] < 0 ||
-            a->dilation[to] < 1 || places(a, to, x->dim[i + 1].size) < 1) {
+            a->dilation[to] < 1 || positions(a, to, x->dim[i + 1].size) < 1) {
             wf_fail(x->ctx, WF_ESHAPE,
                     "conv: a kernel of %d with stride %d, padding %d and dilation %d along dim "
                     "%d, which has %" PRId64
@@ -81,13 +81,13 @@ wf_tensor *wf_patches_grad(wf_tensor *like, wf_tensor *dy, const int *kernel,
     return wf_apply(&wf_op_patches_grad, &a, sizeof a, 2, like, dy);
 }
 
-static const char *patches_spell(const wf_call *call, char *text)
+static const char *patches_signature(const wf_call *call, char *text)
 {
     (void)text;
     return call->in[0]->ndim == 4 ? "bs!t!c->bm!n!ck!" : "bs!c->bn!ck!";
 }
 
-static const char *patches_grad_spell(const wf_call *call, char *text)
+static const char *patches_grad_signature(const wf_call *call, char *text)
 {
     (void)text;
     return call->in[0]->ndim == 4 ? "bs!t!c,bm!n!ck!->bs!t!c" : "bs!c,bn!ck!->bs!c";
@@ -102,7 +102,7 @@ static void patch_dims(const wf_patch_attr *a, const wf_tensor *x, wf_dim *dims)
     for (int i = 1; i <= n; i++) {
         dims[i] = x->dim[i];
         dims[i].grain = 1;
-        dims[i].size = places(a, i + 1 - n, x->dim[i].size);
+        dims[i].size = positions(a, i + 1 - n, x->dim[i].size);
     }
     dims[n + 1] = x->dim[n + 1];
     dims[n + 2] = wf_dim_width((int64_t)a->kernel[0] * a->kernel[1]);
@@ -158,9 +158,9 @@ static wf_status patches_reference(const wf_call *call, void *workspace)
 
     (void)workspace;
     for (int64_t i = 0; i < j.batch * n; i++)
-        patches_place(&j, i % n,
-                      (const double *)call->in[0]->data + i / n * pixels * j.channels,
-                      (double *)call->out[0]->data + i / n * n * j.channels * j.taps);
+        patches_position(&j, i % n,
+                         (const double *)call->in[0]->data + i / n * pixels * j.channels,
+                         (double *)call->out[0]->data + i / n * n * j.channels * j.taps);
     return WF_OK;
 }
 
@@ -184,7 +184,7 @@ static wf_status patches_grad_reference(const wf_call *call, void *workspace)
    g; k runs over the channels of a group and the taps. */
 static wf_tensor *grouped(wf_tensor *p, wf_tensor *weight, int64_t groups)
 {
-    const wf_matmul_options turned = {.transpose_b = true};
+    const wf_matmul_options transposed = {.transpose_b = true};
     const wf_dim *channels = &p->dim[p->ndim - 2], out = weight->dim[0];
     const wf_dim group = wf_dim_width(groups), each = wf_dim_width(out.size / groups);
     const wf_dim k = wf_dim_width(channels->size / groups * p->dim[p->ndim - 1].size);
@@ -198,7 +198,7 @@ static wf_tensor *grouped(wf_tensor *p, wf_tensor *weight, int64_t groups)
     x = wf_permute(x, (const int[]){0, 2, 1, 3});
     w = wf_reshape(weight, 3, (wf_dim[]){group, each, k});
     w = wf_broadcast_like(w, wf_slice(x, 2, 0, 1));
-    y = wf_permute(wf_matmul(x, w, &turned), (const int[]){0, 2, 1, 3});
+    y = wf_permute(wf_matmul(x, w, &transposed), (const int[]){0, 2, 1, 3});
     return wf_reshape(y, p->ndim - 1, dims);
 }
 
@@ -254,13 +254,13 @@ wf_tensor *wf_conv(wf_tensor *x, wf_tensor *weight, const wf_conv_options *optio
 }
 
 const wf_op wf_op_patches = {WF_OP_ROW(patches),
-                             .write_signature = patches_spell,
+                             .write_signature = patches_signature,
                              .save_shape = WF_SAVE_IN(0),
                              .shape = patches_shape,
                              .reference = {.run = patches_reference},
                              .backward = patches_backward};
 const wf_op wf_op_patches_grad = {WF_OP_ROW(patches_grad),
-                                  .write_signature = patches_grad_spell,
+                                  .write_signature = patches_grad_signature,
                                   .shape = patches_grad_shape,
                                   .shapes = 1,
                                   .reference = {.run = patches_grad_reference},

@@ -59,18 +59,18 @@ WF_HOST_DEVICE static inline int64_t wf_patch_read_by(const wf_patch_job *j, int
 
 /* Returns the pixel that a tap reads at a position, both counted over a sequence; -1 in the
    padding. */
-WF_HOST_DEVICE static inline int64_t wf_patch_pixel(const wf_patch_job *j, int64_t place,
+WF_HOST_DEVICE static inline int64_t wf_patch_pixel(const wf_patch_job *j, int64_t position,
                                                     int64_t tap)
 {
-    int64_t row = wf_patch_reads(j, 0, place / j->out[1], tap / j->a.kernel[1]);
-    int64_t column = wf_patch_reads(j, 1, place % j->out[1], tap % j->a.kernel[1]);
+    int64_t row = wf_patch_reads(j, 0, position / j->out[1], tap / j->a.kernel[1]);
+    int64_t column = wf_patch_reads(j, 1, position % j->out[1], tap % j->a.kernel[1]);
 
     return row < 0 || column < 0 ? -1 : row * j->in[1] + column;
 }
 
 /* Returns the position at which a tap reads a pixel; -1 where there is none. */
-WF_HOST_DEVICE static inline int64_t wf_patch_place(const wf_patch_job *j, int64_t pixel,
-                                                    int64_t tap)
+WF_HOST_DEVICE static inline int64_t wf_patch_position(const wf_patch_job *j, int64_t pixel,
+                                                       int64_t tap)
 {
     int64_t row = wf_patch_read_by(j, 0, pixel / j->in[1], tap / j->a.kernel[1]);
     int64_t column = wf_patch_read_by(j, 1, pixel % j->in[1], tap % j->a.kernel[1]);

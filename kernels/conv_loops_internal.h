@@ -4,11 +4,11 @@
  */
 
 /* y[c, k] = the pixel of tap k, 0 in the padding; x and y are those of the sequence. */
-static inline void patches_place(const wf_patch_job *j, int64_t place, const T *x, T *y)
+static inline void patches_position(const wf_patch_job *j, int64_t position, const T *x, T *y)
 {
-    y += place * j->channels * j->taps;
+    y += position * j->channels * j->taps;
     for (int64_t k = 0; k < j->taps; k++) {
-        int64_t pixel = wf_patch_pixel(j, place, k);
+        int64_t pixel = wf_patch_pixel(j, position, k);
 
         for (int64_t c = 0; c < j->channels; c++)
             y[c * j->taps + k] = pixel < 0 ? 0 : x[pixel * j->channels + c];
@@ -22,9 +22,9 @@ static inline void patches_grad_pixel(const wf_patch_job *j, int64_t pixel, cons
     for (int64_t c = 0; c < j->channels; c++)
         dx[c] = 0;
     for (int64_t k = 0; k < j->taps; k++) {
-        int64_t place = wf_patch_place(j, pixel, k);
+        int64_t position = wf_patch_position(j, pixel, k);
 
-        for (int64_t c = 0; c < j->channels && place >= 0; c++)
-            dx[c] += dy[(place * j->channels + c) * j->taps + k];
+        for (int64_t c = 0; c < j->channels && position >= 0; c++)
+            dx[c] += dy[(position * j->channels + c) * j->taps + k];
     }
 }

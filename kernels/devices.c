@@ -21,22 +21,22 @@ static wf_device *open_cpu(const wf_device_options *options, wf_error *error)
    there are as many, whether processes see all of the host's or only their own. */
 static wf_device *open_cuda(const wf_device_options *options, wf_error *error)
 {
-    wf_device_location place = {.ranks = options->local_size};
+    wf_device_location location = {.ranks = options->local_size};
     wf_cuda_options cuda = {.plan = options->plan, .tf32 = options->tf32};
     wf_device *device;
 
     if (options->plan)
         return wf_cuda_device(&cuda, error);
-    place.devices = wf_cuda_count(false, error);
-    if (place.devices == 0)
+    location.devices = wf_cuda_count(false, error);
+    if (location.devices == 0)
         return NULL;
-    place.ordinal = options->local_rank % place.devices;
-    cuda.ordinal = place.ordinal;
+    location.ordinal = options->local_rank % location.devices;
+    cuda.ordinal = location.ordinal;
     if (options->in_place)
-        cuda.readers = place.ranks < place.devices ? place.ranks : place.devices;
+        cuda.readers = location.ranks < location.devices ? location.ranks : location.devices;
     device = wf_cuda_device(&cuda, error);
     if (device)
-        device->place = place;
+        device->location = location;
     return device;
 }
 

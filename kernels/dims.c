@@ -18,7 +18,7 @@ static char letter(int dim)
 }
 
 /* Writes the letters of dims 0 .. ndim - 1, `mark` after that of dim `at`; returns the end. */
-static char *spell_dims(char *text, int ndim, int at, const char *mark)
+static char *write_dims(char *text, int ndim, int at, const char *mark)
 {
     for (int d = 0; d < ndim; d++) {
         *text++ = letter(d);
@@ -28,7 +28,7 @@ static char *spell_dims(char *text, int ndim, int at, const char *mark)
     return text;
 }
 
-static char *spell_text(char *text, const char *more)
+static char *write_text(char *text, const char *more)
 {
     while (*more)
         *text++ = *more++;
@@ -85,7 +85,7 @@ static const char *permute_signature(const wf_call *call, char *text)
 {
     const wf_permute_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
-    char *at = spell_text(spell_dims(text, ndim, -1, ""), "->");
+    char *at = write_text(write_dims(text, ndim, -1, ""), "->");
 
     for (int d = 0; d < ndim; d++)
         *at++ = letter(a->order[d]);
@@ -153,9 +153,9 @@ static const char *slice_signature(const wf_call *call, char *text)
 {
     const wf_slice_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
-    char *at = spell_text(spell_dims(text, ndim, a->dim, "!"), "->");
+    char *at = write_text(write_dims(text, ndim, a->dim, "!"), "->");
 
-    spell_text(spell_dims(at, ndim, a->dim, "!"), "");
+    write_text(write_dims(at, ndim, a->dim, "!"), "");
     return text;
 }
 
@@ -164,12 +164,12 @@ static const char *slice_grad_signature(const wf_call *call, char *text)
 {
     const wf_slice_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
-    char *at = spell_text(spell_dims(text, ndim, a->dim, "!"), ",");
+    char *at = write_text(write_dims(text, ndim, a->dim, "!"), ",");
     char *dy = at;
 
-    at = spell_text(spell_dims(at, ndim, a->dim, "!"), "->");
+    at = write_text(write_dims(at, ndim, a->dim, "!"), "->");
     dy[a->dim] = 'z';
-    spell_text(spell_dims(at, ndim, a->dim, "!"), "");
+    write_text(write_dims(at, ndim, a->dim, "!"), "");
     return text;
 }
 
@@ -274,7 +274,7 @@ wf_tensor *wf_mean(wf_tensor *x, int dim)
 }
 
 /* Writes the letters of dims 0 .. ndim - 1 without that of dim `at`. */
-static char *spell_without(char *text, int ndim, int at)
+static char *write_without(char *text, int ndim, int at)
 {
     for (int d = 0; d < ndim; d++)
         if (d != at)
@@ -288,7 +288,7 @@ static const char *sum_signature(const wf_call *call, char *text)
     const wf_dim_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
 
-    spell_without(spell_text(spell_dims(text, ndim, -1, ""), "->"), ndim, a->dim);
+    write_without(write_text(write_dims(text, ndim, -1, ""), "->"), ndim, a->dim);
     return text;
 }
 
@@ -296,10 +296,10 @@ static const char *sum_expand_signature(const wf_call *call, char *text)
 {
     const wf_dim_attr *a = call->attr;
     int ndim = call->in[1]->ndim;
-    char *at = spell_text(spell_without(text, ndim, a->dim), ",");
+    char *at = write_text(write_without(text, ndim, a->dim), ",");
 
-    at = spell_text(spell_dims(at, ndim, -1, ""), "->");
-    spell_text(spell_dims(at, ndim, -1, ""), "");
+    at = write_text(write_dims(at, ndim, -1, ""), "->");
+    write_text(write_dims(at, ndim, -1, ""), "");
     return text;
 }
 

@@ -219,7 +219,7 @@ static wf_tensor *shape_of_result(wf_tensor *p, const int *kernel, const wf_conv
 wf_tensor *wf_conv_transpose(wf_tensor *x, wf_tensor *weight, const wf_conv_options *options,
                              const int *more)
 {
-    static const int turned[] = {1, 2, 3};
+    static const int channels_first[] = {1, 2, 3};
     int kernel[2] = {1, 1}, order[4];
     wf_dim dims[WF_MAX_DIMS], taps = wf_dim_width(1), channels;
     wf_tensor *p;
@@ -232,7 +232,7 @@ wf_tensor *wf_conv_transpose(wf_tensor *x, wf_tensor *weight, const wf_conv_opti
         taps.size *= kernel[i];
     }
     channels = weight->dim[1];
-    memcpy(order, turned, sizeof turned);
+    memcpy(order, channels_first, sizeof channels_first);
     order[x->ndim - 1] = 0;
     p = wf_linear(x, wf_flatten(wf_permute(weight, order), 0, x->ndim - 2));
     if (!p)
@@ -260,8 +260,8 @@ static wf_tensor *filled(wf_context *ctx, int64_t n, float value)
 wf_tensor *wf_group_norm(wf_tensor *x, int64_t groups, wf_tensor *weight, wf_tensor *bias,
                          float eps)
 {
-    static const int apart[] = {0, 2, 1, 3};
-    wf_dim c, group, each, places = wf_dim_width(1);
+    static const int groups_first[] = {0, 2, 1, 3};
+    wf_dim c, group, each, positions = wf_dim_width(1);
     wf_tensor *y;
 
     if (!x)
@@ -280,14 +280,14 @@ wf_tensor *wf_group_norm(wf_tensor *x, int64_t groups, wf_tensor *weight, wf_ten
     if (c.grain == each.size)
         group.chunks = c.chunks; /* ranks may split whole groups */
     for (int d = 1; d < x->ndim - 1; d++)
-        places.size *= x->dim[d].size;
-    y = wf_reshape(x, 4, (wf_dim[]){x->dim[0], places, group, each});
-    y = wf_reshape(wf_permute(y, apart), 3,
-                   (wf_dim[]){x->dim[0], group, wf_dim_width(places.size * each.size)});
-    y = wf_layernorm(y, filled(x->ctx, places.size * each.size, 1),
-                     filled(x->ctx, places.size * each.size, 0), eps);
-    y = wf_reshape(y, 4, (wf_dim[]){x->dim[0], group, places, each});
-    y = wf_reshape(wf_permute(y, apart), x->ndim, x->dim);
+        positions.size *= x->dim[d].size;
+    y = wf_reshape(x, 4, (wf_dim[]){x->dim[0], positions, group, each});
+    y = wf_reshape(wf_permute(y, groups_first), 3,
+                   (wf_dim[]){x->dim[0], group, wf_dim_width(positions.size * each.size)});
+    y = wf_layernorm(y, filled(x->ctx, positions.size * each.size, 1),
+                     filled(x->ctx, positions.size * each.size, 0), eps);
+    y = wf_reshape(y, 4, (wf_dim[]){x->dim[0], group, positions, each});
+    y = wf_reshape(wf_permute(y, groups_first), x->ndim, x->dim);
     y = weight ? wf_mul(y, weight) : y;
     return bias ? wf_bias_add(y, bias) : y;
 }

@@ -35,9 +35,9 @@ static double squares(const float *x, int64_t n)
 
     for (int64_t i = 0; i < n; i++)
         lane[i % 8] += (double)x[i] * (double)x[i];
-    for (int apart = 4; apart; apart /= 2)
-        for (int l = 0; l < apart; l++)
-            lane[l] += lane[l + apart];
+    for (int step = 4; step; step /= 2)
+        for (int l = 0; l < step; l++)
+            lane[l] += lane[l + step];
     return lane[0];
 }
 

@@ -27,7 +27,7 @@ static int64_t product(int ndim, const wf_dim *dims)
 }
 
 /* Writes "bijk" with marks; letter[d] is upper case where the dim has to be whole. */
-static char *spell_marked(char *at, int ndim, const char *letter)
+static char *write_marked(char *at, int ndim, const char *letter)
 {
     for (int d = 0; d < ndim; d++) {
         bool whole = letter[d] >= 'A' && letter[d] <= 'Z';
@@ -92,17 +92,17 @@ static void name_dims(const wf_tensor *x, const wf_reshape_attr *a, char *in, ch
     }
 }
 
-static const char *reshape_spell(const wf_call *call, char *text)
+static const char *reshape_signature(const wf_call *call, char *text)
 {
     const wf_reshape_attr *a = call->attr;
     char in[WF_MAX_DIMS], out[WF_MAX_DIMS];
     char *at;
 
     name_dims(call->in[0], a, in, out);
-    at = spell_marked(text, call->in[0]->ndim, in);
+    at = write_marked(text, call->in[0]->ndim, in);
     *at++ = '-';
     *at++ = '>';
-    *spell_marked(at, a->ndim, out) = '\0';
+    *write_marked(at, a->ndim, out) = '\0';
     return text;
 }
 
@@ -252,6 +252,6 @@ wf_tensor *wf_stack(int count, wf_tensor *const *x, int dim)
     return y;
 }
 
-const wf_op wf_op_reshape = {WF_OP_ROW(reshape), .write_signature = reshape_spell,
+const wf_op wf_op_reshape = {WF_OP_ROW(reshape), .write_signature = reshape_signature,
                              .save_shape = WF_SAVE_IN(0), .shape = reshape_shape,
                              .backward = reshape_backward};

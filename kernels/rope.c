@@ -37,8 +37,8 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
 
 /* positions: NULL where they are the indices of the tokens. Tokens of one forward pass are of
    texts of that many at least. */
-static wf_tensor *turned(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
-                         bool inverse)
+static wf_tensor *rotated(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
+                          bool inverse)
 {
     wf_rope_attr a;
 
@@ -71,20 +71,20 @@ static wf_tensor *turned(wf_tensor *x, wf_tensor *positions, const wf_rope_optio
 
 wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse)
 {
-    return turned(x, NULL, options, inverse);
+    return rotated(x, NULL, options, inverse);
 }
 
 wf_tensor *wf_rope_at(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
                       bool inverse)
 {
-    return x && positions ? turned(x, positions, options, inverse) : NULL;
+    return x && positions ? rotated(x, positions, options, inverse) : NULL;
 }
 
 static void backward(wf_gradient *g)
 {
     const wf_rope_attr *a = g->attr;
 
-    g->din[0] = turned(g->dout[0], g->n_in > 1 ? g->in[1] : NULL, &a->options, !a->inverse);
+    g->din[0] = rotated(g->dout[0], g->n_in > 1 ? g->in[1] : NULL, &a->options, !a->inverse);
 }
 
 static wf_status reference(const wf_call *call, void *workspace)
@@ -104,17 +104,17 @@ static wf_status reference(const wf_call *call, void *workspace)
         y[k] = x[k];
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = 0; i < half; i++) {
-            int64_t position = at ? wf_rope_place(at[row]) : t->start[1] + row % t->local[1];
+            int64_t position = at ? wf_rope_position(at[row]) : t->start[1] + row % t->local[1];
             bool is_long = a->is_long || (at && at[row] < 0);
-            double turn = wf_powd(a->options.base, -2.0 * (double)i / (double)features), s, c;
+            double angle = wf_powd(a->options.base, -2.0 * (double)i / (double)features), s, c;
 
             double by = wf_rope_factor(&a->options, i, is_long);
 
             if (a->options.scaling.kind == WF_ROPE_DYNAMIC)
                 by = wf_powd(wf_rope_stretch(&a->options.scaling, position),
                              wf_rope_slowed(i, features));
-            turn = wf_rope_scaled(&a->options.scaling, range, by, i, turn);
-            wf_sincos((double)position * turn, &s, &c);
+            angle = wf_rope_scaled(&a->options.scaling, range, by, i, angle);
+            wf_sincos((double)position * angle, &s, &c);
             s *= a->inverse ? -range.attention : range.attention;
             c *= range.attention;
             for (int64_t h = 0; h < heads; h++) {

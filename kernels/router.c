@@ -55,7 +55,7 @@ void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options *option
     *index = call.out[1];
 }
 
-static const char *route_spell(const wf_call *call, char *text)
+static const char *route_signature(const wf_call *call, char *text)
 {
     (void)text;
     return call->n_in > 1 ? "...n!,n!->...n!,...n!" : "...n!->...n!,...n!";
@@ -224,7 +224,7 @@ const wf_op wf_op_linear1_fp32 = {WF_OP_ROW(linear1_fp32),
                                   .backward = linear_backward,
                                   .flops = linear_flops};
 const wf_op wf_op_route = {WF_OP_ROW(route),
-                           .write_signature = route_spell,
+                           .write_signature = route_signature,
                            .save = WF_SAVE_IN(0) | WF_SAVE_OUT(1),
                            .keep_fp32 = 3,
                            .shape = route_shape,

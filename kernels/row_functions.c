@@ -132,10 +132,9 @@ void wf_split(wf_tensor *x, int dim, int64_t each, int count, wf_tensor **parts)
     }
 }
 
-wf_tensor *wf_pad(wf_tensor *x, int dim, int64_t before, int64_t behind, float value)
+wf_tensor *wf_pad(wf_tensor *x, int dim, int64_t before, int64_t after, float value)
 {
-    const wf_row_attr a = {
-        .dim = (int8_t)dim, .first = before, .count = behind, .value = value};
+    const wf_row_attr a = {.dim = (int8_t)dim, .first = before, .count = after, .value = value};
 
     return wf_has_dim(x, "pad", dim) ? apply(&wf_op_pad, a, x) : NULL;
 }
@@ -147,7 +146,7 @@ wf_tensor *wf_expand(wf_tensor *y, wf_tensor *like, int dim)
 
 wf_tensor *wf_variance(wf_tensor *x, int dim, int64_t correction)
 {
-    wf_tensor *mean = wf_mean(x, dim), *apart;
+    wf_tensor *mean = wf_mean(x, dim), *centred;
     int64_t n;
 
     if (!mean)
@@ -160,6 +159,6 @@ wf_tensor *wf_variance(wf_tensor *x, int dim, int64_t correction)
                 x->dim[dim].size, correction);
         return NULL;
     }
-    apart = wf_sub(x, wf_sum_expand(mean, x, dim));
-    return wf_scale(wf_sum(wf_mul(apart, apart), dim), 1.0f / (float)n);
+    centred = wf_sub(x, wf_sum_expand(mean, x, dim));
+    return wf_scale(wf_sum(wf_mul(centred, centred), dim), 1.0f / (float)n);
 }

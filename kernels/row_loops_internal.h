@@ -118,8 +118,8 @@ ROW_LOOP void triangle_row(ROW_ARGUMENTS)
     int64_t m = j->first_row + (j->m ? row % j->m : 0);
 
     for (int64_t i = 0; i < j->width_out[0]; i++) {
-        int64_t apart = j->first_column + i - m;
-        bool kept = j->attr.reverse ? apart >= j->attr.first : apart <= j->attr.first;
+        int64_t diagonal = j->first_column + i - m;
+        bool kept = j->attr.reverse ? diagonal >= j->attr.first : diagonal <= j->attr.first;
 
         out[0][i] = kept ? in[0][i] : 0;
     }

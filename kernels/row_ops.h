@@ -78,7 +78,7 @@ WF_API wf_tensor *wf_triu(wf_tensor *x, int64_t diagonal);
 
 /**
  * wf_concat - tensors one after the other along a dim; wf_split - parts of `each` indices, the
- * last one what is left; wf_pad - `before` and `behind` more indices along a dim, which hold a
+ * last one what is left; wf_pad - `before` and `after` more indices along a dim, which hold a
  * value
  *
  * @param count  1 or more; of wf_split, how many parts there are, as ceil(size / each) says
@@ -88,7 +88,7 @@ WF_API wf_tensor *wf_triu(wf_tensor *x, int64_t diagonal);
  */
 WF_API wf_tensor *wf_concat(int count, wf_tensor *const *x, int dim);
 WF_API void wf_split(wf_tensor *x, int dim, int64_t each, int count, wf_tensor **parts);
-WF_API wf_tensor *wf_pad(wf_tensor *x, int dim, int64_t before, int64_t behind, float value);
+WF_API wf_tensor *wf_pad(wf_tensor *x, int dim, int64_t before, int64_t after, float value);
 
 /**
  * wf_expand - y like a tensor that has one dim more, each index of which holds y: what binary

@@ -41,7 +41,7 @@ wf_nn_cache *wf_nn_cache_open(wf_context *ctx, int64_t slots, int64_t positions)
     return c;
 }
 
-static void forget_places(wf_nn_cache *c)
+static void forget_positions(wf_nn_cache *c)
 {
     wf_tensor **all[] = {&c->position, &c->first, &c->slot};
 
@@ -57,7 +57,7 @@ void wf_nn_cache_close(wf_nn_cache *c)
         return;
     if (wf_nn_cache_now(c->ctx) == c)
         wf_nn_cache_switch(c->ctx, NULL);
-    forget_places(c);
+    forget_positions(c);
     for (int i = 0; i < c->n; i++) {
         wf_tensor_release(c->entries[i].k);
         wf_tensor_release(c->entries[i].v);
@@ -90,23 +90,23 @@ int64_t wf_nn_cache_length(const wf_nn_cache *c)
     return c->length;
 }
 
-static wf_status check_places(const wf_nn_cache *c, int64_t batch, int64_t tokens,
-                              const wf_nn_cache_position *place)
+static wf_status check_positions(const wf_nn_cache *c, int64_t batch, int64_t tokens,
+                                 const wf_nn_cache_position *sequence)
 {
     for (int64_t b = 0; b < batch; b++) {
-        if (place[b].length != place[0].length)
+        if (sequence[b].length != sequence[0].length)
             return wf_fail(c->ctx, WF_EINVAL,
                            "texts of %lld and of %lld tokens in one pass: RoPE that is scaled "
                            "by length takes one length at a time",
-                           (long long)place[0].length, (long long)place[b].length);
-        if (place[b].slot < 0 || place[b].slot >= c->slots || place[b].first < 0 ||
-            place[b].first + tokens > c->positions)
+                           (long long)sequence[0].length, (long long)sequence[b].length);
+        if (sequence[b].slot < 0 || sequence[b].slot >= c->slots || sequence[b].first < 0 ||
+            sequence[b].first + tokens > c->positions)
             return wf_fail(c->ctx, WF_EINVAL,
                            "tokens [%lld, %lld) of slot %lld: the cache has %lld slots, each "
                            "with room for %lld tokens",
-                           (long long)place[b].first, (long long)(place[b].first + tokens),
-                           (long long)place[b].slot, (long long)c->slots,
-                           (long long)c->positions);
+                           (long long)sequence[b].first,
+                           (long long)(sequence[b].first + tokens), (long long)sequence[b].slot,
+                           (long long)c->slots, (long long)c->positions);
     }
     return WF_OK;
 }
@@ -120,31 +120,32 @@ static wf_tensor *numbers(wf_context *ctx, int ndim, const wf_dim *dims)
 }
 
 wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
-                         const wf_nn_cache_position *place)
+                         const wf_nn_cache_position *sequence)
 {
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens)};
     wf_host_data at[3];
     int32_t *position, *first, *slot;
 
-    forget_places(c);
-    if (check_places(c, batch, tokens, place) != WF_OK)
+    forget_positions(c);
+    if (check_positions(c, batch, tokens, sequence) != WF_OK)
         return wf_context_status(c->ctx);
     c->position = numbers(c->ctx, 2, dims);
     c->first = numbers(c->ctx, 1, dims);
     c->slot = numbers(c->ctx, 1, dims);
     c->next = 0;
-    c->length = batch > 0 ? place[0].length : 0;
+    c->length = batch > 0 ? sequence[0].length : 0;
     if (!c->position || !c->first || !c->slot || wf_context_dry_run(c->ctx))
         return wf_context_status(c->ctx);
     position = wf_data_write(c->position, false, &at[0]);
     first = wf_data_write(c->first, false, &at[1]);
     slot = wf_data_write(c->slot, false, &at[2]);
     for (int64_t b = 0; position && first && slot && b < batch; b++) {
-        first[b] = (int32_t)place[b].first;
-        slot[b] = (int32_t)place[b].slot;
+        first[b] = (int32_t)sequence[b].first;
+        slot[b] = (int32_t)sequence[b].slot;
         for (int64_t t = 0; t < tokens; t++)
             position[b * tokens + t] =
-                (int32_t)(place[b].is_long ? -1 - place[b].first - t : place[b].first + t);
+                (int32_t)(sequence[b].is_long ? -1 - sequence[b].first - t
+                                              : sequence[b].first + t);
     }
     for (int i = 0; i < 3; i++)
         wf_data_close(&at[i]);

@@ -64,12 +64,12 @@ WF_API wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache);
  * Tokens overwrite what their slots hold from `first` on: so a sequence is shortened, or
  * replaced by another one.
  *
- * @param place  [batch] the slot and the first position of each sequence; slots differ
+ * @param sequence  [batch] the slot and the first position of each sequence; slots differ
  * Errors:       WF_EINVAL (a slot or position that the cache has not, lengths that differ),
  *               WF_ENOMEM
  */
 WF_API wf_status wf_nn_cache_at(wf_nn_cache *cache, int64_t batch, int64_t tokens,
-                                const wf_nn_cache_position *place);
+                                const wf_nn_cache_position *sequence);
 
 /** wf_nn_cache_now - returns the cache that is switched to, or NULL. For modules. */
 WF_API wf_nn_cache *wf_nn_cache_now(wf_context *ctx);

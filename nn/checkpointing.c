@@ -32,7 +32,7 @@ static void check_uses(const run *r, int64_t end)
 
 /* Recomputes a module and walks it back: its input's gradient is that of each use of it in the
    module. */
-static void walk_again(wf_gradient *g, const run *r)
+static void recompute_and_walk(wf_gradient *g, const run *r)
 {
     wf_nn_module *m = r->module;
     wf_context *ctx = m->ctx;
@@ -73,7 +73,7 @@ static void backward(wf_gradient *g)
     wf_tensor_fetch(g->in[INPUT]);
     if (((const run *)g->attr)->module->offload)
         wf_offload_fetch_next(g->ctx);
-    walk_again(g, r);
+    recompute_and_walk(g, r);
     wf_context_memory_kind(g->ctx, kind);
 }
 

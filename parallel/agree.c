@@ -68,7 +68,7 @@ static void take_lower(void *into, const void *from, size_t bytes)
 }
 
 /* Some rank has failed: all learn the first one's error. */
-static wf_status tell(wf_par *par, wf_error *mine)
+static wf_status share_error(wf_par *par, wf_error *mine)
 {
     failure first = {wf_context_rank(par->ctx), *mine};
     char prefix[32] = "";
@@ -121,7 +121,7 @@ wf_status wf_agree(wf_par *par, int64_t n, uint64_t *sum, wf_error *mine)
         if (n)
             memcpy(sum, all, (size_t)n * sizeof *sum);
         if (all[n])
-            status = tell(par, mine);
+            status = share_error(par, mine);
     }
     free(all);
     return status;

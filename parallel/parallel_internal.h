@@ -48,7 +48,8 @@ struct wf_par {
     wf_comm_counters moved[WF_MAX_AXES];
     bool reported_inexact; /* wf_par_report_inexact has written its line */
     int inexact_rank;      /* writes it: 0, or the first rank that knew a reason in a step */
-    struct wf_par_place *places;           /* the hooks and records of plans in models */
+    /* the hooks and records of plans in models */
+    struct wf_par_plan_hook *plan_hooks;
     struct wf_par_parameter_state *states; /* one for each parameter of every planned model */
     struct wf_par_units *models;           /* the units of every planned model */
     struct wf_par_sharding_plan *plans;    /* the requests of plans, model by model */
@@ -164,7 +165,7 @@ const wf_layout *wf_par_cut_further(const wf_par *par, const wf_layout *use, int
 const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, unsigned axes);
 
 /* Reports to the context where the parts of a tensor axis do not nest in the tree of sums. */
-void wf_par_tell_axis(wf_par *par, int axis);
+void wf_par_report_axis(wf_par *par, int axis);
 
 /* Fill in the layouts that follow from `use` and the policy. */
 void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_state *h);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void wf_par_tell_axis(wf_par *par, int axis)
+void wf_par_report_axis(wf_par *par, int axis)
 {
     int size = wf_mesh_size(par->mesh, axis), chunks = wf_context_chunks(par->ctx);
 
@@ -34,7 +34,7 @@ static void find_inexact(wf_par *par)
             par->ctx, "not layout-exact: gradients are rounded to %s before ranks sum them",
             wf_dtype_name(o->reduce_dtype));
     if (!o->axes)
-        wf_par_tell_axis(par, wf_mesh_axis(par->mesh, "tp"));
+        wf_par_report_axis(par, wf_mesh_axis(par->mesh, "tp"));
 }
 
 /* Kernels compute with two types; a plan, with each that is one. */

@@ -9,21 +9,21 @@
 
 /* The state of a slot: free; a thread works on its block; the block has a result; its position
    in the order is known. */
-typedef enum place_state { FREE, TAKEN, WORKED, ORDERED } place_state;
+typedef enum slot_state { FREE, TAKEN, WORKED, ORDERED } slot_state;
 
-typedef struct place {
+typedef struct slot {
     app_block block;
-    place_state state;
+    slot_state state;
     void *result;
     wf_error error;
     app_bad_rows bad; /* those that the block has */
-} place;
+} slot;
 
 typedef struct world {
     const app_document_work *work;
     app_block_reader *reader;
-    place *places; /* block n is in slot n modulo their number */
-    int place_count;
+    slot *slots; /* block n is in slot n modulo their number */
+    int position_count;
     int64_t next;   /* the block that is read next */
     int64_t turn;   /* the first one that is not in order yet */
     bool ends;      /* nothing more is read */
@@ -64,7 +64,7 @@ static wf_status line_text(const app_document_work *work, const char *name, char
 
 /* One line of .jsonl. */
 static wf_status work_on_line(const app_document_work *work, void *own, const char *name,
-                              char *line, size_t bytes, place *p)
+                              char *line, size_t bytes, slot *p)
 {
     size_t text_bytes = 0;
     wf_text_json json = {0};
@@ -78,8 +78,8 @@ static wf_status work_on_line(const app_document_work *work, void *own, const ch
 
 /* Works on a bad line a second time, under a name with its number: lines are counted for errors
    alone. */
-static void tell_line(const app_document_work *work, void *own, char *line, size_t bytes,
-                      place *p)
+static void report_line(const app_document_work *work, void *own, char *line, size_t bytes,
+                        slot *p)
 {
     const wf_error first = p->error;
     int64_t number = app_block_line(&p->block, (size_t)(line - p->block.text));
@@ -95,7 +95,7 @@ static void tell_line(const app_document_work *work, void *own, char *line, size
 
 /* Leaves out a row with an error of its own, where that is asked for; errors of the machine
    stay. */
-static void leave_out(const app_document_work *work, place *p)
+static void leave_out(const app_document_work *work, slot *p)
 {
     if (!work->bad || p->error.code == WF_ENOMEM || p->error.code == WF_EIO)
         return;
@@ -104,7 +104,7 @@ static void leave_out(const app_document_work *work, place *p)
     p->error = (wf_error){WF_OK, ""};
 }
 
-static void work_on_lines(const app_document_work *work, void *own, place *p)
+static void work_on_lines(const app_document_work *work, void *own, slot *p)
 {
     static const char mark[] = "\xef\xbb\xbf"; /* it may begin a file of UTF-8 */
     char *at = p->block.text, *end = at + p->block.bytes;
@@ -118,7 +118,7 @@ static void work_on_lines(const app_document_work *work, void *own, place *p)
         if (strspn(at, " \t\r") < bytes &&
             work_on_line(work, own, p->block.file, at, bytes, p) != WF_OK) {
             if (!p->bad.count)
-                tell_line(work, own, at, bytes, p);
+                report_line(work, own, at, bytes, p);
             leave_out(work, p);
         }
         at += bytes + (line_end != NULL);
@@ -135,7 +135,7 @@ static void fail(world *w, int64_t number, const wf_error *error)
     w->ends = true;
 }
 
-static void set_free(place *p)
+static void set_free(slot *p)
 {
     app_block_release(&p->block);
     p->error = (wf_error){WF_OK, ""};
@@ -148,7 +148,7 @@ static void put_in_order(world *w)
     const app_document_work *work = w->work;
 
     for (; w->turn < w->next; w->turn++) {
-        place *p = &w->places[w->turn % w->place_count];
+        slot *p = &w->slots[w->turn % w->position_count];
 
         if (p->state != WORKED)
             return;
@@ -172,8 +172,9 @@ static void put_in_order(world *w)
    is none. */
 static int64_t find_ordered(const world *w)
 {
-    for (int64_t i = w->turn > w->place_count ? w->turn - w->place_count : 0; i < w->turn; i++)
-        if (w->places[i % w->place_count].state == ORDERED)
+    for (int64_t i = w->turn > w->position_count ? w->turn - w->position_count : 0; i < w->turn;
+         i++)
+        if (w->slots[i % w->position_count].state == ORDERED)
             return i;
     return -1;
 }
@@ -182,7 +183,7 @@ static int64_t find_ordered(const world *w)
    below. */
 static void finish_block(world *w, int64_t number)
 {
-    place *p = &w->places[number % w->place_count];
+    slot *p = &w->slots[number % w->position_count];
     bool wanted = w->error.code == WF_OK;
 
     p->state = TAKEN;
@@ -200,7 +201,7 @@ static bool begin_block(world *w, void *own)
 {
     const app_document_work *work = w->work;
     const int64_t number = w->next;
-    place *p = &w->places[number % w->place_count];
+    slot *p = &w->slots[number % w->position_count];
 
     if (w->ends || p->state != FREE)
         return false;
@@ -255,28 +256,28 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
-static bool open_places(world *w)
+static bool open_slots(world *w)
 {
     const app_document_work *work = w->work;
 
-    w->place_count = 2 * work->threads + 1;
-    w->places = calloc((size_t)w->place_count, sizeof *w->places);
-    for (int i = 0; w->places && work->result && i < w->place_count; i++) {
-        w->places[i].result = work->result(work->arg);
-        if (!w->places[i].result)
+    w->position_count = 2 * work->threads + 1;
+    w->slots = calloc((size_t)w->position_count, sizeof *w->slots);
+    for (int i = 0; w->slots && work->result && i < w->position_count; i++) {
+        w->slots[i].result = work->result(work->arg);
+        if (!w->slots[i].result)
             return false;
     }
-    return w->places != NULL;
+    return w->slots != NULL;
 }
 
-static void close_places(world *w)
+static void close_slots(world *w)
 {
-    for (int i = 0; w->places && i < w->place_count; i++) {
-        free(w->places[i].block.text);
-        if (w->work->free_result && w->places[i].result)
-            w->work->free_result(w->places[i].result);
+    for (int i = 0; w->slots && i < w->position_count; i++) {
+        free(w->slots[i].block.text);
+        if (w->work->free_result && w->slots[i].result)
+            w->work->free_result(w->slots[i].result);
     }
-    free(w->places);
+    free(w->slots);
 }
 
 /* One thread more; false: it cannot be started, and the others end. */
@@ -312,7 +313,7 @@ wf_status app_documents_run(const app_document_work *work, wf_error *error)
 
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.changed, NULL);
-    if (!w.reader || !open_places(&w))
+    if (!w.reader || !open_slots(&w))
         wf_error_set(error, WF_ENOMEM, "out of memory: blocks of files");
     while (error->code == WF_OK && started < work->threads &&
            start(&w, &threads[started], started))
@@ -321,7 +322,7 @@ wf_status app_documents_run(const app_document_work *work, wf_error *error)
         pthread_join(threads[i], NULL);
     if (w.error.code != WF_OK)
         *error = w.error;
-    close_places(&w);
+    close_slots(&w);
     app_block_close(w.reader);
     pthread_cond_destroy(&w.changed);
     pthread_mutex_destroy(&w.lock);

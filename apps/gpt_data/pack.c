@@ -183,7 +183,7 @@ static wf_status pack(job *j, wf_error *error)
     return error->code;
 }
 
-static void tell(const job *j)
+static void report(const job *j)
 {
     int64_t windows = j->packing.windows, tokens = windows * j->q->seq_len + 1;
 
@@ -200,7 +200,7 @@ wf_status app_gpt_data_pack(const app_gpt_data_request *q, wf_error *error)
     job j = {.q = q};
 
     if (open_source(&j, error) == WF_OK && pack(&j, error) == WF_OK)
-        tell(&j);
+        report(&j);
     free(j.begin);
     free(j.length);
     free(j.ids);

@@ -36,7 +36,7 @@ static void add_end(job *j, int64_t id)
 }
 
 /* Warns of ends that the vocabulary has not: no text would end with them. */
-static void tell_beyond(const job *j, const wf_par_pretrained_ends *ends)
+static void warn_beyond(const job *j, const wf_par_pretrained_ends *ends)
 {
     int64_t beyond = 0, first = 0;
 
@@ -64,7 +64,7 @@ static wf_status find_ends(job *j, wf_error *error)
         return WF_OK;
     for (int64_t i = 0; i < ends.count; i++)
         add_end(j, ends.id[i]);
-    tell_beyond(j, &ends);
+    warn_beyond(j, &ends);
     add_end(j, wf_tok_eos(j->tokenizer));
     return WF_OK;
 }
@@ -180,7 +180,7 @@ static double seconds(void)
 }
 
 /* Texts that end before --max-new-tokens, and why. */
-static void tell_full(const job *j)
+static void warn_full(const job *j)
 {
     if (j->output.full)
         fprintf(
@@ -208,7 +208,7 @@ static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
         fprintf(stderr, "%lld tokens in %.1f s, loading included\n",
                 (long long)j->output.tokens, seconds() - begin);
     if (status == WF_OK && launcher->process <= 0)
-        tell_full(j);
+        warn_full(j);
     return status;
 }
 

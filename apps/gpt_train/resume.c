@@ -223,8 +223,8 @@ static wf_status refuse_fresh(const wf_par_checkpoint *c, const char *key, const
 }
 
 /* Reports a flag that differs; what comes from a file is made visible for a terminal. */
-static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *mine,
-                      const char *saved, wf_error *error)
+static wf_status warn_difference(const wf_par_checkpoint *c, const char *key, const char *mine,
+                                 const char *saved, wf_error *error)
 {
     char flag[64], *visible = strdup(saved);
 
@@ -242,9 +242,9 @@ static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *m
     return WF_OK;
 }
 
-void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkpoint)
+void app_resume_warn(const app_options *options, const wf_par_checkpoint *checkpoint)
 {
-    compare(options, checkpoint, tell, NULL);
+    compare(options, checkpoint, warn_difference, NULL);
 }
 
 /* Adds flags without which another state belongs to each parameter. */

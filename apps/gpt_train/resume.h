@@ -17,7 +17,7 @@
 wf_resume_options app_resume_options(const app_options *options);
 
 /* Reports on stderr which flags differ from those of a checkpoint. */
-void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkpoint);
+void app_resume_warn(const app_options *options, const wf_par_checkpoint *checkpoint);
 
 /* Adds to the error of a checkpoint that does not fit the model which flags may be why. */
 void app_resume_explain(const app_options *options, const wf_par_checkpoint *checkpoint,

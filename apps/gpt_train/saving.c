@@ -19,7 +19,7 @@ static wf_status make_texts(app_saving *s, wf_context *ctx)
 {
     const char *folder =
         s->options->lora_rank && s->options->init_from ? s->options->init_from : "";
-    const char *const behind[] = {WF_PAR_SAVED_BASE_DIGEST, s->base, WF_PAR_SAVED_BASE, folder};
+    const char *const after[] = {WF_PAR_SAVED_BASE_DIGEST, s->base, WF_PAR_SAVED_BASE, folder};
     size_t flags;
 
     s->flags = app_resume_texts(s->options, &s->flag_count);
@@ -28,7 +28,7 @@ static wf_status make_texts(app_saving *s, wf_context *ctx)
     if (!s->texts)
         return wf_fail(ctx, WF_ENOMEM, "no memory for the flags");
     memcpy((void *)s->texts, s->flags, flags * sizeof *s->texts);
-    memcpy((void *)(s->texts + flags), (const void *)behind, sizeof behind);
+    memcpy((void *)(s->texts + flags), (const void *)after, sizeof after);
     return WF_OK;
 }
 
@@ -75,7 +75,7 @@ static void report_flags(void *arg, const wf_par_checkpoint *c)
     const app_saving *s = arg;
 
     if (s->options->steps)
-        app_resume_tell(s->options, c);
+        app_resume_warn(s->options, c);
 }
 
 static void explain(void *arg, const wf_par_checkpoint *c, wf_error *error)

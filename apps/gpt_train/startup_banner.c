@@ -22,7 +22,7 @@ static int64_t count_parameters(wf_nn_module *model, bool trained)
 }
 
 /* As PEFT counts: adapters, and what is trained beside them, of all that there is. */
-static void tell_adapters(FILE *out, const app_options *o, wf_nn_module *model)
+static void print_adapters(FILE *out, const app_options *o, wf_nn_module *model)
 {
     int64_t trained = count_parameters(model, true), all = count_parameters(model, false);
 
@@ -34,7 +34,7 @@ static void tell_adapters(FILE *out, const app_options *o, wf_nn_module *model)
                 o->lora_targets, trained, all, 100 * (double)trained / (double)all);
 }
 
-static void tell_data(FILE *out, const app_options *o, const wf_dataset *data)
+static void print_data(FILE *out, const app_options *o, const wf_dataset *data)
 {
     wf_dataset_print(out, data, o->steps);
     if (wf_dataset_is_text(data) && o->vocab_size > 256)
@@ -55,7 +55,7 @@ void app_print_banner(FILE *out, const app_options *o, wf_nn_module *model,
             ", vocabulary %" PRId64 "; %" PRId64 " parameters in %s\n",
             o->arch, o->n_layer, o->n_head, o->n_embd, o->vocab_size,
             count_parameters(model, false), o->param_dtype);
-    tell_adapters(out, o, model);
+    print_adapters(out, o, model);
     fprintf(out, "mesh: ");
     if (app_options_pipelined(o))
         fprintf(out, "pp %" PRId64 " x ", o->pp);
@@ -74,6 +74,6 @@ void app_print_banner(FILE *out, const app_options *o, wf_nn_module *model,
     if (pipeline)
         fprintf(out, "%s\n", wf_par_pipeline_text(pipeline));
     if (data)
-        tell_data(out, o, data);
+        print_data(out, o, data);
     fflush(out);
 }

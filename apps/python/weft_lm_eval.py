@@ -71,7 +71,7 @@ class Weft(LM):
         texts, alike = [None] * len(requests), {}
         for i, request in enumerate(requests):
             alike.setdefault(json.dumps(request.args[1], sort_keys=True), []).append(i)
-        for options, places in alike.items():
+        for options, indices in alike.items():
             options = json.loads(options)
             until = options.get("until") or []
             flags = ["--max-new-tokens", str(options.get("max_gen_toks", options.get("max_new_tokens", 256)))]
@@ -82,7 +82,7 @@ class Weft(LM):
                 flags += ["--top-p", str(options["top_p"])] if "top_p" in options else []
             rows = self.rows("gpt_generate", [self.pretrained, *flags], "--prompts",
                              [{"prompt": requests[i].args[0]} for i in places])
-            for i, row in zip(places, rows):
+            for i, row in zip(indices, rows):
                 texts[i] = row["text"]
         return texts
 

@@ -75,14 +75,14 @@ static int64_t compare(const float *a, const float *b, int64_t n, int64_t *first
 
     *most = 0;
     for (int64_t i = 0; i < n; i++) {
-        double apart = fabs((double)a[i] - (double)b[i]);
+        double distance = fabs((double)a[i] - (double)b[i]);
 
         if (memcmp(&a[i], &b[i], sizeof *a) == 0)
             continue;
         if (!count++)
             *first = i;
-        if (!(apart <= *most))
-            *most = apart;
+        if (!(distance <= *most))
+            *most = distance;
     }
     return count;
 }
@@ -134,7 +134,7 @@ static wf_status diff_tensor(side *a, side *b, int64_t number, FILE *out, bool *
     return status;
 }
 
-void app_tell_numerics(FILE *out, const char *a, const char *b)
+void app_report_numerics(FILE *out, const char *a, const char *b)
 {
     char text[2][64];
 
@@ -176,8 +176,8 @@ wf_status app_checkpoint_diff(const char *path_a, const char *path_b, FILE *out,
         }
     }
     if (status == WF_OK)
-        app_tell_numerics(out, wf_par_checkpoint_option(a.c, "numerics"),
-                          wf_par_checkpoint_option(b.c, "numerics"));
+        app_report_numerics(out, wf_par_checkpoint_option(a.c, "numerics"),
+                            wf_par_checkpoint_option(b.c, "numerics"));
     close_side(&a);
     close_side(&b);
     return status;

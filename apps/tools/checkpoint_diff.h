@@ -21,6 +21,6 @@ wf_status app_checkpoint_diff(const char *a, const char *b, FILE *out, bool *sam
 /* Say on `out` that A and B were computed by other rules, where both numerics identities are
    known and differ: bits may differ then though model, data and flags are the same. NULL or "":
    not known. */
-void app_tell_numerics(FILE *out, const char *a, const char *b);
+void app_report_numerics(FILE *out, const char *a, const char *b);
 
 #endif

@@ -43,7 +43,7 @@ static char *text_of(const json_t *value)
     return text ? wf_text_visible(text) : NULL;
 }
 
-static bool tell(json_int_t step, const char *key, const json_t *a, const json_t *b)
+static bool report(json_int_t step, const char *key, const json_t *a, const json_t *b)
 {
     char *x = text_of(a), *y = text_of(b);
 
@@ -80,16 +80,16 @@ static bool same_tensors(json_int_t step, json_t *a, json_t *b)
 }
 
 /* Why bits may differ though model, data and flags are the same. */
-static void tell_numerics(const app_run_rows *a, const app_run_rows *b)
+static void report_numerics(const app_run_rows *a, const app_run_rows *b)
 {
     const char *x = json_string_value(json_object_get(a->first, "numerics"));
     const char *y = json_string_value(json_object_get(b->first, "numerics"));
 
-    app_tell_numerics(stdout, x, y);
+    app_report_numerics(stdout, x, y);
 }
 
 /* A loss as a number, with its bits where two that differ are printed alike. */
-static bool tell_loss(json_int_t step, const json_t *a, const json_t *b)
+static bool report_loss(json_int_t step, const json_t *a, const json_t *b)
 {
     const json_t *row[2] = {a, b};
     char text[2][80];
@@ -109,7 +109,7 @@ static bool tell_loss(json_int_t step, const json_t *a, const json_t *b)
 }
 
 /* The options in which two runs that differ were not alike, but for what they write. */
-static void tell_options(const app_run_rows *a, const app_run_rows *b)
+static void report_options(const app_run_rows *a, const app_run_rows *b)
 {
     static const char *const written[] = {"log_jsonl",   "save",        "tensorboard", "trace",
                                           "report_json", "log_digests", "resume"};
@@ -120,12 +120,12 @@ static void tell_options(const app_run_rows *a, const app_run_rows *b)
     json_object_foreach(mine, name, value)
     {
         const json_t *other = json_object_get(theirs, name);
-        bool told = theirs && !json_equal(value, other);
+        bool differs = theirs && !json_equal(value, other);
         char *x, *y;
 
-        for (size_t i = 0; told && i < sizeof written / sizeof *written; i++)
-            told = strcmp(name, written[i]) != 0;
-        if (!told)
+        for (size_t i = 0; differs && i < sizeof written / sizeof *written; i++)
+            differs = strcmp(name, written[i]) != 0;
+        if (!differs)
             continue;
         x = text_of(value);
         y = text_of(other);
@@ -146,10 +146,10 @@ static bool same_row(json_int_t step, const json_t *a, const json_t *b)
         const json_t *mine = json_object_get(a, keys[i]), *other = json_object_get(b, keys[i]);
 
         if (mine && other && !json_equal(mine, other))
-            same = i == 0 ? tell_loss(step, a, b) : tell(step, keys[i], mine, other);
+            same = i == 0 ? report_loss(step, a, b) : report(step, keys[i], mine, other);
     }
     if (same && x && y && !json_is_null(x) && !json_is_null(y) && !json_equal(x, y))
-        same = tell(step, "val_loss", x, y);
+        same = report(step, "val_loss", x, y);
     return same_tensors(step, json_object_get(a, "digests"), json_object_get(b, "digests")) &&
            same;
 }
@@ -177,8 +177,8 @@ static bool compare(const app_run_rows *a, const app_run_rows *b, json_int_t *st
         same = false;
     }
     if (!same)
-        tell_options(a, b);
-    tell_numerics(a, b);
+        report_options(a, b);
+    report_numerics(a, b);
     return same;
 }
 

@@ -28,7 +28,7 @@ typedef struct session {
     const wf_host *host[MOST_HOSTS];
     const char *name[MOST_HOSTS];
     int n_hosts;
-    wf_place_axis axis[AXES]; /* n_axes of them: without ep where it is 1 */
+    wf_placement_axis axis[AXES]; /* n_axes of them: without ep where it is 1 */
     int n_axes;
     char bytes_from[256];
     wf_placement chosen, transposed;
@@ -212,7 +212,7 @@ static wf_status fill_axes(session *s, const request *q, wf_error *error)
     double bytes_dp = q->bytes_dp < 0 ? 2e7 : q->bytes_dp;
 
     for (int a = 0; a < AXES; a++)
-        s->axis[a] = (wf_place_axis){names[a], 1, bytes_dp};
+        s->axis[a] = (wf_placement_axis){names[a], 1, bytes_dp};
     if (q->plan)
         return read_plan(s, q->plan, error);
     if (dp % replicate)
@@ -220,8 +220,8 @@ static wf_status fill_axes(session *s, const request *q, wf_error *error)
                             replicate, dp);
     s->axis[REPLICATE].size = replicate;
     s->axis[SHARD].size = dp / replicate;
-    s->axis[TP] =
-        (wf_place_axis){"tp", q->tp > 0 ? (int)q->tp : 1, q->bytes_tp < 0 ? 1e8 : q->bytes_tp};
+    s->axis[TP] = (wf_placement_axis){"tp", q->tp > 0 ? (int)q->tp : 1,
+                                      q->bytes_tp < 0 ? 1e8 : q->bytes_tp};
     snprintf(s->bytes_from, sizeof s->bytes_from, "%s",
              q->bytes_tp < 0 || q->bytes_dp < 0 ? "assumed: --plan knows them" : "as given");
     return WF_OK;
@@ -263,13 +263,13 @@ static wf_status read_hosts(session *s, const request *q, wf_error *error)
     return status;
 }
 
-static wf_status place(session *s, const request *q, wf_error *error)
+static wf_status find_placement(session *s, const request *q, wf_error *error)
 {
-    const wf_place_options options = {.n_hosts = s->n_hosts,
-                                      .n_axes = s->n_axes,
-                                      .host = s->host,
-                                      .axis = s->axis,
-                                      .network_gbit = q->network};
+    const wf_placement_options options = {.n_hosts = s->n_hosts,
+                                          .n_axes = s->n_axes,
+                                          .host = s->host,
+                                          .axis = s->axis,
+                                          .network_gbit = q->network};
     app_mesh_picture picture = {&s->chosen, &s->transposed, s->name, s->bytes_from};
     char warning[512];
     wf_status status = wf_placement_find(&options, &s->chosen, error);
@@ -305,7 +305,7 @@ int main(int argc, char **argv)
     if (status == WF_OK)
         status = read_hosts(&s, &q, &error);
     if (status == WF_OK)
-        status = place(&s, &q, &error);
+        status = find_placement(&s, &q, &error);
     wf_placement_free(&s.chosen);
     wf_placement_free(&s.transposed);
     for (int h = 0; h < s.n_hosts && h < MOST_HOSTS; h++)

@@ -12,7 +12,7 @@ int app_mesh_picture_rank(const wf_placement *p, int host, int device)
     return -1;
 }
 
-char *app_mesh_picture_place(const wf_placement *p, int rank, char *text, size_t size)
+char *app_mesh_picture_location(const wf_placement *p, int rank, char *text, size_t size)
 {
     int stride = p->ranks;
     size_t used = 0;
@@ -44,14 +44,14 @@ static void print_device(const wf_placement *p, int host, int d, FILE *out)
 {
     const wf_host_device *device = &p->host[host]->device[d];
     int rank = app_mesh_picture_rank(p, host, d);
-    char place[96];
+    char location[96];
 
     fprintf(out, "    %-8s %-13s", device->name, device->bus);
     if (rank < 0)
         fprintf(out, "free");
     else
         fprintf(out, "rank %-4d %s", rank,
-                app_mesh_picture_place(p, rank, place, sizeof place));
+                app_mesh_picture_location(p, rank, location, sizeof location));
     if (device->nic >= 0)
         fprintf(out, "; network by %s (%s)", p->host[host]->nic[device->nic].name,
                 wf_link_name(device->nic_link));
@@ -77,7 +77,7 @@ static void print_host(const app_mesh_picture *m, int h, FILE *out)
 /* "tp: 4 groups of 8: 4 inside nvlink; each rank receives 160 MiB a step" */
 static void print_axis(const wf_placement *p, int axis, FILE *out)
 {
-    const wf_place_axis *a = &p->axis[axis];
+    const wf_placement_axis *a = &p->axis[axis];
     int count[WF_LINKS];
     const char *before = "";
     char size[32];

@@ -20,7 +20,8 @@ wf_status app_mesh_picture_svg(const app_mesh_picture *picture, const char *path
 
 /* "shard 1, tp 3": writes a rank's coordinates on the axes of more than one rank; returns
    text. */
-char *app_mesh_picture_place(const wf_placement *placement, int rank, char *text, size_t size);
+char *app_mesh_picture_location(const wf_placement *placement, int rank, char *text,
+                                size_t size);
 
 /* The rank of a device, or -1. */
 int app_mesh_picture_rank(const wf_placement *placement, int host, int device);

@@ -73,7 +73,8 @@ static void draw_device(const wf_placement *p, int h, int d, double x, double y,
     if (rank >= 0) {
         snprintf(line, sizeof line, "rank %d", rank);
         text(out, x + 6, y + 17, "rank", line);
-        text(out, x + 6, y + 32, "small", app_mesh_picture_place(p, rank, line, sizeof line));
+        text(out, x + 6, y + 32, "small",
+             app_mesh_picture_location(p, rank, line, sizeof line));
     }
     snprintf(line, sizeof line, "%s%s%s", device->name, device->nic >= 0 ? ", " : "",
              device->nic >= 0 ? p->host[h]->nic[device->nic].name : "");

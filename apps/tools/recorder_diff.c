@@ -34,8 +34,8 @@ static void print_event(const wf_event *e)
         printf(" in step %" PRId32, e->step);
     if (*e->action)
         printf(" in %s", e->action);
-    if (*e->place)
-        printf(" at %s", e->place);
+    if (*e->module)
+        printf(" at %s", e->module);
 }
 
 /* A member's part of what differs. */

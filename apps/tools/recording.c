@@ -88,7 +88,7 @@ static void clean_texts(wf_recording *r)
     for (int i = 0; i < r->head.groups; i++)
         clean(r->group[i].name, sizeof r->group[i].name);
     for (int i = 0; i < WF_RECORDER_EVENTS; i++) {
-        clean(r->event[i].place, sizeof r->event[i].place);
+        clean(r->event[i].module, sizeof r->event[i].module);
         clean(r->event[i].action, sizeof r->event[i].action);
     }
 }

@@ -40,7 +40,7 @@ static int by_number(const void *a, const void *b)
 
     if (x->number != y->number)
         return x->number < y->number ? -1 : 1;
-    return x->place < y->place ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
 }
 
 /* The last row of a step replaces the others. */

@@ -10,7 +10,7 @@
 typedef struct app_run_row {
     json_int_t number;
     /* index among all rows: a run that continued from an earlier step repeats steps */
-    size_t place;
+    size_t index;
     json_t *row;
 } app_run_row;
 

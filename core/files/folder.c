@@ -113,23 +113,23 @@ static wf_status read_names(const wf_folder *in, DIR *directory, char ***list, i
 
 wf_status wf_folder_list(const wf_folder *in, char ***names, int64_t *count, wf_error *error)
 {
-    wf_folder again; /* a descriptor of its own: the position in a directory belongs to it */
+    wf_folder twin; /* a descriptor of its own: the position in a directory belongs to it */
     DIR *directory = NULL;
     char **list = NULL;
     int64_t n = 0;
-    wf_status status = wf_folder_enter(&again, in, ".", error);
+    wf_status status = wf_folder_enter(&twin, in, ".", error);
 
     *names = NULL;
     *count = 0;
     if (status != WF_OK)
         return status;
-    directory = fdopendir(again.fd);
+    directory = fdopendir(twin.fd);
     status = directory ? read_names(in, directory, &list, &n, error)
                        : failed(error, "read directory", in, "");
     if (directory)
         closedir(directory);
     else
-        wf_folder_close(&again);
+        wf_folder_close(&twin);
     if (status != WF_OK) {
         wf_folder_free_names(list, n);
         return status;

@@ -40,13 +40,13 @@ wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows)
 }
 
 /* Returns the index of an element of the whole in a part. */
-static int64_t place_in(const wf_part *part, const int64_t *at)
+static int64_t index_in(const wf_part *part, const int64_t *at)
 {
-    int64_t place = 0;
+    int64_t index = 0;
 
     for (int d = 0; d < part->ndim; d++)
-        place = place * part->local[d] + at[d] - part->start[d];
-    return place;
+        index = index * part->local[d] + at[d] - part->start[d];
+    return index;
 }
 
 wf_status wf_part_runs(const wf_part *a, const wf_part *b,
@@ -74,7 +74,7 @@ wf_status wf_part_runs(const wf_part *a, const wf_part *b,
             break;
     }
     for (;;) {
-        wf_status status = run(arg, place_in(a, at), place_in(b, at), n);
+        wf_status status = run(arg, index_in(a, at), index_in(b, at), n);
         int d = outer - 1;
 
         if (status != WF_OK)

@@ -17,7 +17,7 @@ struct wf_pool {
     wf_ranges chunks; /* small blocks are cut from them; they stay, so that they lie apart */
     wf_blocks small;
     wf_guard *guard; /* NULL: there is none */
-    const char *phase, *place;
+    const char *phase, *module;
     size_t most;  /* in use since the mark */
     size_t other; /* counted as in use, and not in a block of the pool */
     wf_memory_report report;
@@ -104,7 +104,7 @@ static void report_change(const wf_pool *pool, const void *block, int64_t bytes,
 {
     if (pool->watch)
         pool->watch(pool->watcher,
-                    &(wf_pool_change){block, bytes, kind, pool->phase, pool->place});
+                    &(wf_pool_change){block, bytes, kind, pool->phase, pool->module});
 }
 
 static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
@@ -122,7 +122,7 @@ static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
     r->peak = r->in_use;
     memcpy(r->at_peak, r->now, sizeof r->now);
     copy_text(r->phase, sizeof r->phase, pool->phase);
-    copy_text(r->place, sizeof r->place, pool->place);
+    copy_text(r->module, sizeof r->module, pool->module);
 }
 
 static void *take_block(wf_pool *pool, size_t bytes, wf_memory_kind kind)
@@ -256,10 +256,10 @@ size_t wf_pool_most(const wf_pool *pool)
     return pool->most;
 }
 
-void wf_pool_moment(wf_pool *pool, const char *phase, const char *place)
+void wf_pool_moment(wf_pool *pool, const char *phase, const char *module)
 {
     pool->phase = phase;
-    pool->place = place;
+    pool->module = module;
 }
 
 void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
@@ -280,7 +280,7 @@ void wf_pool_restore_peak(wf_pool *pool, const wf_memory_report *report)
     memcpy(r->at_peak, report->at_peak, sizeof r->at_peak);
     memcpy(r->most, report->most, sizeof r->most);
     copy_text(r->phase, sizeof r->phase, report->phase);
-    copy_text(r->place, sizeof r->place, report->place);
+    copy_text(r->module, sizeof r->module, report->module);
 }
 
 void wf_pool_reset_peak(wf_pool *pool)
@@ -291,5 +291,5 @@ void wf_pool_reset_peak(wf_pool *pool)
     memcpy(r->at_peak, r->now, sizeof r->now);
     memcpy(r->most, r->now, sizeof r->now);
     copy_text(r->phase, sizeof r->phase, pool->phase);
-    copy_text(r->place, sizeof r->place, pool->place);
+    copy_text(r->module, sizeof r->module, pool->module);
 }

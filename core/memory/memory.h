@@ -42,10 +42,10 @@ typedef struct wf_memory_report {
     size_t most[WF_MEMORY_KINDS];    /* peak of each kind by itself */
     size_t at_peak[WF_MEMORY_KINDS]; /* bytes by kind at the moment of the peak */
     size_t in_use, peak;
-    size_t cached;                /* held beyond what is in use */
-    char phase[WF_MEMORY_PHASE];  /* phase at the peak, "" where none was named */
-    char place[WF_MEMORY_MODULE]; /* the module at the peak */
-    int64_t system_allocations;   /* calls of the allocator so far */
+    size_t cached;                 /* held beyond what is in use */
+    char phase[WF_MEMORY_PHASE];   /* phase at the peak, "" where none was named */
+    char module[WF_MEMORY_MODULE]; /* the module at the peak */
+    int64_t system_allocations;    /* calls of the allocator so far */
 } wf_memory_report;
 
 typedef struct wf_pool wf_pool;
@@ -138,9 +138,9 @@ WF_API size_t wf_pool_most(const wf_pool *pool);
  * wf_pool_moment - names the current phase and module, for the report of the peak.
  *
  * @param phase  for instance "backward"; both may be NULL, and stay alive until the next call
- * @param place  for instance the path of a module
+ * @param module  for instance the path of a module
  */
-WF_API void wf_pool_moment(wf_pool *pool, const char *phase, const char *place);
+WF_API void wf_pool_moment(wf_pool *pool, const char *phase, const char *module);
 
 /** wf_pool_report - reports what is in use, was at the peak, and is cached. */
 WF_API void wf_pool_report(const wf_pool *pool, wf_memory_report *report);

@@ -32,7 +32,7 @@ typedef struct wf_region {
     size_t bytes;
 } region;
 
-WF_READS_POISON static range *behind(range *r)
+WF_READS_POISON static range *next_in_memory(range *r)
 {
     return r->last ? NULL : (range *)((char *)r + r->bytes);
 }
@@ -102,7 +102,7 @@ static range *find(const wf_ranges *s, size_t bytes)
 /* Cuts a range in two, the first of `bytes` bytes; returns the second. */
 WF_READS_POISON static range *cut(range *r, size_t bytes)
 {
-    range *tail = (range *)((char *)r + bytes), *after = behind(r);
+    range *tail = (range *)((char *)r + bytes), *after = next_in_memory(r);
 
     tail->bytes = r->bytes - bytes;
     tail->before = r;
@@ -134,7 +134,7 @@ WF_READS_POISON static void join(range *r, range *after)
 {
     r->bytes += after->bytes;
     r->last = after->last;
-    after = behind(r);
+    after = next_in_memory(r);
     if (after)
         after->before = r;
 }
@@ -193,7 +193,7 @@ WF_READS_POISON static range *last_range(region *g)
     range *r = (range *)(g + 1);
 
     while (!r->last)
-        r = behind(r);
+        r = next_in_memory(r);
     return r;
 }
 
@@ -275,7 +275,7 @@ WF_READS_POISON void *wf_ranges_take(wf_ranges *s, size_t bytes, bool last)
 
 WF_READS_POISON void wf_ranges_give(wf_ranges *s, void *block)
 {
-    range *r = (range *)block - 1, *after = behind(r);
+    range *r = (range *)block - 1, *after = next_in_memory(r);
 
     if (after && after->unused) {
         pull(s, after);

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <weft/weft.h>
 
-enum { STEPS = 50, BATCH = 8, SIDE = 8, PLACES = SIDE * SIDE, WORDS = 4, VOCABULARY = 24 };
+enum { STEPS = 50, BATCH = 8, SIDE = 8, POSITIONS = SIDE * SIDE, WORDS = 4, VOCABULARY = 24 };
 enum { WIDTH = 32, HEADS = 4, BLOCKS = 2, LEVELS = 100 };
 
 /* ---- the data: functions of (step, sequence) ---- */
@@ -51,7 +51,8 @@ static wf_status read_pictures(void *self, int64_t step, int64_t first, int64_t 
     (void)self, (void)error;
     for (int64_t i = 0; i < count; i++) {
         uint64_t at = (uint64_t)(first + i) * 256;
-        float *seen = (float *)field[0] + i * PLACES, *noise = (float *)field[1] + i * PLACES;
+        float *seen = (float *)field[0] + i * POSITIONS,
+              *noise = (float *)field[1] + i * POSITIONS;
         int32_t *word = (int32_t *)field[2] + i * WORDS;
         int level = (int)wf_random_below(key, (uint64_t)step, at, LEVELS);
         float clear = cosf(1.5f * (float)level / LEVELS);
@@ -61,7 +62,7 @@ static wf_status read_pictures(void *self, int64_t step, int64_t first, int64_t 
         word[2] = 10 + (int32_t)wf_random_below(key, (uint64_t)step, at + 3, 6);
         word[3] = 16 + (int32_t)wf_random_below(key, (uint64_t)step, at + 4, 8);
         level_features(level, (float *)field[3] + i * WIDTH);
-        for (int p = 0; p < PLACES; p++) {
+        for (int p = 0; p < POSITIONS; p++) {
             uint64_t drawn =
                 wf_random_below(key, (uint64_t)step, at + 8 + (uint64_t)p, 1 << 20);
 
@@ -152,7 +153,7 @@ static wf_nn_module *chain_module(const wf_nn_module *model, int64_t i, int k)
 /* Makes tokens of pixels by a convolution, and adds the level of noise to all of them. */
 static int run_stem(wf_nn_module *model, wf_tensor **x)
 {
-    const wf_dim tokens[] = {wf_dim_batch(-1), wf_dim_chunked(PLACES), wf_dim_width(WIDTH)};
+    const wf_dim tokens[] = {wf_dim_batch(-1), wf_dim_chunked(POSITIONS), wf_dim_width(WIDTH)};
     wf_tensor *y = wf_gelu(wf_nn_run(model, "stem", x[0]));
     wf_tensor *level = wf_unsqueeze(wf_nn_run(model, "level", x[2]), 1);
 
@@ -223,7 +224,7 @@ static wf_nn_module *make(wf_par *par, void *arg)
         .in = width, .out = width, .bias = true, .deviation = 0.1f};
     wf_nn_module *model = wf_nn_module_new(
         ctx, "diffusion", NULL, WF_CHILD("stem", wf_nn_conv2d_new(ctx, &stem)),
-        WF_CHILD("position", wf_nn_position_new(ctx, PLACES, width, 0.1f)),
+        WF_CHILD("position", wf_nn_position_new(ctx, POSITIONS, width, 0.1f)),
         WF_CHILD("level", wf_nn_linear_new(ctx, &level)),
         WF_CHILD("words", wf_nn_embedding_new(ctx, wf_dim_chunked(VOCABULARY), width, 0.5f)),
         WF_CHILD("block0", block_new(ctx)), WF_CHILD("block1", block_new(ctx)),

@@ -91,7 +91,7 @@ static wf_status weights_last(const wf_pipe_shape *shape, wf_pipe_table *table)
         for (int s = 0; s < shape->stages; s++) {
             int stage = k == 1 ? shape->stages - 1 - s : s;
 
-            wf_pipe_table_place(table, stage, stage % shape->ranks);
+            wf_pipe_table_set_rank(table, stage, stage % shape->ranks);
             for (int micro = 0; micro < shape->micro; micro++)
                 wf_pipe_table_add(table, stage % shape->ranks, kinds[k], stage, micro);
         }

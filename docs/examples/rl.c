@@ -132,7 +132,7 @@ static void generate(wf_nn_gpt *model, wf_nn_cache *cache, int64_t step, rollout
 {
     wf_context *ctx = model->base.ctx;
     uint64_t key = wf_random_key(7, WF_RANDOM_SAMPLE);
-    wf_nn_cache_position place[BATCH];
+    wf_nn_cache_position sequence[BATCH];
 
     for (int b = 0; b < BATCH; b++)
         r->token[b][0] = b % VOCABULARY;
@@ -142,9 +142,9 @@ static void generate(wf_nn_gpt *model, wf_nn_cache *cache, int64_t step, rollout
         wf_tensor *y;
 
         for (int b = 0; b < BATCH; b++)
-            place[b] = (wf_nn_cache_position){.slot = b, .first = t};
+            sequence[b] = (wf_nn_cache_position){.slot = b, .first = t};
         wf_scope_open(ctx);
-        wf_nn_cache_at(cache, BATCH, 1, place);
+        wf_nn_cache_at(cache, BATCH, 1, sequence);
         y = wf_nn_gpt_logits(model, tokens_at(ctx, r, t));
         if (y && wf_data_get(wf_whole(y), 0, BATCH * VOCABULARY, logit) == WF_OK &&
             wf_data_get(wf_whole(wf_nn_logsumexp(model->loss, y)), 0, BATCH, sum) == WF_OK)
@@ -223,7 +223,7 @@ static const wf_par_train_options training = {
     .loss = policy_loss};
 
 /* The sums of all ranks; ranks that share a batch count it more than once. */
-static void tell(const pair *p, wf_par *par, int64_t step, double reward)
+static void log_step(const pair *p, wf_par *par, int64_t step, double reward)
 {
     const comparison *all = wf_mesh_gather(wf_par_mesh(par), &seen, sizeof seen);
     comparison sum = {.least = INFINITY};
@@ -273,7 +273,7 @@ static void learn(pair *p, wf_par *train, wf_par *generator, bool first_rank)
             wf_par_train_step(trainer, step, &(wf_par_data){.read = read_rollout, .self = r},
                               &result) != WF_OK)
             break;
-        tell(p, train, step, r->reward);
+        log_step(p, train, step, r->reward);
         if (first_rank) {
             p->compared += seen.compared;
             p->different += seen.different;

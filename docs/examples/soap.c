@@ -45,16 +45,16 @@ static wf_nn_state_shape shape(int k, int ndim, const wf_dim *dims)
 
 /* c = a b of m x k and k x n numbers; a or b are read transposed where their row is not k or
    n. */
-static void product(float *c, const float *a, bool a_turned, const float *b, bool b_turned,
-                    int64_t m, int64_t k, int64_t n)
+static void product(float *c, const float *a, bool a_transposed, const float *b,
+                    bool b_transposed, int64_t m, int64_t k, int64_t n)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             double sum = 0;
 
             for (int64_t l = 0; l < k; l++)
-                sum += (double)a[a_turned ? l * m + i : i * k + l] *
-                       (double)b[b_turned ? j * k + l : l * n + j];
+                sum += (double)a[a_transposed ? l * m + i : i * k + l] *
+                       (double)b[b_transposed ? j * k + l : l * n + j];
             c[i * n + j] = (float)sum;
         }
 }

@@ -21,8 +21,8 @@ static void patches_task(void *arg, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t i = begin; i < end; i++)
-        patches_place(&w->j, i % n, w->from + i / n * pixels * w->j.channels,
-                      w->to + i / n * n * w->j.channels * w->j.taps);
+        patches_position(&w->j, i % n, w->from + i / n * pixels * w->j.channels,
+                         w->to + i / n * n * w->j.channels * w->j.taps);
 }
 
 static void patches_grad_task(void *arg, int64_t begin, int64_t end, int worker)

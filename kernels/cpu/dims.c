@@ -181,12 +181,12 @@ static void slice_grad_task(void *arg, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t o = begin; o < end; o++) {
         float *row = j->to + o * s->whole;
-        int64_t behind = s->skip + s->part;
+        int64_t after = s->skip + s->part;
 
         memset(row, 0, (size_t)s->skip * sizeof(float));
         if (s->part > 0)
             memcpy(row + s->skip, j->from + o * s->part, (size_t)s->part * sizeof(float));
-        memset(row + behind, 0, (size_t)(s->whole - behind) * sizeof(float));
+        memset(row + after, 0, (size_t)(s->whole - after) * sizeof(float));
     }
 }
 

@@ -291,9 +291,9 @@ static void cut_blocks(const wf_gemm_limits *limits, int64_t threads,
                        wf_gemm_blocking *blocking)
 {
     int64_t beside = min64(threads, div_up(blocking->n, limits->block_cols));
-    int64_t behind = div_up(threads, beside);
+    int64_t after = div_up(threads, beside);
 
-    blocking->rows = part_length(blocking->m, limits->mr, limits->block_rows * behind);
+    blocking->rows = part_length(blocking->m, limits->mr, limits->block_rows * after);
     blocking->cols = part_length(blocking->n, limits->nr, limits->block_cols * beside);
     blocking->row_blocks = div_up(blocking->m, blocking->rows);
     blocking->col_blocks = div_up(blocking->n, blocking->cols);

@@ -131,7 +131,7 @@ static void add_rows(const vector_sums *s, float *room, int64_t row, wf_chunk_ro
     int64_t d = s->d;
     const float *x = wf_as_floats(simd, in[0], row * d, n * d, room);
     const float *dy =
-        wf_as_floats(simd, in[call->n_in - 1], row * d, n * d, room + wf_few_elements(d));
+        wf_as_floats(simd, in[call->n_in - 1], row * d, n * d, room + wf_block_elements(d));
 
     if (call->n_out == 2)
         simd->layernorm_chunk(x, at(in[1], row), at(in[2], row), dy, chunk_at(s, b, 0, l),
@@ -152,7 +152,7 @@ static void add_chunk(const vector_sums *s, float *room, int64_t b, int l)
     }
     for (int64_t run = 0; run < rows.runs; run++)
         for (int64_t r = 0; r < rows.rows; r += some.rows, some.more = true) {
-            some.rows = some.step = wf_least(wf_few_rows(s->d), rows.rows - r);
+            some.rows = some.step = wf_least(wf_block_rows(s->d), rows.rows - r);
             add_rows(s, room, first + run * rows.step + r, some, some.rows, b, l);
         }
 }
@@ -162,7 +162,7 @@ static void chunks_of(void *arg, int64_t begin, int64_t end, int worker)
     const vector_sums *s = arg;
 
     for (int64_t i = begin; i < end; i++)
-        add_chunk(s, s->room + worker * 2 * wf_few_elements(s->d), i / s->sum.chunks,
+        add_chunk(s, s->room + worker * 2 * wf_block_elements(s->d), i / s->sum.chunks,
                   (int)(i % s->sum.chunks));
 }
 
@@ -194,7 +194,7 @@ static size_t dw_workspace(const wf_call *call)
 {
     vector_sums s = plan(call, NULL);
     int64_t room = needs_room(call)
-                       ? 2 * wf_few_elements(s.d) * wf_thread_pool_size(wf_cpu_of(call)->pool)
+                       ? 2 * wf_block_elements(s.d) * wf_thread_pool_size(wf_cpu_of(call)->pool)
                        : 0;
 
     return (size_t)(chunk_floats(&s) + room) * sizeof(float);

@@ -20,7 +20,7 @@ typedef struct job {
     bool shared; /* the tables are those of all ranks */
     wf_rope_angles angles;
     /* [2][half]: radians per token; the second row is that of long texts */
-    double *turn;
+    double *angle;
     const float *cosine, *sine; /* [tokens][half] */
     float *made;                /* both, where they are made here; NULL where they are shared */
 } job;
@@ -38,8 +38,8 @@ static job plan(const wf_call *call, void *workspace)
     j.shared = call->n_in == 1 &&
                j.tokens * j.half <= WF_ROPE_TABLE_BYTES / (int64_t)(2 * sizeof(float));
     if (workspace) {
-        j.turn = workspace;
-        j.made = j.shared ? NULL : (float *)(j.turn + 2 * j.half);
+        j.angle = workspace;
+        j.made = j.shared ? NULL : (float *)(j.angle + 2 * j.half);
         j.cosine = j.made;
         j.sine = j.made ? j.made + j.tokens * j.half : NULL;
     }
@@ -55,14 +55,14 @@ static size_t workspace_bytes(const wf_call *call)
 }
 
 /* Finds the frequencies of WF_ROPE_DYNAMIC, where a token at `position` rotates. */
-static void find_stretched(const job *j, int64_t position, double *turn)
+static void find_stretched(const job *j, int64_t position, double *angle)
 {
     const wf_rope_attr *a = j->call->attr;
     const double stretch = wf_rope_stretch(&a->options.scaling, position);
 
     for (int64_t i = 0; i < j->half; i++)
-        turn[i] = wf_powd(a->options.base, -2.0 * (double)i / (double)(2 * j->half)) /
-                  wf_powd(stretch, wf_rope_slowed(i, 2 * j->half));
+        angle[i] = wf_powd(a->options.base, -2.0 * (double)i / (double)(2 * j->half)) /
+                   wf_powd(stretch, wf_rope_slowed(i, 2 * j->half));
 }
 
 static void find_angles(job *j)
@@ -71,18 +71,18 @@ static void find_angles(job *j)
     wf_rope_range range = wf_rope_range_of(&a->options, 2 * j->half, wf_logd);
 
     for (int64_t i = 0; i < j->half; i++) {
-        double turn = wf_powd(a->options.base, -2.0 * (double)i / (double)(2 * j->half));
+        double angle = wf_powd(a->options.base, -2.0 * (double)i / (double)(2 * j->half));
 
         for (int is_long = 0; is_long < 2; is_long++)
-            j->turn[is_long * j->half + i] = wf_rope_scaled(
-                &a->options.scaling, range, wf_rope_factor(&a->options, i, is_long), i, turn);
+            j->angle[is_long * j->half + i] = wf_rope_scaled(
+                &a->options.scaling, range, wf_rope_factor(&a->options, i, is_long), i, angle);
     }
     if (a->options.scaling.kind == WF_ROPE_DYNAMIC)
-        find_stretched(j, 0, j->turn);
+        find_stretched(j, 0, j->angle);
     j->angles = (wf_rope_angles){.first = j->call->in[0]->start[1],
                                  .tokens = j->tokens,
                                  .half = j->half,
-                                 .turn = j->turn + (a->is_long ? j->half : 0),
+                                 .angle = j->angle + (a->is_long ? j->half : 0),
                                  .attention = range.attention};
 }
 
@@ -98,13 +98,13 @@ static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
         wf_rope_angles angles = j->angles;
 
         if (at && at[t] < 0)
-            angles.turn = j->turn + j->half;
+            angles.angle = j->angle + j->half;
         if (at && a->options.scaling.kind == WF_ROPE_DYNAMIC &&
             (double)at[t] >= a->options.scaling.length) {
             find_stretched(j, at[t], own);
-            angles.turn = own;
+            angles.angle = own;
         }
-        wf_rope_fill(&angles, at ? wf_rope_place(at[t]) : angles.first + t,
+        wf_rope_fill(&angles, at ? wf_rope_position(at[t]) : angles.first + t,
                      j->made + t * j->half, j->made + (j->tokens + t) * j->half);
     }
 }

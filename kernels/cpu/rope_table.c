@@ -16,7 +16,7 @@ typedef struct table {
     struct table *next; /* after it those that were wanted longer ago */
     int users;
     wf_rope_angles angles;
-    double turn[]; /* [half], and then the floats */
+    double angle[]; /* [half], and then the floats */
 } table;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -27,7 +27,7 @@ void wf_rope_fill(const wf_rope_angles *angles, int64_t position, float *cosine,
     for (int64_t i = 0; i < angles->half; i++) {
         double s, c;
 
-        wf_sincos((double)position * angles->turn[i], &s, &c);
+        wf_sincos((double)position * angles->angle[i], &s, &c);
         cosine[i] = (float)(c * angles->attention);
         sine[i] = (float)(s * angles->attention);
     }
@@ -37,7 +37,7 @@ static bool same(const wf_rope_angles *a, const wf_rope_angles *b)
 {
     return a->first == b->first && a->tokens == b->tokens && a->half == b->half &&
            a->attention == b->attention &&
-           memcmp(a->turn, b->turn, (size_t)a->half * sizeof *a->turn) == 0;
+           memcmp(a->angle, b->angle, (size_t)a->half * sizeof *a->angle) == 0;
 }
 
 static table *make(const wf_rope_angles *angles)
@@ -48,12 +48,12 @@ static table *make(const wf_rope_angles *angles)
 
     if (!t)
         return NULL;
-    memcpy(t->turn, angles->turn, half * sizeof(double));
-    cosine = (float *)(t->turn + half);
+    memcpy(t->angle, angles->angle, half * sizeof(double));
+    cosine = (float *)(t->angle + half);
     sine = cosine + n;
     t->users = 0;
     t->angles = *angles;
-    t->angles.turn = t->turn;
+    t->angles.angle = t->angle;
     t->seen = (wf_rope_table){.cosine = cosine, .sine = sine};
     for (int64_t i = 0; i < angles->tokens; i++)
         wf_rope_fill(angles, angles->first + i, cosine + i * angles->half,

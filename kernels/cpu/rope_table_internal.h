@@ -9,11 +9,11 @@
 /* Tables of more bytes are made for each call, in its workspace. */
 enum { WF_ROPE_TABLE_BYTES = 1 << 20 };
 
-/* Tokens from `first` on: pair i of each is rotated by turn[i] radians per position. */
+/* Tokens from `first` on: pair i of each is rotated by angle[i] radians per position. */
 typedef struct wf_rope_angles {
     int64_t first, tokens, half;
-    const double *turn; /* [half] */
-    double attention;   /* cosines and sines are multiplied with it */
+    const double *angle; /* [half] */
+    double attention;    /* cosines and sines are multiplied with it */
 } wf_rope_angles;
 
 typedef struct wf_rope_table {

@@ -89,17 +89,17 @@ wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t row
         j.width[i] = wf_tensor_local_count(operand(call, i)) / rows;
         j.at[i] = j.of_worker;
         if (operand(call, i)->dtype == WF_BF16)
-            j.of_worker += (wf_few_elements(j.width[i]) + LINE - 1) / LINE * LINE;
+            j.of_worker += (wf_block_elements(j.width[i]) + LINE - 1) / LINE * LINE;
         widest = j.width[i] > widest ? j.width[i] : widest;
     }
-    j.step = wf_few_rows(widest);
+    j.step = wf_block_rows(widest);
     wf_thread_pool_run(wf_cpu_of(call)->pool, rows, wf_task_rows(widest), task, &j);
     return WF_OK;
 }
 
 size_t wf_cpu_rows_bytes(const wf_call *call, int64_t width)
 {
-    int64_t of_one = (wf_few_elements(width) + LINE - 1) / LINE * LINE, stored = 0;
+    int64_t of_one = (wf_block_elements(width) + LINE - 1) / LINE * LINE, stored = 0;
 
     for (int i = 0; i < OPERANDS; i++)
         stored += is_given(call, i) && operand(call, i)->dtype == WF_BF16;

@@ -56,13 +56,13 @@ size_t wf_cpu_rows_workspace(const wf_call *call);
     }
 
 /* Returns how many rows of `width` elements are worked on together. */
-static inline int64_t wf_few_rows(int64_t width)
+static inline int64_t wf_block_rows(int64_t width)
 {
     return width < WF_NEAR ? WF_NEAR / (width > 0 ? width : 1) : 1;
 }
 
 /* Floats of room for them. */
-static inline int64_t wf_few_elements(int64_t width)
+static inline int64_t wf_block_elements(int64_t width)
 {
     return width < WF_NEAR ? WF_NEAR : width;
 }

@@ -127,9 +127,9 @@ static inline float v16_max_lanes(v16 a)
     float lane[V16];
 
     v16_store(lane, a);
-    for (int apart = V16 / 2; apart > 0; apart /= 2) {
-        for (int i = 0; i < apart; i++) {
-            float x = lane[i], y = lane[i + apart];
+    for (int step = V16 / 2; step > 0; step /= 2) {
+        for (int i = 0; i < step; i++) {
+            float x = lane[i], y = lane[i + step];
 
             lane[i] = x > y || x != x ? x : y;
         }

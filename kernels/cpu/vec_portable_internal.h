@@ -243,9 +243,9 @@ static inline v16 v16_select(v16m m, v16 a, v16 b)
 
 static inline float v16_sum(v16 a)
 {
-    for (int apart = 8; apart > 0; apart /= 2) {
-        for (int i = 0; i < apart; i++)
-            a.f[i] = a.f[i] + a.f[i + apart];
+    for (int step = 8; step > 0; step /= 2) {
+        for (int i = 0; i < step; i++)
+            a.f[i] = a.f[i] + a.f[i + step];
     }
     return a.f[0];
 }
@@ -297,9 +297,9 @@ static inline v8d v8d_high(v16 a)
 
 static inline double v8d_sum(v8d a)
 {
-    for (int apart = 4; apart > 0; apart /= 2) {
-        for (int i = 0; i < apart; i++)
-            a.d[i] = a.d[i] + a.d[i + apart];
+    for (int step = 4; step > 0; step /= 2) {
+        for (int i = 0; i < step; i++)
+            a.d[i] = a.d[i] + a.d[i + step];
     }
     return a.d[0];
 }

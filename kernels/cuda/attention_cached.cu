@@ -70,8 +70,8 @@ struct cached_job {
 
 __device__ __forceinline__ float warp_sum(float x)
 {
-    for (int apart = WF_WARP / 2; apart > 0; apart /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, apart);
+    for (int step = WF_WARP / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, step);
     return x;
 }
 

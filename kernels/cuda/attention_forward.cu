@@ -26,15 +26,15 @@ template <int M> struct softmax_rows {
 
 __device__ __forceinline__ float half_warp_sum(float x)
 {
-    for (int apart = SIDE / 2; apart > 0; apart /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, apart);
+    for (int step = SIDE / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, step);
     return x;
 }
 
 __device__ __forceinline__ float half_warp_greatest(float x)
 {
-    for (int apart = SIDE / 2; apart > 0; apart /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    for (int step = SIDE / 2; step > 0; step /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
     return x;
 }
 
@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
     clear<M, Q>(y);
     load_tile<TILE>(queries, a.q, head_at(a, a.query_tokens), a.heads * a.dim, first,
                     a.query_tokens, a);
-    for (key_range r = range_behind<TILE>(a, first, -1); r.end > 0;
-         r = range_behind<TILE>(a, first, r.origin))
+    for (key_range r = range_after<TILE>(a, first, -1); r.end > 0;
+         r = range_after<TILE>(a, first, r.origin))
         for (int64_t j = r.begin; j < r.end; j += TILE) {
             load_tile<TILE>(keys, a.k, at, stride, j, a.key_tokens, a);
             load_tile<TILE>(values, a.v, at, stride, j, a.key_tokens, a);

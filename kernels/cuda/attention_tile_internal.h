@@ -126,8 +126,8 @@ struct key_range {
 /* Returns the keys of those queries of the tile from `first` on whose origin is the least one
    after `origin`; end 0: there are none. The block asks as one. */
 template <int TILE>
-static __device__ __forceinline__ key_range range_behind(const wf_cuda_heads &a, int64_t first,
-                                                         int64_t origin)
+static __device__ __forceinline__ key_range range_after(const wf_cuda_heads &a, int64_t first,
+                                                        int64_t origin)
 {
     int64_t end = end_of(a.query_tokens), last = first + TILE < end ? first + TILE : end;
     key_range r = {end, end, 0};

@@ -96,10 +96,10 @@ static __device__ __forceinline__ float wf_chunk_of_lanes(const float *sum, int 
     for (int j = 0; j < WF_SUM_LANES; j++)
         lane[j] = sum[(l * WF_SUM_LANES + j) * columns + c];
 #pragma unroll
-    for (int apart = WF_SUM_LANES / 2; apart > 0; apart /= 2)
+    for (int step = WF_SUM_LANES / 2; step > 0; step /= 2)
 #pragma unroll
-        for (int j = 0; j < apart; j++)
-            lane[j] += lane[j + apart];
+        for (int j = 0; j < step; j++)
+            lane[j] += lane[j + step];
     return lane[0];
 }
 

@@ -36,10 +36,10 @@ __global__ void __launch_bounds__(WF_BLOCK)
         float sum = 0.0f;
 
         for (int64_t k = 0; k < j.taps; k++) {
-            int64_t place = wf_patch_place(&j, at % pixels, k);
+            int64_t position = wf_patch_position(&j, at % pixels, k);
 
-            if (place >= 0)
-                sum += wf_get(dy[((at / pixels * n + place) * j.channels + c) * j.taps + k]);
+            if (position >= 0)
+                sum += wf_get(dy[((at / pixels * n + position) * j.channels + c) * j.taps + k]);
         }
         wf_put(dx + e, sum);
     }

@@ -48,8 +48,8 @@ static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_
 
 /* Returns the index of a sequence's local element `rest` in it, and how many from there on are
    contiguous. */
-static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64_t rest,
-                                                      int64_t *run)
+static __device__ __forceinline__ int64_t wf_drop_index(const wf_dropper &d, int64_t rest,
+                                                        int64_t *run)
 {
     if (d.whole) {
         *run = d.per_sequence - rest;
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, i
 {
     uint32_t word[4];
     int64_t rest, b = wf_divide(i, d.per_sequence, &rest), have = -1, run = 0;
-    int64_t at = wf_place_of(d, rest, &run);
+    int64_t at = wf_drop_index(d, rest, &run);
 
     uint32_t sequence = wf_drop_sequence(d, b);
 
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, i
             have = -1;
         }
         if (run == 0)
-            at = wf_place_of(d, rest, &run);
+            at = wf_drop_index(d, rest, &run);
         if (at / 4 != have) {
             have = at / 4;
             wf_drop_words(d, sequence, 4 * have, word);

@@ -53,13 +53,13 @@ template <class S> struct stage_size {
 
 /* The position of a block and its thread: stages of tiles, the next one, the thread's position,
    and the rows of the block's part. */
-struct thread_place {
+struct thread_slot {
     float *stages;
     int stage, t, row, column, rows;
 };
 
 /* Returns where four terms of a row from `term` on are, of ALONG. */
-__device__ __forceinline__ int place_of(int row, int term)
+__device__ __forceinline__ int tile_offset(int row, int term)
 {
     return row * DEPTH + (term ^ row % 8 * 4);
 }
@@ -80,26 +80,26 @@ __device__ __forceinline__ void load_tile(float *to, const float *f, int64_t ld,
         const float *from = f + (ALONG ? row * ld + term : term * ld + row);
 
         if (number < ALL)
-            wf_copy_unit(to + (ALONG ? place_of(line, unit) : line * ROWS + unit),
+            wf_copy_unit(to + (ALONG ? tile_offset(line, unit) : line * ROWS + unit),
                          valid ? from : f, valid);
     }
 }
 
-/* Returns the i-th of the N rows of a tile that belong to thread `place` of SIDE: four side by
+/* Returns the i-th of the N rows of a tile that belong to thread `slot` of SIDE: four side by
    side where a term's rows are. */
-template <int N, int SIDE, bool ALONG> __device__ __forceinline__ int row_of(int place, int i)
+template <int N, int SIDE, bool ALONG> __device__ __forceinline__ int row_of(int slot, int i)
 {
     constexpr int FOUR = N < 4 ? N : 4;
 
-    return ALONG ? place + i * SIDE : i / FOUR * (FOUR * SIDE) + place * FOUR + i % FOUR;
+    return ALONG ? slot + i * SIDE : i / FOUR * (FOUR * SIDE) + slot * FOUR + i % FOUR;
 }
 
 /* STEP terms of the i-th of them, of ALONG. */
 template <int SIDE>
-__device__ __forceinline__ void load_row(float (&x)[STEP], const float *tile, int place, int i,
+__device__ __forceinline__ void load_row(float (&x)[STEP], const float *tile, int slot, int i,
                                          int term)
 {
-    float4 v = *(const float4 *)(tile + place_of(place + i * SIDE, term));
+    float4 v = *(const float4 *)(tile + tile_offset(slot + i * SIDE, term));
 
     x[0] = v.x;
     x[1] = v.y;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void load_row(float (&x)[STEP], const float *tile, in
 
 /* STEP terms of all of them, of the other way. */
 template <int N, int SIDE>
-__device__ __forceinline__ void load_terms(float (&x)[N][STEP], const float *tile, int place,
+__device__ __forceinline__ void load_terms(float (&x)[N][STEP], const float *tile, int slot,
                                            int term)
 {
 #pragma unroll
@@ -118,10 +118,10 @@ __device__ __forceinline__ void load_terms(float (&x)[N][STEP], const float *til
 
 #pragma unroll
         for (int i = 0; i < (N < 4 ? N : 0); i++)
-            x[i][k] = line[place * N + i];
+            x[i][k] = line[slot * N + i];
 #pragma unroll
         for (int i = 0; i < N / 4 * 4; i += 4) {
-            float4 v = *(const float4 *)(line + i * SIDE + place * 4);
+            float4 v = *(const float4 *)(line + i * SIDE + slot * 4);
 
             x[i][k] = v.x;
             x[i + 1][k] = v.y;
@@ -133,22 +133,22 @@ __device__ __forceinline__ void load_terms(float (&x)[N][STEP], const float *til
 
 /* The first `used` of them; a block of one thread across its rows knows how many there are. */
 template <int N, int SIDE, bool ALONG>
-__device__ __forceinline__ void load_rows(float (&x)[N][STEP], const float *tile, int place,
+__device__ __forceinline__ void load_rows(float (&x)[N][STEP], const float *tile, int slot,
                                           int term, int used)
 {
     if (!ALONG)
-        load_terms<N, SIDE>(x, tile, place, term);
+        load_terms<N, SIDE>(x, tile, slot, term);
 #pragma unroll
     for (int i = 0; i < (ALONG ? N : 0); i++)
         if (SIDE > 1 || i < used)
-            load_row<SIDE>(x[i], tile, place, i, term);
+            load_row<SIDE>(x[i], tile, slot, i, term);
 }
 
 /* Terms `term` to term + STEP of a thread's elements: sum[ACROSS i + j] is of its rows i of a
    and j of b. */
 template <class S, bool A, bool B>
 __device__ __forceinline__ void multiply(float (&sum)[S::SUMS], const float *a, const float *b,
-                                         int term, const thread_place &at)
+                                         int term, const thread_slot &at)
 {
     float x[S::DOWN][STEP], y[S::ACROSS][STEP];
 
@@ -169,7 +169,7 @@ __device__ __forceinline__ void multiply(float (&sum)[S::SUMS], const float *a, 
 template <class S, bool A, bool B>
 __device__ __forceinline__ void multiply_tiles(float (&sum)[S::SUMS], const float *a,
                                                const float *b, int64_t left,
-                                               const thread_place &at)
+                                               const thread_slot &at)
 {
     if (left >= DEPTH) {
         /* Many sums leave no registers for the addresses of more than one step. */
@@ -206,7 +206,7 @@ __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_t
 template <class S, bool A, bool B>
 __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
                                           int l, float (&sum)[S::SUMS], wf_tile_walk *w,
-                                          thread_place *at)
+                                          thread_slot *at)
 {
     constexpr int STAGE = stage_size<S>::N;
     int first = (job.first + l) * p.members;
@@ -230,7 +230,7 @@ __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_t
 template <class S, bool A, bool B>
 __device__ __forceinline__ void sum_node(const wf_tensor_product &p, const wf_tile_job &job,
                                          float (&sum)[S::SUMS], wf_tile_walk *w,
-                                         thread_place *at)
+                                         thread_slot *at)
 {
     float waits[WAITING][S::SUMS];
     int waiting = 0;
@@ -254,12 +254,12 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == WF_BLOCK ? 1 : 2)
     int t = (int)threadIdx.x, in_warp = S::SIDE_ACROSS < 32 ? 8 : 32, lane = t % WF_WARP;
     int across = (int)((p.n + S::COLUMNS - 1) / S::COLUMNS), warps = S::SIDE_ACROSS / in_warp;
     int down = (int)((p.m + S::ROWS - 1) / S::ROWS);
-    thread_place at = {stages,
-                       0,
-                       t,
-                       t / WF_WARP / warps * (WF_WARP / in_warp) + lane / in_warp,
-                       t / WF_WARP % warps * in_warp + lane % in_warp,
-                       0};
+    thread_slot at = {stages,
+                      0,
+                      t,
+                      t / WF_WARP / warps * (WF_WARP / in_warp) + lane / in_warp,
+                      t / WF_WARP % warps * in_warp + lane % in_warp,
+                      0};
 
     for (int j = (int)blockIdx.x; j < down * across << p.levels; j += (int)gridDim.x) {
         wf_tile_job job = wf_job_of(p, j, down, across);
@@ -284,10 +284,10 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == WF_BLOCK ? 1 : 2)
         __syncthreads();
         if (p.result.type == WF_BF16)
             wf_finish_tile<wf_bf16, S::ROWS, S::COLUMNS, S::THREADS>(
-                p, (wf_bf16 *)p.result.to + job.node * p.apart, stages, row, column, t);
+                p, (wf_bf16 *)p.result.to + job.node * p.stride, stages, row, column, t);
         else
             wf_finish_tile<float, S::ROWS, S::COLUMNS, S::THREADS>(
-                p, (float *)p.result.to + job.node * p.apart, stages, row, column, t);
+                p, (float *)p.result.to + job.node * p.stride, stages, row, column, t);
         __syncthreads();
     }
 }

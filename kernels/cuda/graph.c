@@ -15,7 +15,7 @@ typedef struct captured {
     bool ran;
 } captured;
 
-static wf_status tell(wf_cuda *cuda, cudaError_t code, const char *what, wf_error *error)
+static wf_status report(wf_cuda *cuda, cudaError_t code, const char *what, wf_error *error)
 {
     wf_cuda_note(cuda, code, what);
     return wf_cuda_failure(cuda, error);
@@ -48,7 +48,7 @@ static wf_status begin(wf_device *device, wf_error *error)
     if (code == cudaSuccess)
         code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal);
     cuda->capturing = code == cudaSuccess;
-    return tell(cuda, code, "the beginning of a graph", error);
+    return report(cuda, code, "the beginning of a graph", error);
 }
 
 /* Frees a graph. Memory taken while a graph was captured that never ran does not exist, and its
@@ -89,7 +89,7 @@ static void *end(wf_device *device, wf_error *error)
     if (code == cudaSuccess)
         code =
             cudaGraphInstantiate(&r->exec, r->graph, cudaGraphInstantiateFlagAutoFreeOnLaunch);
-    if (tell(cuda, code, "the end of a graph", error) == WF_OK)
+    if (report(cuda, code, "the end of a graph", error) == WF_OK)
         return r;
     free_graph(device, r);
     return NULL;
@@ -105,7 +105,7 @@ static wf_status run(wf_device *device, void *graph, const void *now, size_t byt
     if (bytes)
         wf_cuda_memory.write(device, cuda->now, now, bytes);
     wf_cuda_counts.launches++;
-    return tell(cuda, cudaGraphLaunch(r->exec, cuda->stream), "a graph", error);
+    return report(cuda, cudaGraphLaunch(r->exec, cuda->stream), "a graph", error);
 }
 
 static void judge(wf_device *device, const wf_judge *what)

@@ -132,7 +132,7 @@ __device__ __forceinline__ void store(const mapped<N> &of, const float (&sum)[SU
     const wf_cuda_result &r = of.p.result;
     int row = job.row * TILE + worker * WORKER_ROWS, column = job.column * TILE;
     int rows = (int)of.p.m - row, columns = (int)of.p.n - column;
-    const T *before = (const T *)r.to + job.node * of.p.apart + row * r.to_ld + column;
+    const T *before = (const T *)r.to + job.node * of.p.stride + row * r.to_ld + column;
 
     asm volatile("" : "+r"(t)); /* else addresses are computed before the first job, and kept */
     if (r.gelu)
@@ -165,7 +165,7 @@ __device__ __forceinline__ void store_slowly(const wf_tensor_product &p,
         *(float2 *)wf_sum_at<TILE>(tile, t / WF_WARP * 16 + t % WF_WARP / 4 + i / 2 % 2 * 8,
                                    t % 4 * 2 + i / 4 * 8) = make_float2(sum[i], sum[i + 1]);
     sync_group(worker);
-    wf_finish_tile<T, WORKER_ROWS, TILE, GROUP>(p, (T *)p.result.to + job.node * p.apart, tile,
+    wf_finish_tile<T, WORKER_ROWS, TILE, GROUP>(p, (T *)p.result.to + job.node * p.stride, tile,
                                                 (int64_t)job.row * TILE + worker * WORKER_ROWS,
                                                 (int64_t)job.column * TILE, t);
 }

@@ -18,10 +18,10 @@ static __device__ __forceinline__ void wf_clear_lanes(float (&lane)[WF_LANES_OF_
 static __device__ __forceinline__ float wf_sum_of_lanes(float (&lane)[WF_LANES_OF_SUM])
 {
 #pragma unroll
-    for (int apart = WF_LANES_OF_SUM / 2; apart > 0; apart /= 2)
+    for (int step = WF_LANES_OF_SUM / 2; step > 0; step /= 2)
 #pragma unroll
-        for (int l = 0; l < apart; l++)
-            lane[l] += lane[l + apart];
+        for (int l = 0; l < step; l++)
+            lane[l] += lane[l + step];
     return lane[0];
 }
 

@@ -284,16 +284,16 @@ static __device__ __forceinline__ float wf_greater(float a, float b)
 template <class T> static __device__ __forceinline__ T wf_warp_sum(T x)
 {
 #pragma unroll
-    for (int apart = WF_WARP / 2; apart > 0; apart /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, apart);
+    for (int step = WF_WARP / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, step);
     return x;
 }
 
 static __device__ __forceinline__ float wf_warp_greatest(float x)
 {
 #pragma unroll
-    for (int apart = WF_WARP / 2; apart > 0; apart /= 2)
-        x = wf_greater(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    for (int step = WF_WARP / 2; step > 0; step /= 2)
+        x = wf_greater(x, __shfl_xor_sync(0xffffffffu, x, step));
     return x;
 }
 

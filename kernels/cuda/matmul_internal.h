@@ -21,7 +21,7 @@ typedef struct wf_cuda_factor {
     bool along;
 } wf_cuda_factor;
 
-/* c[m, n] (rows c_ld apart) = sum over depth of a[m, .] b[n, .], or added to what c holds. */
+/* c[m, n] (rows c_ld step) = sum over depth of a[m, .] b[n, .], or added to what c holds. */
 typedef struct wf_cuda_gemm {
     wf_dtype type, c_type; /* WF_F32 or WF_BF16, of both factors and of c; sums are in float */
     wf_cuda_factor a, b;
@@ -45,7 +45,7 @@ typedef struct wf_cuda_product {
     const wf_call *call;
     wf_dtype type, c_type;
     int64_t m, n;
-    void *c; /* rows are n apart */
+    void *c; /* rows are n step */
     bool add;
     int64_t chunks, each; /* each: of a sequence (core/numerics/tree.h); 0 means 1 */
     int members;          /* products that a chunk is the chain of */
@@ -62,7 +62,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 enum { WF_CUDA_CHUNKS = 8 }; /* most chunks that one pass adds */
 
-/* The output of a product: rows to_ld apart, added to the old content or not, with a bias as of
+/* The output of a product: rows to_ld step, added to the old content or not, with a bias as of
    wf_cuda_product. */
 typedef struct wf_cuda_result {
     void *to;
@@ -72,7 +72,7 @@ typedef struct wf_cuda_result {
     bool fours; /* four neighbours from a multiple of four on may be stored at once */
     bool bias_bf16;
     const void *bias;
-    void *gelu; /* rows are to_ld apart */
+    void *gelu; /* rows are to_ld step */
 } wf_cuda_result;
 
 /* The midpoint tree over from[.][r, c]; NULL is +0. */
@@ -84,7 +84,7 @@ typedef struct wf_cuda_join {
 } wf_cuda_join;
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *join);
 
-/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements
+/* A copy of rows that are from_ld step, to_ld step, zeros from (rows, columns) on; elements
    of `size` bytes. */
 typedef struct wf_cuda_padding {
     const void *from;

@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(WF_BLOCK) squares_kernel(const WF_GRID_CONSTAN
         double sum =
             here ? chunk_of(s.x + i / s.chunks * s.columns, s.at[l] + lane, s.at[l + 1]) : 0;
 
-        for (int apart = LANES / 2; apart > 0; apart /= 2)
-            sum += __shfl_down_sync(0xffffffffu, sum, apart, LANES);
+        for (int step = LANES / 2; step > 0; step /= 2)
+            sum += __shfl_down_sync(0xffffffffu, sum, step, LANES);
         if (lane == 0 && here)
             add_chunk(sum, limb, not_finite);
     }

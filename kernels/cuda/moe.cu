@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(WF_BLOCK)
 __device__ __forceinline__ float sum_of_lanes(float x)
 {
 #pragma unroll
-    for (int apart = WF_LANES_OF_SUM / 2; apart > 0; apart /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, apart);
+    for (int step = WF_LANES_OF_SUM / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, step);
     return x;
 }
 

@@ -51,7 +51,7 @@ typedef struct wf_moe_row_product {
     int pairs, cuts;
     int64_t cut[WF_MAX_CHUNKS + 1], rank, n;
     float scale;
-    void *c; /* rows are n apart */
+    void *c; /* rows are n step */
 } wf_moe_row_product;
 
 cudaError_t wf_cuda_launch_moe_rows(cudaStream_t stream, const wf_moe_row_product *p);

@@ -43,7 +43,7 @@ template <class T> struct wf_plain_rows {
     {
         wf_unpack(r.x, v);
     }
-    __device__ __forceinline__ void again(int64_t at, int64_t left, float *v) const
+    __device__ __forceinline__ void reload(int64_t at, int64_t left, float *v) const
     {
         wf_load(x + at, left, wide, v);
     }
@@ -79,7 +79,7 @@ template <class T> struct wf_added_rows {
         wf_store(s + at, left, wide, v);
         wf_unpack(wf_packed(v, s), v);
     }
-    __device__ __forceinline__ void again(int64_t at, int64_t left, float *v) const
+    __device__ __forceinline__ void reload(int64_t at, int64_t left, float *v) const
     {
         wf_load(s + at, left, wide, v);
     }
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_kernel(S source, wf_no
                 int64_t i = wf_row_at<T>(c, k);
 
                 if (!once)
-                    source.again(r * a.d + i, a.d - i, v[k]);
+                    source.reload(r * a.d + i, a.d - i, v[k]);
 #pragma unroll
                 for (int e = 0; e < PACK; e++) {
                     float t = i + e < a.d ? v[k][e] - mean : 0.0f;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_kernel(S source, wf_no
                 if (i >= a.d)
                     continue;
                 if (!once)
-                    source.again(r * a.d + i, a.d - i, v[k]);
+                    source.reload(r * a.d + i, a.d - i, v[k]);
                 wf_norm_write<T, CENTRED>(a, r * a.d, i, v[k], mean, rstd);
             }
         if (threadIdx.x == 0) {

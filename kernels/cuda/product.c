@@ -36,7 +36,7 @@ static wf_cuda_result result_of(const wf_cuda_product *p, size_t at)
 }
 
 /* Returns the address `bytes` bytes on; where that is 0, the workspace may be NULL. */
-static char *behind(char *workspace, size_t bytes)
+static char *memory_after(char *workspace, size_t bytes)
 {
     return bytes > 0 ? workspace + bytes : workspace;
 }
@@ -46,9 +46,9 @@ static float *buffer_of(const product_run *r, int64_t i)
     return (float *)(r->workspace + (size_t)i * r->plan->buffer);
 }
 
-static char *behind_buffers(const product_run *r)
+static char *after_buffers(const product_run *r)
 {
-    return behind(r->workspace, (size_t)r->plan->buffers * r->plan->buffer);
+    return memory_after(r->workspace, (size_t)r->plan->buffers * r->plan->buffer);
 }
 
 /* Moves a factor to a later first row. */
@@ -96,7 +96,7 @@ static wf_status multiply(const product_run *r, int64_t chunk, int member,
                        .c_ld = c->to_ld,
                        .add = c->add,
                        .bias = c->bias,
-                       .workspace = behind_buffers(r)};
+                       .workspace = after_buffers(r)};
 
     skip_rows(p, &x.a, r->row);
     mm.a = x.a;
@@ -141,7 +141,7 @@ static wf_cuda_result float_target(const product_run *r, int64_t buffer)
 static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_product *t)
 {
     const wf_cuda_product *p = r->p;
-    char *room = behind_buffers(r);
+    char *room = after_buffers(r);
     wf_status status = WF_OK;
 
     for (int i = 0; i < t->chunks * t->members && status == WF_OK; i++) {
@@ -152,8 +152,8 @@ static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_prod
         skip_rows(p, &x.a, r->row);
         status = make_whole(p, &x.a, r->rows, x.depth, room);
         if (status == WF_OK)
-            status = make_whole(p, &x.b, p->n, x.depth, behind(room, a));
-        room = behind(room, a + b);
+            status = make_whole(p, &x.b, p->n, x.depth, memory_after(room, a));
+        room = memory_after(room, a + b);
         t->piece[i] = (wf_tensor_piece){x.a.data, x.b.data, x.a.ld, x.b.ld,
                                         wf_cuda_whole_depth(p, x.depth)};
         t->a_along = x.a.along;
@@ -173,7 +173,7 @@ static wf_status exact_node(const product_run *r, int64_t first, int64_t count,
                            .levels = wf_cuda_part_levels(p, count),
                            .m = r->rows,
                            .n = p->n,
-                           .apart = (int64_t)(r->plan->buffer / sizeof(float)),
+                           .stride = (int64_t)(r->plan->buffer / sizeof(float)),
                            .result = *to};
     wf_cuda_join j = {.n_from = 1 << t.levels};
     wf_status status = take_pieces(r, first, &t);

@@ -31,18 +31,19 @@ __global__ void __launch_bounds__(WF_BLOCK)
 
     for (int64_t k = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; k < a.tokens * a.half;
          k += step) {
-        double turn = pow(how.options.base, -2.0 * (double)(k % a.half) / (double)(2 * a.half)),
+        double angle =
+                   pow(how.options.base, -2.0 * (double)(k % a.half) / (double)(2 * a.half)),
                s, c;
 
         const bool is_long = how.is_long || (at && at[k / a.half] < 0);
 
-        const int64_t place = at ? wf_rope_place(at[k / a.half]) : first + k / a.half;
+        const int64_t position = at ? wf_rope_position(at[k / a.half]) : first + k / a.half;
         const double factor = lists ? by.of[is_long][k % a.half]
-                                    : pow(wf_rope_stretch(&how.options.scaling, place),
+                                    : pow(wf_rope_stretch(&how.options.scaling, position),
                                           wf_rope_slowed(k % a.half, 2 * a.half));
 
-        turn = wf_rope_scaled(&how.options.scaling, range, factor, k % a.half, turn);
-        sincos((double)place * turn, &s, &c);
+        angle = wf_rope_scaled(&how.options.scaling, range, factor, k % a.half, angle);
+        sincos((double)position * angle, &s, &c);
         a.cosine[k] = (float)(c * range.attention);
         a.sine[k] = (float)(s * (how.inverse ? -range.attention : range.attention));
     }
@@ -93,10 +94,10 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(rot
 #pragma unroll
         for (int e = 0; e < PACK; e++) {
             float c = e < left ? a.cosine[t + e] : 0.0f, s = e < left ? a.sine[t + e] : 0.0f;
-            float turned = fmaf(-q[e], s, p[e] * c);
+            float rotated = fmaf(-q[e], s, p[e] * c);
 
             q[e] = fmaf(p[e], s, q[e] * c);
-            p[e] = turned;
+            p[e] = rotated;
         }
         wf_store((T *)a.y + at, left, a.wide, p);
         wf_store((T *)a.y + at + a.half, left, a.wide, q);

@@ -138,11 +138,11 @@ __global__ void __launch_bounds__(SCAN) add_up_kernel(sorting s)
     for (int64_t r = begin; r < end; r++)
         before += s.first[r];
     sum[threadIdx.x] = before;
-    for (int apart = 1; apart < SCAN; apart *= 2) {
+    for (int step = 1; step < SCAN; step *= 2) {
         uint32_t more;
 
         __syncthreads();
-        more = (int)threadIdx.x >= apart ? sum[threadIdx.x - apart] : 0;
+        more = (int)threadIdx.x >= step ? sum[threadIdx.x - step] : 0;
         __syncthreads();
         sum[threadIdx.x] += more;
     }
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(SCAN) add_up_kernel(sorting s)
     }
 }
 
-__global__ void __launch_bounds__(WF_BLOCK) place_kernel(sorting s)
+__global__ void __launch_bounds__(WF_BLOCK) scatter_kernel(sorting s)
 {
     const int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x;
     const int64_t row = i < s.tokens ? row_of(s, i) : -1;
@@ -294,14 +294,14 @@ template <class T> __global__ void __launch_bounds__(WF_WARP *WF_WARPS) rows_ker
             for (int e = 0; e < PACK; e++)
                 part[(w * WF_WARP + lane) * PACK + e] = v[e];
             there[w] = from < to;
-            for (int apart = 1; apart < WF_WARPS; apart *= 2) {
+            for (int step = 1; step < WF_WARPS; step *= 2) {
                 __syncthreads();
-                for (int e = 0; w % (2 * apart) == 0 && there[w + apart] && e < PACK; e++)
+                for (int e = 0; w % (2 * step) == 0 && there[w + step] && e < PACK; e++)
                     part[(w * WF_WARP + lane) * PACK + e] +=
-                        part[((w + apart) * WF_WARP + lane) * PACK + e];
+                        part[((w + step) * WF_WARP + lane) * PACK + e];
                 __syncthreads();
-                if (w % (2 * apart) == 0 && lane == 0)
-                    there[w] |= there[w + apart];
+                if (w % (2 * step) == 0 && lane == 0)
+                    there[w] |= there[w + step];
             }
             __syncthreads();
 #pragma unroll
@@ -326,7 +326,7 @@ cudaError_t sort(const sorting &s, cudaStream_t stream)
     if (error == cudaSuccess)
         error = wf_launch(add_up_kernel, 1, SCAN, 0, stream, s);
     if (error == cudaSuccess)
-        error = wf_launch(place_kernel, grid, WF_BLOCK, 0, stream, s);
+        error = wf_launch(scatter_kernel, grid, WF_BLOCK, 0, stream, s);
     if (error == cudaSuccess)
         error = wf_launch(rank_kernel, grid, WF_BLOCK, 0, stream, s);
     return error;

@@ -62,7 +62,7 @@ static inline bool wf_map_result(CUtensorMap *map, const wf_tensor_product *p, c
     bool bf16 = sizeof(T) == 2;
     const cuuint64_t size[] = {(cuuint64_t)p->n, (cuuint64_t)p->m, (cuuint64_t)1 << p->levels};
     const cuuint64_t stride[] = {(cuuint64_t)p->result.to_ld * sizeof(T),
-                                 (cuuint64_t)(p->levels ? p->apart : p->m * p->result.to_ld) *
+                                 (cuuint64_t)(p->levels ? p->stride : p->m * p->result.to_ld) *
                                      sizeof(T)};
     const cuuint32_t box[] = {WF_TILE_LINE / sizeof(T), (cuuint32_t)box_rows, 1};
 

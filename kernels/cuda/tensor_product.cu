@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
             *wf_sum_at<ACROSS>((float *)stages, row + i / 16 * 16 + i / 2 % 2 * 8,
                                column + i / 4 % 4 * 8 + i % 2) = sum[i];
         __syncthreads();
-        wf_finish_tile<T, DOWN, ACROSS, WF_BLOCK>(p, (T *)p.result.to + job.node * p.apart,
+        wf_finish_tile<T, DOWN, ACROSS, WF_BLOCK>(p, (T *)p.result.to + job.node * p.stride,
                                                   (float *)stages, (int64_t)job.row * DOWN,
                                                   (int64_t)job.column * ACROSS, t);
         __syncthreads();

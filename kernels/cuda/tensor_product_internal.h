@@ -26,14 +26,14 @@ typedef struct wf_tensor_piece {
 } wf_tensor_piece;
 
 /* 1 << levels nodes of the midpoint tree over `chunks` chunks: all those of one level, each of
-   up to WF_TENSOR_CHUNKS chunks of `members` pieces. Node i goes to result.to + i * apart
+   up to WF_TENSOR_CHUNKS chunks of `members` pieces. Node i goes to result.to + i * stride
    elements. */
 typedef struct wf_tensor_product {
     wf_dtype type; /* the factors' */
     wf_tensor_piece piece[WF_TENSOR_PIECES];
     int chunks, members, levels;
     bool a_along, b_along; /* as of wf_cuda_factor */
-    int64_t m, n, apart;
+    int64_t m, n, stride;
     wf_cuda_result result;
 } wf_tensor_product;
 

@@ -57,10 +57,10 @@ bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
 int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
                       wf_cutter axis[WF_MAX_AXES]);
 
-/* Returns `layout`, but split on these axes as `like` is; dim d of `like` is dim d + `behind`
+/* Returns `layout`, but split on these axes as `like` is; dim d of `like` is dim d + `after`
    of it. */
 const wf_layout *wf_layout_as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
-                                 const wf_layout *layout, int behind);
+                                 const wf_layout *layout, int after);
 
 /* Checks that a tensor of ndim dims can have this layout; else WF_ELAYOUT and a text. */
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);
@@ -86,7 +86,7 @@ int64_t wf_layout_even_parts(const wf_layout *layout, int d, const wf_dim *dim);
 
 /* Reports to the context where outputs of these layouts are not the sums of one rank
    (mesh/array/exact.c). */
-void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
-                         const wf_layout *const *out);
+void wf_layout_report_sums(const wf_call *call, const wf_signature *sig,
+                           const wf_layout *const *out);
 
 #endif

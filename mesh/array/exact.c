@@ -155,7 +155,7 @@ static int64_t part_at(const trees *t, int64_t p)
         return t->dim->size;
     memcpy(axis, t->axis, sizeof axis);
     for (int i = 0; i < t->n_axes; i++) {
-        axis[i].place = p / t->stride[i];
+        axis[i].index = p / t->stride[i];
         p %= t->stride[i];
     }
     return wf_cut_together(t->dim, t->n_axes, axis);
@@ -226,7 +226,7 @@ static char *print_axes(const wf_mesh *mesh, const summed *s, char *text, size_t
 }
 
 /* Returns true where ranks' rows of a batch are kept per sequence and not summed over ranks. */
-static bool comes_apart(const summed *s)
+static bool is_unreduced(const summed *s)
 {
     return s->operand->dim[s->dim].chunks == WF_CHUNKS_EACH &&
            wf_context_has_rows_unreduced(s->operand->ctx);
@@ -259,7 +259,7 @@ static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool term
 {
     trees t = trees_of(mesh, s);
 
-    if (t.n_axes == 0 || (plainly_nests(&t) && in_order(s)) || comes_apart(s))
+    if (t.n_axes == 0 || (plainly_nests(&t) && in_order(s)) || is_unreduced(s))
         return NULL;
     if (!in_order(s))
         return "they are added in the order of the mesh, which is another one";
@@ -305,7 +305,7 @@ static const char *reason_of_sequences(const wf_call *call, const wf_signature *
     return NULL;
 }
 
-static void tell(const wf_call *call, const summed *s, const char *why)
+static void report(const wf_call *call, const summed *s, const char *why)
 {
     const char *path = wf_context_path(call->ctx);
     char tensor[192], axes[96];
@@ -317,8 +317,8 @@ static void tell(const wf_call *call, const summed *s, const char *why)
                               print_axes(wf_mesh_of(call->ctx), s, axes, sizeof axes), why);
 }
 
-void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
-                         const wf_layout *const *out)
+void wf_layout_report_sums(const wf_call *call, const wf_signature *sig,
+                           const wf_layout *const *out)
 {
     const wf_mesh *mesh = wf_mesh_of(call->ctx);
     unsigned before = 0;
@@ -341,7 +341,7 @@ void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
             if (!why && i == 1 && sums_sequences(call, n, list))
                 why = reason_of_sequences(call, sig, o, list);
             if (why)
-                tell(call, &list[i], why);
+                report(call, &list[i], why);
         }
     }
 }

@@ -55,38 +55,38 @@ static int coarse(const wf_dim *dim, int n, const wf_cutter *axis)
     return k;
 }
 
-/* Returns the number of all parts of these axes; *place: the index of the part that these
+/* Returns the number of all parts of these axes; *index: the index of the part that these
    cutters name. */
-static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
+static int64_t parts_of(int n, const wf_cutter *axis, int64_t *index)
 {
     int64_t parts = 1;
 
-    *place = 0;
+    *index = 0;
     for (int i = 0; i < n; i++) {
         parts *= axis[i].parts;
-        *place = *place * axis[i].parts + axis[i].place;
+        *index = *index * axis[i].parts + axis[i].index;
     }
     return parts;
 }
 
-/* The dim, or the part of it, that the axes from the first fine one on cut: part number `place`
+/* The dim, or the part of it, that the axes from the first fine one on cut: part number `index`
    begins at start + wf_cut(..). */
 typedef struct pieces {
-    int64_t start, size, grain, parts, place;
+    int64_t start, size, grain, parts, index;
 } pieces;
 
 static pieces pieces_of(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int k = coarse(dim, n, axis);
-    int64_t place, parts = parts_of(k, axis, &place);
-    pieces p = {0, dim->size, dim->grain, parts, place};
+    int64_t index, parts = parts_of(k, axis, &index);
+    pieces p = {0, dim->size, dim->grain, parts, index};
 
     if (k == n)
         return p;
-    p.start = wf_cut(dim->size, dim->grain, parts, place);
-    p.size = wf_cut(dim->size, dim->grain, parts, place + 1) - p.start;
+    p.start = wf_cut(dim->size, dim->grain, parts, index);
+    p.size = wf_cut(dim->size, dim->grain, parts, index + 1) - p.start;
     p.grain = 1;
-    p.parts = parts_of(n - k, axis + k, &p.place);
+    p.parts = parts_of(n - k, axis + k, &p.index);
     return p;
 }
 
@@ -94,13 +94,13 @@ int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     pieces p = pieces_of(dim, n, axis);
 
-    return p.start + wf_cut(p.size, p.grain, p.parts, p.place);
+    return p.start + wf_cut(p.size, p.grain, p.parts, p.index);
 }
 
 void wf_cut_along(const wf_dim *dim, int n, const wf_cutter *axis, int64_t *cuts)
 {
     pieces p = pieces_of(dim, n, axis);
-    int64_t first = p.place - axis[n - 1].place;
+    int64_t first = p.index - axis[n - 1].index;
 
     for (int64_t i = 0; i <= axis[n - 1].parts; i++)
         cuts[i] = p.start + wf_cut(p.size, p.grain, p.parts, first + i);
@@ -111,9 +111,9 @@ void wf_cut_along(const wf_dim *dim, int n, const wf_cutter *axis, int64_t *cuts
 int64_t wf_cut_largest(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int k = coarse(dim, n, axis);
-    int64_t place, parts = parts_of(k, axis, &place);
+    int64_t index, parts = parts_of(k, axis, &index);
     int64_t most = (dim->size / dim->grain + parts - 1) / parts * dim->grain;
 
-    parts = parts_of(n - k, axis + k, &place);
+    parts = parts_of(n - k, axis + k, &index);
     return (most + parts - 1) / parts;
 }

@@ -32,9 +32,9 @@ WF_API void wf_grid_coordinates(int n, const int *size, int64_t rank, int *coord
 WF_API int64_t wf_grid_rank(int n, const int *size, const int *coordinate);
 
 /** wf_cutter - one of the axes that cut a dim together: its parts, and the index of one of them
- * (.place); a fine one ignores grains (wf_mesh_cut_finely). */
+ * (.index); a fine one ignores grains (wf_mesh_cut_finely). */
 typedef struct wf_cutter {
-    int64_t parts, place;
+    int64_t parts, index;
     bool fine;
 } wf_cutter;
 

@@ -201,7 +201,7 @@ int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int r
         int number = layout->axis[i][a];
 
         axis[a] = (wf_cutter){.parts = mesh->size[number],
-                              .place = wf_mesh_coordinate_of(mesh, rank, number),
+                              .index = wf_mesh_coordinate_of(mesh, rank, number),
                               .fine = mesh->fine >> number & 1};
     }
     return n;
@@ -217,7 +217,7 @@ void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i, const w
     *local = dim->size;
     if (n) {
         *start = wf_cut_together(dim, n, axis);
-        axis[n - 1].place++;
+        axis[n - 1].index++;
         *local = wf_cut_together(dim, n, axis) - *start;
     }
 }

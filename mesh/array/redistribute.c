@@ -14,7 +14,7 @@ typedef struct border {
 } border;
 
 const wf_layout *wf_layout_as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
-                                 const wf_layout *layout, int behind)
+                                 const wf_layout *layout, int after)
 {
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
         if (axes >> axis & 1)
@@ -22,7 +22,7 @@ const wf_layout *wf_layout_as_on(wf_mesh *mesh, unsigned axes, const wf_layout *
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++) {
         int dim = axes >> axis & 1 ? wf_layout_split_dim(like, axis) : -1;
 
-        layout = dim < 0 ? layout : wf_layout_split(mesh, layout, dim + behind, axis);
+        layout = dim < 0 ? layout : wf_layout_split(mesh, layout, dim + after, axis);
     }
     return layout;
 }

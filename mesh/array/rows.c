@@ -72,8 +72,8 @@ static wf_status take_lists(wf_rows *r)
     at = wf_blocks_take(wf_context_blocks(r->ctx), r->bytes);
     if (!at)
         return wf_fail(r->ctx, WF_ENOMEM, "no memory for lists of %d ranks' rows", r->members);
-    r->home = (wf_row_range *)at;
-    r->taken = r->home + members;
+    r->owned = (wf_row_range *)at;
+    r->taken = r->owned + members;
     r->cuts = (int64_t *)(r->taken + members);
     r->out = r->cuts + longest;
     r->at = r->out + longest;
@@ -106,9 +106,9 @@ wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_tensor 
         int first = rank_at(r, m, joint ? 0 : r->part);
         int last = rank_at(r, m, joint ? r->parts - 1 : r->part);
 
-        r->home[m] = range_of(r, split, 0, &index->dim[0], first);
-        r->home[m].begin -= index->start[0];
-        r->home[m].end -= index->start[0];
+        r->owned[m] = range_of(r, split, 0, &index->dim[0], first);
+        r->owned[m].begin -= index->start[0];
+        r->owned[m].end -= index->start[0];
         r->taken[m].begin = range_of(r, owners->layout, 0, &owners->dim, first).begin;
         r->taken[m].end = range_of(r, owners->layout, 0, &owners->dim, last).end;
     }
@@ -118,7 +118,7 @@ wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_tensor 
 void wf_rows_close(wf_rows *r)
 {
     if (r->bytes)
-        wf_blocks_give(wf_context_blocks(r->ctx), r->home, r->bytes);
+        wf_blocks_give(wf_context_blocks(r->ctx), r->owned, r->bytes);
     r->bytes = 0;
 }
 

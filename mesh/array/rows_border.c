@@ -1,7 +1,8 @@
 /*
- * mesh/array/rows_border.c - rows that move to the owners of their indices, or home, as an op
- * on the tape, whose gradient is the opposite move; or as two ops, of which the second waits,
- * so that what is computed in between hides the move, forward and backward.
+ * mesh/array/rows_border.c - rows that move to the owners of their indices, or are combined at
+ * their owning ranks, as an op on the tape, whose gradient is the opposite move; or as two ops,
+ * of which the second waits, so that what is computed in between hides the move, forward and
+ * backward.
  */
 #include "mesh/array/rows_internal.h"
 
@@ -38,9 +39,9 @@ static const wf_layout *layout_back(const rows_border *b, const wf_tensor *grad)
 static wf_tensor *take_off(const wf_row_owners *owners, wf_tensor *x, const wf_layout *from,
                            const wf_layout *to)
 {
-    const bool home = wf_layout_is_partial(x->layout, owners->axis);
+    const bool combines = wf_layout_is_partial(x->layout, owners->axis);
     wf_tensor *handle =
-        wf_tensor_fake(x->ctx, home ? x->rounds_to : x->dtype, x->ndim, x->dim, to);
+        wf_tensor_fake(x->ctx, combines ? x->rounds_to : x->dtype, x->ndim, x->dim, to);
     wf_mesh *mesh = wf_mesh_of(x->ctx);
     wf_rows_flight *f = handle ? wf_rows_begin(owners, x, to, true) : NULL;
 

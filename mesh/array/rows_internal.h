@@ -25,7 +25,7 @@ typedef struct wf_rows {
     int members, me, parts, part;
     const float *index; /* [sequences of all members, tokens, k]; NULL in a plan */
     int64_t k, tokens, d;
-    wf_row_range *home;  /* [members]: sequences, among those of all */
+    wf_row_range *owned; /* [members]: sequences, among those of all */
     wf_row_range *taken; /* [members]: the indices for which a member takes a row */
     int64_t *cuts,
         *out;     /* [members + 1], or [parts + 1] where these are more: a collective's */
@@ -42,7 +42,7 @@ struct wf_rows_flight {
     wf_rows rows;
     wf_row_owners owners;
     wf_tensor *sent, *came, *y; /* came: rows to be added; NULL where rows go to owners */
-    wf_row_range tokens;        /* those of which sums come home */
+    wf_row_range tokens;        /* those of which sums are combined */
     wf_pending *pending;
 };
 

@@ -1,6 +1,6 @@
 /*
  * mesh/array/rows_move.c - rows sent to the owners of their indices, and sums over owners
- * brought home: begun, to be ended when what they move is needed.
+ * combined at their owning ranks: begun, to be ended when what they move is needed.
  */
 #include "mesh/array/move_internal.h"
 #include "mesh/array/rows_internal.h"
@@ -26,11 +26,11 @@ static wf_tensor *pack_for_owners(wf_rows *r, const wf_tensor *x)
     const size_t row = (size_t)r->d * wf_dtype_size(x->dtype);
     wf_tensor *sent = wf_rows_room(r, x->dtype, rows * most);
     char *to = sent ? sent->data : NULL;
-    const wf_row_block mine = {r->home[r->me], {0, r->tokens}};
+    const wf_row_block mine = {r->owned[r->me], {0, r->tokens}};
 
     r->cuts[0] = r->out[0] = 0;
     for (int m = 0; m < r->members && sent; m++) {
-        const wf_row_block theirs = {r->home[m], {0, r->tokens}};
+        const wf_row_block theirs = {r->owned[m], {0, r->tokens}};
 
         r->cuts[m + 1] = r->cuts[m] + r->d * wf_rows_count(r, mine, r->taken[m]);
         r->out[m + 1] = r->out[m] + r->d * wf_rows_count(r, theirs, r->taken[r->me]);
@@ -73,11 +73,11 @@ static wf_status begin_to_owners(wf_rows_flight *f, wf_tensor *x, bool backgroun
     return wf_rows_post(f, x->dtype, f->y->data, background);
 }
 
-/* ---- home ---- */
+/* ---- combine ---- */
 
-/* Packs this rank's rows of a partial sum, by parts of sequences and then by home; where the
-   owners have parts, sums are taken over these, each of which keeps its tokens. */
-static wf_tensor *pack_for_home(wf_rows *r, const wf_tensor *y)
+/* Packs this rank's rows of a partial sum, by parts of sequences and then by owning rank; where
+   the owners have parts, sums are taken over these, each of which keeps its tokens. */
+static wf_tensor *pack_for_combine(wf_rows *r, const wf_tensor *y)
 {
     const size_t row = (size_t)r->d * sizeof(float);
     wf_tensor *sent = wf_rows_room(r, WF_F32, y->local[0] * r->tokens);
@@ -98,13 +98,13 @@ static wf_tensor *pack_for_home(wf_rows *r, const wf_tensor *y)
     return sent;
 }
 
-/* Cuts the collective that brings rows home: what this rank has for each member, and what comes
-   from each. */
-static void cut_for_home(wf_rows *r, wf_row_range tokens)
+/* Cuts the collective that combines rows at their owning ranks: what this rank has for each
+   member, and what comes from each. */
+static void cut_for_combine(wf_rows *r, wf_row_range tokens)
 {
     r->cuts[0] = r->out[0] = 0;
     for (int m = 0; m < r->members; m++) {
-        const wf_row_block theirs = {r->home[m], tokens}, mine = {r->home[r->me], tokens};
+        const wf_row_block theirs = {r->owned[m], tokens}, mine = {r->owned[r->me], tokens};
 
         r->cuts[m + 1] = r->cuts[m] + r->d * wf_rows_count(r, theirs, r->taken[r->me]);
         r->at[m] = r->out[m];
@@ -136,7 +136,7 @@ static wf_status add_members(wf_rows *r, wf_row_range tokens, float *came, wf_te
     const size_t bytes = (size_t)r->members * sizeof(float *),
                  row = (size_t)r->d * sizeof(float);
     float **of = wf_blocks_take(wf_context_blocks(r->ctx), bytes), *to = z->data;
-    const wf_row_range own = r->home[r->me];
+    const wf_row_range own = r->owned[r->me];
 
     if (!of)
         return wf_fail(r->ctx, WF_ENOMEM, "no memory for a sum over %d ranks", r->members);
@@ -162,7 +162,7 @@ static wf_status add_members(wf_rows *r, wf_row_range tokens, float *came, wf_te
 
 /* Begins to bring this rank's rows of the sum over the owners' axes of y, whose batch is then
    split over their axis, and tokens over the inner one. */
-static wf_status begin_home(wf_rows_flight *f, const wf_tensor *y, bool background)
+static wf_status begin_combine(wf_rows_flight *f, const wf_tensor *y, bool background)
 {
     wf_mesh *mesh = wf_mesh_of(y->ctx);
     const wf_layout *layout = wf_layout_whole(mesh, y->layout, f->owners.axis);
@@ -174,21 +174,21 @@ static wf_status begin_home(wf_rows_flight *f, const wf_tensor *y, bool backgrou
     if (wf_rows_open(r, &f->owners, y, true) != WF_OK)
         return wf_context_status(y->ctx);
     f->tokens = wf_rows_tokens(r, y, r->part);
-    f->sent = wf_tensor_retain(pack_for_home(r, y));
+    f->sent = wf_tensor_retain(pack_for_combine(r, y));
     layout = wf_layout_split(mesh, layout, 0, r->of->axis);
     if (r->parts > 1)
         layout =
             wf_layout_split(mesh, wf_layout_whole(mesh, layout, r->of->inner), 1, r->of->inner);
     f->came = wf_tensor_retain(
         wf_rows_room(r, WF_F32,
-                     least(r->k, r->members) * (r->home[r->me].end - r->home[r->me].begin) *
+                     least(r->k, r->members) * (r->owned[r->me].end - r->owned[r->me].begin) *
                          (f->tokens.end - f->tokens.begin)));
     f->y = wf_tensor_retain(wf_tensor_new(r->ctx, WF_F32, y->ndim, y->dim, layout,
                                           wf_context_memory_kind_now(r->ctx)));
     if (!f->sent || !f->came || !f->y)
         return WF_ENOMEM;
     f->y->rounds_to = y->rounds_to;
-    cut_for_home(r, f->tokens);
+    cut_for_combine(r, f->tokens);
     return wf_rows_post(f, WF_F32, f->came->data, background);
 }
 
@@ -220,7 +220,7 @@ wf_rows_flight *wf_rows_begin(const wf_row_owners *owners, wf_tensor *x, const w
     wf_tensor_retain(f->owners.index);
     f->rows.ctx = ctx;
     wf_scope_open(ctx);
-    status = wf_layout_is_partial(x->layout, owners->axis) ? begin_home(f, x, background)
+    status = wf_layout_is_partial(x->layout, owners->axis) ? begin_combine(f, x, background)
                                                            : begin_to_owners(f, x, background);
     wf_scope_close(ctx);
     if (status != WF_OK || wf_context_status(ctx) != WF_OK) {

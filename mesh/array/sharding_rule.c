@@ -327,7 +327,7 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
     for (int o = 0; o < call->n_out && status == WF_OK; o++)
         status = output_layout(call, sig, &l, o, sum, max, &out[o]);
     if (status == WF_OK)
-        wf_layout_tell_sums(call, sig, out);
+        wf_layout_report_sums(call, sig, out);
     return status;
 }
 

@@ -176,7 +176,7 @@ static void describe_device(wf_host_reader *r, int i)
     static const char *const gpus[] = {"nvml", "rsmi", "cuda", "ze", NULL};
     wf_host_device *d = &r->host->device[i];
     const char *name = NULL;
-    hwloc_obj_t place = wf_host_place(r, r->device[i]);
+    hwloc_obj_t ancestor = wf_host_ancestor(r, r->device[i]);
 
     if (r->host->gpus) {
         name = os_name(r->device[i], gpus);
@@ -187,7 +187,7 @@ static void describe_device(wf_host_reader *r, int i)
     else
         snprintf(d->name, sizeof d->name, "%s%d", r->host->gpus ? "gpu" : "core", i);
     d->package = wf_host_package(r, r->device[i]);
-    d->numa_node = place->nodeset ? hwloc_bitmap_first(place->nodeset) : 0;
+    d->numa_node = ancestor->nodeset ? hwloc_bitmap_first(ancestor->nodeset) : 0;
 }
 
 static void describe_nic(wf_host_reader *r, int i)

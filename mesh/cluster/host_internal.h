@@ -13,7 +13,7 @@ typedef struct wf_host_reader {
 } wf_host_reader;
 
 /* Returns the object that locates a device: itself, or the object that its bus hangs on. */
-hwloc_obj_t wf_host_place(const wf_host_reader *r, hwloc_obj_t object);
+hwloc_obj_t wf_host_ancestor(const wf_host_reader *r, hwloc_obj_t object);
 int wf_host_package(const wf_host_reader *r, hwloc_obj_t object);
 
 /* Fill host->link, of every two devices. */

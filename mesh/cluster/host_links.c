@@ -27,7 +27,7 @@ wf_link wf_host_link(const wf_host *host, int a, int b)
     return (wf_link)host->link[(size_t)a * (size_t)host->n_devices + (size_t)b];
 }
 
-hwloc_obj_t wf_host_place(const wf_host_reader *r, hwloc_obj_t object)
+hwloc_obj_t wf_host_ancestor(const wf_host_reader *r, hwloc_obj_t object)
 {
     return hwloc_obj_type_is_io(object->type)
                ? hwloc_get_non_io_ancestor_obj(r->machine, object)
@@ -36,11 +36,11 @@ hwloc_obj_t wf_host_place(const wf_host_reader *r, hwloc_obj_t object)
 
 int wf_host_package(const wf_host_reader *r, hwloc_obj_t object)
 {
-    hwloc_obj_t place = wf_host_place(r, object);
+    hwloc_obj_t ancestor = wf_host_ancestor(r, object);
 
-    while (place && place->type != HWLOC_OBJ_PACKAGE)
-        place = place->parent;
-    return place ? (int)place->logical_index : 0;
+    while (ancestor && ancestor->type != HWLOC_OBJ_PACKAGE)
+        ancestor = ancestor->parent;
+    return ancestor ? (int)ancestor->logical_index : 0;
 }
 
 /* Returns whether two objects are in one package: a bus of the whole machine is near every
@@ -49,7 +49,8 @@ static bool same_package(const wf_host_reader *r, hwloc_obj_t a, hwloc_obj_t b)
 {
     hwloc_obj_t root = hwloc_get_root_obj(r->machine);
 
-    if (r->host->packages > 1 && (wf_host_place(r, a) == root || wf_host_place(r, b) == root))
+    if (r->host->packages > 1 &&
+        (wf_host_ancestor(r, a) == root || wf_host_ancestor(r, b) == root))
         return false;
     return wf_host_package(r, a) == wf_host_package(r, b);
 }
@@ -76,19 +77,19 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 
 static wf_link link_of(const wf_host_reader *r, hwloc_obj_t a, hwloc_obj_t b)
 {
-    hwloc_obj_t place_a = wf_host_place(r, a), place_b = wf_host_place(r, b);
+    hwloc_obj_t ancestor_a = wf_host_ancestor(r, a), ancestor_b = wf_host_ancestor(r, b);
     hwloc_obj_t common = common_ancestor(a, b);
 
     if (common->type == HWLOC_OBJ_PCI_DEVICE ||
         (common->type == HWLOC_OBJ_BRIDGE &&
          common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI))
         return WF_LINK_SWITCH;
-    if (hwloc_obj_type_is_cache(common->type) && place_a == a && place_b == b)
+    if (hwloc_obj_type_is_cache(common->type) && ancestor_a == a && ancestor_b == b)
         return WF_LINK_CACHE;
     if (!same_package(r, a, b))
         return WF_LINK_HOST;
-    return hwloc_bitmap_isequal(place_a->nodeset, place_b->nodeset) ? WF_LINK_NUMA
-                                                                    : WF_LINK_PACKAGE;
+    return hwloc_bitmap_isequal(ancestor_a->nodeset, ancestor_b->nodeset) ? WF_LINK_NUMA
+                                                                          : WF_LINK_PACKAGE;
 }
 
 static int device_number(const wf_host_reader *r, hwloc_obj_t object)

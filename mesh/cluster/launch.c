@@ -131,7 +131,7 @@ static wf_status first_status(const launch *l, wf_error *error)
     for (int i = 0; i < l->n; i++)
         if (l->rank[i].status != WF_OK) {
             const wf_rank *rank = &l->rank[i].rank;
-            const char *colon, *text = wf_error_behind_rank(&rank->error, rank->index, &colon);
+            const char *colon, *text = wf_error_after_rank(&rank->error, rank->index, &colon);
 
             return wf_error_set(error, l->rank[i].status, "rank %d%s%.1400s", rank->index,
                                 colon, text);

@@ -45,7 +45,7 @@ typedef struct wf_launch_options {
     /* The mesh that the ranks will form, outermost axis first, with what a rank receives over
        each in a step; n_axes 0: processes run ranks in the order of their start. */
     int n_axes;
-    const wf_place_axis *axis;
+    const wf_placement_axis *axis;
     wf_rank_order order;
     /* Seconds after which a rank that neither progresses nor waits for others has failed; 0:
        never. Computing for so long without a collective counts; to read data, and to read or

@@ -119,9 +119,9 @@ static wf_status map_ranks(const wf_transport *t, void *world, const wf_launch_o
         status = wf_rank_map_even(o->ranks, o->ranks, 0, 0, map, error);
     else
         status = wf_rank_map_even(o->ranks, 1, o->rank, 0, map, error);
-    if (status != WF_OK || !t->place)
+    if (status != WF_OK || !t->map_ranks)
         return status;
-    return t->place(
+    return t->map_ranks(
         world, &(wf_local_ranks){map->n, map->rank, map->process, map->local_processes}, error);
 }
 
@@ -254,7 +254,7 @@ static wf_status open_here(const wf_transport *t, const wf_launch_options *o, la
 typedef struct opening {
     const wf_transport *transport;
     wf_launch_options options;
-    wf_place_axis *axis;
+    wf_placement_axis *axis;
     launch *launch;
     meeting met;
     wf_status status;

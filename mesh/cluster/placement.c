@@ -8,12 +8,12 @@
 
 void wf_placement_groups(const wf_placement *p, int axis, int count[WF_LINKS])
 {
-    int size = p->axis[axis].size, stride = wf_place_stride(p, axis);
+    int size = p->axis[axis].size, stride = wf_placement_stride(p, axis);
 
     memset(count, 0, WF_LINKS * sizeof *count);
     for (int r = 0; size > 1 && r < p->ranks; r++)
-        if (wf_place_first(p, r, axis) == r)
-            count[wf_place_worst(p, r, size, stride)]++;
+        if (wf_placement_first(p, r, axis) == r)
+            count[wf_placement_worst(p, r, size, stride)]++;
 }
 
 double wf_placement_cost(const wf_placement *p)
@@ -36,11 +36,11 @@ void wf_placement_traffic(const wf_placement *p, double bytes[WF_LINKS], double 
     for (int h = 0; network && h < p->n_hosts; h++)
         network[h] = 0;
     for (int axis = 0; axis < p->n_axes; axis++) {
-        int size = p->axis[axis].size, stride = wf_place_stride(p, axis);
+        int size = p->axis[axis].size, stride = wf_placement_stride(p, axis);
         double share = size > 1 ? p->axis[axis].bytes / (size - 1) : 0;
 
         for (int r = 0; r < p->ranks; r++)
-            for (int i = 0, first = wf_place_first(p, r, axis); i < size; i++) {
+            for (int i = 0, first = wf_placement_first(p, r, axis); i < size; i++) {
                 int peer = first + i * stride;
                 wf_link link;
 
@@ -69,10 +69,10 @@ static wf_seat *all_seats(const wf_placement *p, int n)
 /* Within a host, by search: its ranks on all its devices. */
 static void search_host(wf_placement *p, int host)
 {
-    int rank[WF_PLACE_EXHAUSTIVE], ranks = 0;
-    wf_seat seat[WF_PLACE_EXHAUSTIVE];
+    int rank[WF_PLACEMENT_EXHAUSTIVE], ranks = 0;
+    wf_seat seat[WF_PLACEMENT_EXHAUSTIVE];
 
-    if (p->host[host]->n_devices > WF_PLACE_EXHAUSTIVE)
+    if (p->host[host]->n_devices > WF_PLACEMENT_EXHAUSTIVE)
         return;
     for (int d = 0; d < p->host[host]->n_devices; d++)
         seat[d] = (wf_seat){host, d};
@@ -80,7 +80,7 @@ static void search_host(wf_placement *p, int host)
         if (p->seat[r].host == host)
             rank[ranks++] = r;
     if (ranks)
-        wf_place_search(p, rank, ranks, seat, p->host[host]->n_devices);
+        wf_placement_search(p, rank, ranks, seat, p->host[host]->n_devices);
 }
 
 /* The cheapest so far. */
@@ -104,7 +104,7 @@ static wf_status pack(best *b, const wf_seat *seat, int seats, wf_error *error)
         if (p->axis[axis].size == 1 && packed)
             continue;
         packed = true;
-        status = wf_place_pack(p, seat, seats, axis, error);
+        status = wf_placement_pack(p, seat, seats, axis, error);
         for (int h = 0; status == WF_OK && h < p->n_hosts; h++)
             search_host(p, h);
         cost = wf_placement_cost(p);
@@ -185,7 +185,7 @@ static wf_status find_good(wf_placement *p, const wf_seat *seat, int seats, wf_e
         status = pack_on_few(&b, host, some, error);
     if (status == WF_OK) {
         memcpy(p->seat, b.seat, bytes);
-        status = wf_place_swap(p, seat, seats, error);
+        status = wf_placement_swap(p, seat, seats, error);
         p->cost = wf_placement_cost(p);
     }
     free(b.seat);
@@ -194,7 +194,7 @@ static wf_status find_good(wf_placement *p, const wf_seat *seat, int seats, wf_e
     return status;
 }
 
-static wf_status check(const wf_place_options *o, int *ranks, int *devices, wf_error *error)
+static wf_status check(const wf_placement_options *o, int *ranks, int *devices, wf_error *error)
 {
     int64_t product = 1;
 
@@ -235,9 +235,9 @@ static void set_weights(wf_placement *p, double network_gbit)
         p->weight[WF_LINK_NETWORK] = p->weight[WF_LINK_HOST];
 }
 
-wf_status wf_placement_find(const wf_place_options *o, wf_placement *p, wf_error *error)
+wf_status wf_placement_find(const wf_placement_options *o, wf_placement *p, wf_error *error)
 {
-    int devices = 0, order[WF_PLACE_EXHAUSTIVE];
+    int devices = 0, order[WF_PLACEMENT_EXHAUSTIVE];
     wf_seat *seat;
     wf_status status;
 
@@ -245,17 +245,17 @@ wf_status wf_placement_find(const wf_place_options *o, wf_placement *p, wf_error
     status = check(o, &p->ranks, &devices, error);
     if (status != WF_OK)
         return status;
-    wf_place_axes(p, o->n_axes, o->axis);
+    wf_placement_axes(p, o->n_axes, o->axis);
     set_weights(p, o->network_gbit);
     seat = all_seats(p, devices);
     p->seat = calloc((size_t)p->ranks, sizeof *p->seat);
-    p->exhaustive = devices <= WF_PLACE_EXHAUSTIVE;
+    p->exhaustive = devices <= WF_PLACEMENT_EXHAUSTIVE;
     if (!seat || !p->seat) {
         status = wf_error_set(error, WF_ENOMEM, "no memory to place %d ranks", p->ranks);
     } else if (p->exhaustive) {
         for (int r = 0; r < p->ranks; r++)
             order[r] = r;
-        wf_place_search(p, order, p->ranks, seat, devices);
+        wf_placement_search(p, order, p->ranks, seat, devices);
         p->cost = wf_placement_cost(p);
     } else {
         status = find_good(p, seat, devices, error);
@@ -266,7 +266,7 @@ wf_status wf_placement_find(const wf_place_options *o, wf_placement *p, wf_error
     return status;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_index(const void *a, const void *b)
 {
     const wf_seat *x = a, *y = b;
 
@@ -287,12 +287,12 @@ wf_status wf_placement_transposed(const wf_placement *from, wf_placement *out, w
         return wf_error_set(error, WF_ENOMEM, "no memory to place %d ranks", from->ranks);
     }
     memcpy(sorted, from->seat, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_place);
+    qsort(sorted, n, sizeof *sorted, by_index);
     for (int i = 0; i < from->ranks; i++) {
         int rank = 0, rest = i;
 
         for (int axis = 0; axis < from->n_axes; axis++) {
-            rank += rest % from->axis[axis].size * wf_place_stride(from, axis);
+            rank += rest % from->axis[axis].size * wf_placement_stride(from, axis);
             rest /= from->axis[axis].size;
         }
         out->seat[rank] = sorted[i];
@@ -319,7 +319,7 @@ static int largest_host(const wf_placement *p)
 
 char *wf_placement_warning(const wf_placement *p, char *text, size_t size)
 {
-    const wf_place_axis *axis = &p->axis[p->n_axes - 1];
+    const wf_placement_axis *axis = &p->axis[p->n_axes - 1];
     int count[WF_LINKS], groups = p->ranks / axis->size, most = largest_host(p);
     double bytes;
 

@@ -7,12 +7,12 @@
  *         ranks of the group * bytes that each receives * weight of the worst link between two
  *
  * and the cheapest placement is found; of equally cheap ones the one with low ranks on low
- * devices. Up to WF_PLACE_EXHAUSTIVE devices it is found by search over all placements. Beyond,
- * groups of one axis are packed first, each where it fits most tightly, then these blocks along
- * the next axis, and so on; every axis is tried as the first, and within each host of so few
- * devices the search then chooses. That is tried on all hosts, and on as few as have room; from
- * the best of these, ranks then swap seats as long as that is cheaper (up to 32,768 pairs of a
- * rank and a device).
+ * devices. Up to WF_PLACEMENT_EXHAUSTIVE devices it is found by search over all placements.
+ * Beyond, groups of one axis are packed first, each where it fits most tightly, then these
+ * blocks along the next axis, and so on; every axis is tried as the first, and within each host
+ * of so few devices the search then chooses. That is tried on all hosts, and on as few as have
+ * room; from the best of these, ranks then swap seats as long as that is cheaper (up to 32,768
+ * pairs of a rank and a device).
  */
 #ifndef WF_MESH_CLUSTER_PLACEMENT_H
 #define WF_MESH_CLUSTER_PLACEMENT_H
@@ -22,7 +22,7 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_MAX_RANKS = 4096, WF_PLACE_EXHAUSTIVE = 8 };
+enum { WF_MAX_RANKS = 4096, WF_PLACEMENT_EXHAUSTIVE = 8 };
 
 /* The order in which a launcher's processes get their ranks. */
 typedef enum wf_rank_order {
@@ -33,11 +33,11 @@ typedef enum wf_rank_order {
     WF_ORDER_TRANSPOSED
 } wf_rank_order;
 
-typedef struct wf_place_axis {
+typedef struct wf_placement_axis {
     const char *name;
     int size;
     double bytes; /* those that a rank receives over it in a step */
-} wf_place_axis;
+} wf_placement_axis;
 
 typedef struct wf_seat {
     int host, device;
@@ -46,7 +46,7 @@ typedef struct wf_seat {
 typedef struct wf_placement {
     int n_hosts, n_axes, ranks;
     const wf_host *const *host; /* the caller's */
-    wf_place_axis axis[WF_MAX_AXES];
+    wf_placement_axis axis[WF_MAX_AXES];
     int size[WF_MAX_AXES]; /* sizes of the axes, for mesh/array/grid.h */
     double weight[WF_LINKS];
     bool exhaustive;
@@ -54,13 +54,13 @@ typedef struct wf_placement {
     double cost;
 } wf_placement;
 
-typedef struct wf_place_options {
+typedef struct wf_placement_options {
     int n_hosts, n_axes;
-    const wf_host *const *host; /* kept, not copied */
-    const wf_place_axis *axis;  /* outermost first, as in wf_mesh_open; names are kept */
+    const wf_host *const *host;    /* kept, not copied */
+    const wf_placement_axis *axis; /* outermost first, as in wf_mesh_open; names are kept */
     /* The speed of a host's link, at most that of the links inside; 0: nominal. */
     double network_gbit;
-} wf_place_options;
+} wf_placement_options;
 
 /**
  * wf_placement_find - finds the cheapest placement, as above
@@ -68,7 +68,7 @@ typedef struct wf_place_options {
  * @param out   on success to be freed with wf_placement_free
  * Errors:      WF_EINVAL (fewer devices than ranks; sizes), WF_ENOMEM
  */
-WF_API wf_status wf_placement_find(const wf_place_options *options, wf_placement *out,
+WF_API wf_status wf_placement_find(const wf_placement_options *options, wf_placement *out,
                                    wf_error *error);
 
 /**

@@ -172,15 +172,15 @@ static void assign(packing *k, wf_placement *p, const int *order)
         for (int o = 0; o < p->n_axes; o++) {
             int size = p->axis[order[o]].size;
 
-            rank += rest % size * wf_place_stride(p, order[o]);
+            rank += rest % size * wf_placement_stride(p, order[o]);
             rest /= size;
         }
         p->seat[rank] = k->block[i];
     }
 }
 
-wf_status wf_place_pack(wf_placement *p, const wf_seat *seat, int seats, int first,
-                        wf_error *error)
+wf_status wf_placement_pack(wf_placement *p, const wf_seat *seat, int seats, int first,
+                            wf_error *error)
 {
     size_t n = (size_t)seats;
     packing k = {.p = p,

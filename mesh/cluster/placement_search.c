@@ -14,7 +14,7 @@ typedef struct search {
     const int *rank;
     const wf_seat *seat;
     int ranks, seats;
-    int at[WF_PLACE_EXHAUSTIVE], best[WF_PLACE_EXHAUSTIVE]; /* seats of the ranks */
+    int at[WF_PLACEMENT_EXHAUSTIVE], best[WF_PLACEMENT_EXHAUSTIVE]; /* seats of the ranks */
     double best_cost;
 } search;
 
@@ -55,9 +55,9 @@ static double added_cost(const search *s, int turn)
     double sum = 0;
 
     for (int axis = 0; axis < s->p->n_axes; axis++) {
-        const wf_place_axis *a = &s->p->axis[axis];
-        int stride = wf_place_stride(s->p, axis);
-        int first = wf_place_first(s->p, s->rank[turn], axis);
+        const wf_placement_axis *a = &s->p->axis[axis];
+        int stride = wf_placement_stride(s->p, axis);
+        int first = wf_placement_first(s->p, s->rank[turn], axis);
 
         sum += a->bytes * a->size *
                (group_weight(s, first, a->size, stride, turn) -
@@ -82,8 +82,8 @@ static void seat_from(search *s, int turn, unsigned taken, double cost)
         }
 }
 
-void wf_place_search(wf_placement *p, const int *rank, int ranks, const wf_seat *seat,
-                     int seats)
+void wf_placement_search(wf_placement *p, const int *rank, int ranks, const wf_seat *seat,
+                         int seats)
 {
     search s = {.p = p,
                 .rank = rank,

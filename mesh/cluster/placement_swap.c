@@ -15,9 +15,9 @@ typedef struct chair {
 
 static double group_cost(const wf_placement *p, int axis, int rank)
 {
-    const wf_place_axis *a = &p->axis[axis];
-    int stride = wf_place_stride(p, axis), first = wf_place_first(p, rank, axis);
-    int worst = wf_place_worst(p, first, a->size, stride);
+    const wf_placement_axis *a = &p->axis[axis];
+    int stride = wf_placement_stride(p, axis), first = wf_placement_first(p, rank, axis);
+    int worst = wf_placement_worst(p, first, a->size, stride);
 
     return worst < 0 ? 0 : a->bytes * a->size * p->weight[worst];
 }
@@ -29,7 +29,7 @@ static double cost_of_two(const wf_placement *p, int a, int b)
 
     for (int axis = 0; axis < p->n_axes; axis++) {
         sum += group_cost(p, axis, a);
-        if (b >= 0 && wf_place_first(p, a, axis) != wf_place_first(p, b, axis))
+        if (b >= 0 && wf_placement_first(p, a, axis) != wf_placement_first(p, b, axis))
             sum += group_cost(p, axis, b);
     }
     return sum;
@@ -64,10 +64,10 @@ static bool try_exchange(wf_placement *p, chair *a, chair *b)
     return false;
 }
 
-wf_status wf_place_swap(wf_placement *p, const wf_seat *seat, int seats, wf_error *error)
+wf_status wf_placement_swap(wf_placement *p, const wf_seat *seat, int seats, wf_error *error)
 {
     chair *chairs;
-    bool better = (int64_t)p->ranks * seats <= WF_PLACE_SWAPS;
+    bool better = (int64_t)p->ranks * seats <= WF_PLACEMENT_SWAPS;
 
     if (!better)
         return WF_OK;

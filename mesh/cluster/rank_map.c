@@ -195,7 +195,7 @@ static wf_status in_order(const hosts *s, const wf_rank_map_options *o, const wf
     int h = 0, device = 0;
 
     *p = (wf_placement){.n_hosts = s->n_hosts, .ranks = o->ranks, .host = host};
-    wf_place_axes(p, o->n_axes, o->axis);
+    wf_placement_axes(p, o->n_axes, o->axis);
     for (int link = 0; link < WF_LINKS; link++)
         p->weight[link] = wf_link_weight((wf_link)link);
     p->seat = malloc((size_t)o->ranks * sizeof *p->seat);
@@ -224,10 +224,10 @@ static wf_status transpose(wf_placement *p, wf_error *error)
     return status;
 }
 
-static wf_status place(const hosts *s, const wf_rank_map_options *o, const wf_host **host,
-                       wf_placement *p, wf_error *error)
+static wf_status find_placement(const hosts *s, const wf_rank_map_options *o,
+                                const wf_host **host, wf_placement *p, wf_error *error)
 {
-    const wf_place_options options = {
+    const wf_placement_options options = {
         .n_hosts = s->n_hosts, .n_axes = o->n_axes, .host = host, .axis = o->axis};
     wf_status status;
     int64_t ranks = 1;
@@ -328,7 +328,7 @@ wf_status wf_rank_map_find(const wf_rank_map_options *o, const wf_rank_map_peers
     for (int h = 0; status == WF_OK && h < s.n_hosts; h++)
         host[h] = &s.machine[h];
     if (status == WF_OK)
-        status = place(&s, o, host, &placement, error);
+        status = find_placement(&s, o, host, &placement, error);
     if (status == WF_OK)
         status = write_down(&s, peers, &placement, out, error);
     if (status == WF_OK)

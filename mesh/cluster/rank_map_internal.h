@@ -24,7 +24,7 @@ typedef struct wf_rank_map_options {
     int ranks;   /* ranks of the world */
     int threads; /* threads of a rank that want a core each; 0: not known */
     int n_axes;  /* axes of the mesh; 0: the launcher's order */
-    const wf_place_axis *axis;
+    const wf_placement_axis *axis;
     wf_rank_order order;
 } wf_rank_map_options;
 

@@ -294,7 +294,7 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
         wf_trace_end(comm->trace, begun,
                      &(wf_trace_event){.kind = WF_TRACE_HOST,
                                        .name = "begin collective",
-                                       .place = comm->name});
+                                       .location = comm->name});
     }
     if (status != WF_OK) {
         wf_comm_ends(comm, &p->what, p->sequence, true);
@@ -339,7 +339,7 @@ static void trace(const wf_pending *p, wf_trace_mark waits)
     wf_comm *c = p->comm;
     wf_trace_event e = {.kind = WF_TRACE_WAIT,
                         .name = names[p->what.kind],
-                        .place = c->name,
+                        .location = c->name,
                         .bytes = received_bytes(p),
                         .message = message_of(p),
                         .begun = p->posted};

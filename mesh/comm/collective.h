@@ -172,9 +172,9 @@ WF_API wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error);
  * and the module
  *
  * @param step   0 where there is none
- * @param place  copied; NULL for none
+ * @param module  copied; NULL for none
  */
-WF_API void wf_comm_position(wf_comm *comm, int64_t step, const char *place);
+WF_API void wf_comm_position(wf_comm *comm, int64_t step, const char *module);
 
 /**
  * wf_comm_action - records the action of a pipeline schedule that the rank is in from now on,

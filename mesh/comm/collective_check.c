@@ -34,8 +34,8 @@ static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cut
 }
 
 /* Checks that a part that lies in rows does not overlap what it comes from or goes to. */
-static wf_status check_apart(const wf_comm *c, const wf_collective *w, const wf_comm_buffer *b,
-                             wf_error *error)
+static wf_status check_no_overlap(const wf_comm *c, const wf_collective *w,
+                                  const wf_comm_buffer *b, wf_error *error)
 {
     const int64_t *out_cuts = w->kind == WF_ALL_TO_ALL ? b->out_cuts : b->cuts;
     size_t element = w->element ? w->element : sizeof(float);
@@ -86,7 +86,7 @@ wf_status wf_collective_check(const wf_comm *c, const wf_collective *w, wf_error
         if (status == WF_OK && w->kind == WF_ALL_TO_ALL)
             status = check_cuts(c, op, w->buffers[b].out_cuts, w->buffers[b].out_rows, error);
         if (status == WF_OK && wf_collective_has_cuts(w))
-            status = check_apart(c, w, &w->buffers[b], error);
+            status = check_no_overlap(c, w, &w->buffers[b], error);
     }
     return status;
 }

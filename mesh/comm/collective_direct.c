@@ -22,9 +22,9 @@
 enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 8 << 20 };
 
 /* n elements of a share of buffer b: element `at` of the part and those after it, which lie
-   side by side from element `place` of what is cut. */
+   side by side from element `offset` of what is cut. */
 typedef struct slice {
-    int64_t b, at, place, n;
+    int64_t b, at, offset, n;
 } slice;
 
 typedef wf_status slice_work(const wf_exchange *x, int share, const slice *s, wf_error *error);
@@ -74,7 +74,7 @@ static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slic
         slice s = {.b = b, .at = from > passed ? from - passed : 0};
 
         for (; s.at < last && status == WF_OK; s.at += s.n) {
-            s.n = wf_run(p, p->cuts, p->buffer[b].rows, b, share, s.at, &s.place);
+            s.n = wf_run(p, p->cuts, p->buffer[b].rows, b, share, s.at, &s.offset);
             s.n = least(s.n, least(slice_elements(p), last - s.at));
             status = work(x, share, &s, error);
         }
@@ -135,7 +135,7 @@ static wf_status put(const wf_pending *p, void *to, const void *from, int64_t n,
 }
 
 /* Element `at` of a buffer. */
-static void *place_of(const wf_pending *p, void *buffer, int64_t at)
+static void *address_of(const wf_pending *p, void *buffer, int64_t at)
 {
     return (char *)buffer + (size_t)at * p->what.element;
 }
@@ -151,7 +151,7 @@ static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_target
     wf_status status = WF_OK;
 
     for (int i = 0; i < p->comm->size; i++)
-        p->source[i] = place_of(p, (void *)member(x, i)->buffer[s->b].in, s->place);
+        p->source[i] = address_of(p, (void *)member(x, i)->buffer[s->b].in, s->offset);
     if (wf_on_device(p))
         return wf_reduce_on_device(p, n_targets, s->n, true, error);
     if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all &&
@@ -172,7 +172,7 @@ static wf_status reduce_to_all(const wf_exchange *x, int share, const slice *s, 
 
     (void)share;
     for (int i = 0; i < targets(p, s->b); i++)
-        p->target[i] = place_of(p, member(x, i)->buffer[s->b].out, s->place);
+        p->target[i] = address_of(p, member(x, i)->buffer[s->b].out, s->offset);
     return reduce_slice(x, s, targets(p, s->b), error);
 }
 
@@ -186,7 +186,7 @@ static wf_status reduce_to_one(const wf_exchange *x, int share, const slice *s, 
 {
     const wf_pending *p = x->owner;
 
-    p->target[0] = place_of(p, member(x, share)->result[s->b], s->at);
+    p->target[0] = address_of(p, member(x, share)->result[s->b], s->at);
     return reduce_slice(x, s, 1, error);
 }
 
@@ -239,12 +239,12 @@ static wf_status gather_to_all(const wf_exchange *x, int share, const slice *s, 
 {
     const wf_pending *p = x->owner;
     wf_status status = WF_OK;
-    const void *from = place_of(p, (void *)member(x, share)->buffer[s->b].in, s->at);
+    const void *from = address_of(p, (void *)member(x, share)->buffer[s->b].in, s->at);
 
     for (int k = 0; k < targets(p, s->b) && status == WF_OK; k++) {
         const wf_pending *to = member(x, (share + k) % p->comm->size);
 
-        status = put(p, place_of(p, to->buffer[s->b].out, s->place), from, s->n, error);
+        status = put(p, address_of(p, to->buffer[s->b].out, s->offset), from, s->n, error);
     }
     return status;
 }
@@ -261,12 +261,12 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
 {
     for (int64_t b = 0; b < p->what.n_buffers; b++) {
         wf_comm_buffer *buffer = &p->buffer[b];
-        void *place;
-        size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->out, &place);
+        void *target;
+        size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->out, &target);
 
         if (overlap(buffer->in, bytes, buffer->out, extent(p, p->cuts, b))) {
-            wf_copy_part(p, place, buffer->in, bytes);
-            buffer->in = place;
+            wf_copy_part(p, target, buffer->in, bytes);
+            buffer->in = target;
         }
     }
     p->x->work = all_gather_piece;
@@ -278,13 +278,14 @@ static wf_status copy_to_others(const wf_exchange *x, int share, const slice *s,
 {
     const wf_pending *p = x->owner;
     wf_status status = WF_OK;
-    const void *from = place_of(p, (void *)member(x, p->what.peer)->buffer[s->b].in, s->place);
+    const void *from =
+        address_of(p, (void *)member(x, p->what.peer)->buffer[s->b].in, s->offset);
 
     (void)share;
     for (int i = 0; i < p->comm->size && status == WF_OK; i++)
         if (i != p->what.peer)
-            status = put(p, place_of(p, member(x, i)->buffer[s->b].out, s->place), from, s->n,
-                         error);
+            status = put(p, address_of(p, member(x, i)->buffer[s->b].out, s->offset), from,
+                         s->n, error);
     return status;
 }
 
@@ -316,12 +317,12 @@ static wf_status put_block(const wf_pending *p, const wf_pending *from, int i,
                             to->comm->name, wf_comm_world_rank(to->comm, i), (long long)n,
                             (long long)b, wf_comm_world_rank(to->comm, share), (long long)room);
     for (int64_t at = 0; at < n && status == WF_OK;) {
-        int64_t source, place;
+        int64_t source, offset;
         int64_t run = wf_run(from, from->cuts, from->buffer[b].rows, b, share, at, &source);
 
-        run = least(run, wf_run(to, to->out_cuts, to->buffer[b].out_rows, b, i, at, &place));
-        status = put(p, place_of(to, to->buffer[b].out, place),
-                     place_of(from, (void *)from->buffer[b].in, source), run, error);
+        run = least(run, wf_run(to, to->out_cuts, to->buffer[b].out_rows, b, i, at, &offset));
+        status = put(p, address_of(to, to->buffer[b].out, offset),
+                     address_of(from, (void *)from->buffer[b].in, source), run, error);
         at += run;
     }
     return status;

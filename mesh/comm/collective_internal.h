@@ -60,18 +60,18 @@ static inline int64_t wf_part(const wf_pending *p, const int64_t *cuts, int64_t 
     return cuts[b * (p->comm->size + 1) + rank];
 }
 
-/* Finds the offset (`*place`) of element `at` of a part in a buffer that is cut in `rows`;
+/* Finds the offset (`*offset`) of element `at` of a part in a buffer that is cut in `rows`;
    returns how many elements are contiguous from there on. */
 static inline int64_t wf_run(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
-                             int rank, int64_t at, int64_t *place)
+                             int rank, int64_t at, int64_t *offset)
 {
     int64_t first = wf_part(p, cuts, b, rank), n = wf_part(p, cuts, b, rank + 1) - first;
     int64_t length = rows > 1 ? n / rows : n;
 
-    *place = first + at;
+    *offset = first + at;
     if (rows > 1 && length > 0)
-        *place = at / length * (wf_part(p, cuts, b, p->comm->size) / rows) + first / rows +
-                 at % length;
+        *offset = at / length * (wf_part(p, cuts, b, p->comm->size) / rows) + first / rows +
+                  at % length;
     return length > 0 ? length - at % length : 0;
 }
 

@@ -27,7 +27,7 @@ static size_t extent(const wf_pending *p, const int64_t *cuts)
     return (size_t)wf_part(p, cuts, 0, p->comm->size) * p->what.element;
 }
 
-static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+static bool disjoint(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
 
@@ -71,7 +71,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         recv += p->recv_bytes[i];
     }
     p->x->mine_stays = reduces;
-    if (single(p) && (reduces || apart(p->buffer[0].in, send, p->buffer[0].out, recv))) {
+    if (single(p) && (reduces || disjoint(p->buffer[0].in, send, p->buffer[0].out, recv))) {
         p->x->send = p->buffer[0].in;
         p->x->recv = reduces ? wf_scratch_take(p, recv) : p->buffer[0].out;
         if (!p->x->recv && recv)
@@ -109,7 +109,7 @@ static const void *own_part(const wf_pending *p, const void *sum)
     for (int i = 0; i < p->comm->rank; i++)
         part += p->send_bytes[i];
     came += (size_t)p->comm->rank * bytes;
-    if (apart(part, bytes, sum, bytes) ||
+    if (disjoint(part, bytes, sum, bytes) ||
         (part == sum && (p->what.reduction == WF_REDUCE_SUM || p->comm->rank == 0)))
         return part;
     wf_copy_part(p, came, part, bytes);
@@ -243,12 +243,12 @@ static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
 
     p->x->send = buffer->in;
     p->x->recv = buffer->out;
-    if (!apart(buffer->in, bytes, buffer->out, extent(p, p->cuts))) {
-        void *place;
+    if (!disjoint(buffer->in, bytes, buffer->out, extent(p, p->cuts))) {
+        void *target;
 
-        wf_locate(p, p->cuts, 0, p->comm->rank, buffer->out, &place);
-        wf_copy_part(p, place, buffer->in, bytes);
-        p->x->send = place;
+        wf_locate(p, p->cuts, 0, p->comm->rank, buffer->out, &target);
+        wf_copy_part(p, target, buffer->in, bytes);
+        p->x->send = target;
     }
     return begin(p, WF_EXCHANGE_ALL_GATHER, error);
 }

@@ -153,7 +153,7 @@ void wf_comm_close(wf_comm *comm)
     comm->transport->detach(comm);
 }
 
-const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon)
+const char *wf_error_after_rank(const wf_error *error, int rank, const char **colon)
 {
     char name[32];
     size_t length = (size_t)snprintf(name, sizeof name, "rank %d", rank);

@@ -8,10 +8,10 @@ void wf_comm_coordinates(wf_comm *comm, const char *text)
         comm->observer->coordinates(comm, text);
 }
 
-void wf_comm_position(wf_comm *comm, int64_t step, const char *place)
+void wf_comm_position(wf_comm *comm, int64_t step, const char *module)
 {
     if (comm->observer)
-        comm->observer->place(comm, step, place);
+        comm->observer->position(comm, step, module);
 }
 
 void wf_comm_action(wf_comm *comm, const char *name, int64_t number, int64_t of)

@@ -17,8 +17,8 @@ typedef struct wf_comm_observer {
     void (*closes)(wf_comm *comm);
     /* "shard 1, tp 0": where the rank is in its mesh; copied. */
     void (*coordinates)(wf_comm *comm, const char *text);
-    /* Records the rank's position for later collectives; place: copied, NULL for none. */
-    void (*place)(wf_comm *comm, int64_t step, const char *place);
+    /* Records the rank's position for later collectives; module: copied, NULL for none. */
+    void (*position)(wf_comm *comm, int64_t step, const char *module);
     /* The action that the rank is in from now on (wf_comm_action). */
     void (*action)(wf_comm *comm, const char *name, int64_t number, int64_t of);
     /* A collective begins: its sequence number, for its end. */

@@ -78,7 +78,7 @@ typedef struct wf_exchange {
     wf_status (*finish)(wf_comm *comm, struct wf_exchange *x, wf_error *error);
     wf_comm *comm;
     uint64_t sequence;
-    void *place;
+    void *slot;
     bool reading, queued;
     struct wf_exchange *next;
 } wf_exchange;
@@ -135,7 +135,7 @@ typedef struct wf_transport {
        run where. */
     wf_status (*processes)(void *world, wf_processes *processes, wf_error *error);
     wf_gather_call *gather;
-    wf_status (*place)(void *world, const wf_local_ranks *ranks, wf_error *error);
+    wf_status (*map_ranks)(void *world, const wf_local_ranks *ranks, wf_error *error);
     /* NULL, or for ranks in several processes: carries process 0's data to all, before the
        ranks run; returns when all ranks of all processes have finished, or the world has
        failed. */
@@ -196,7 +196,7 @@ void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name
    text begins with the rank where a context wrote it, and should not have it twice. *colon is
    ": " or "", and ", after " where the text names another rank, from which this one heard of
    it. */
-const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon);
+const char *wf_error_after_rank(const wf_error *error, int rank, const char **colon);
 
 /* Free what wf_comm_close finds in flight. */
 void wf_pending_drop(wf_comm *comm);

@@ -150,7 +150,7 @@ static void report(const char *signal)
         if (wf_registry_early()) /* others crash alike, and have to see that this one reports */
             nanosleep(&(struct timespec){.tv_nsec = EARLY_MS * 1000000L}, NULL);
     }
-    wf_detector_crash_told(here);
+    wf_detector_crash_reported(here);
     wf_recorder_write_all();
 }
 

@@ -7,7 +7,7 @@
 #include <time.h>
 
 /* Times that a crash waits for its reporter, and until others know of that. */
-enum { TOLD_MS = 3000 };
+enum { REPORT_MS = 3000 };
 
 static wf_detector *_Atomic current;
 
@@ -21,7 +21,7 @@ void wf_detector_for_crashes(wf_detector *old, wf_detector *d)
 
 /* Returns true where the user may not have been notified yet, and the thread would learn of
    it. */
-static bool may_be_told(const wf_detector *d)
+static bool may_be_reported(const wf_detector *d)
 {
     return !atomic_load(&d->passed_on) && !atomic_load(&d->stop);
 }
@@ -45,14 +45,14 @@ bool wf_detector_crash_notice(int rank, const char *text)
     memcpy(d->crash.text, text, strnlen(text, sizeof d->crash.text - 1));
     atomic_store(&d->crashed, true);
     wf_detector_wake(d);
-    for (int ms = 0; ms < TOLD_MS && may_be_told(d) && !atomic_load(&d->orphaned) &&
+    for (int ms = 0; ms < REPORT_MS && may_be_reported(d) && !atomic_load(&d->orphaned) &&
                      atomic_load(&d->decided) != d->o.process;
          ms++)
         nanosleep(&nap, NULL);
     return !atomic_load(&d->passed_on);
 }
 
-void wf_detector_crash_told(bool here)
+void wf_detector_crash_reported(bool here)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
     wf_detector *d = atomic_load(&current);
@@ -63,6 +63,6 @@ void wf_detector_crash_told(bool here)
         atomic_store(&d->notified, true);
         wf_detector_wake(d);
     }
-    for (int ms = 0; ms < TOLD_MS && may_be_told(d); ms++)
+    for (int ms = 0; ms < REPORT_MS && may_be_reported(d); ms++)
         nanosleep(&nap, NULL);
 }

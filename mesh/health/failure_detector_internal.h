@@ -83,7 +83,7 @@ bool wf_detector_crash_notice(int rank, const char *text);
 
 /* Waits, in that signal, before the process ends, until the others know that the user has been
    notified, here (by the signal) or elsewhere. */
-void wf_detector_crash_told(bool here);
+void wf_detector_crash_reported(bool here);
 
 /* Returns true while such a signal is handled in this process, which then reports. NULL is
    allowed. */

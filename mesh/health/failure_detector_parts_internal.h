@@ -41,12 +41,12 @@ typedef struct detector_hello {
 } detector_hello;
 
 /* The address at which process 0 waits for the others. */
-typedef struct detector_place {
+typedef struct detector_address {
     uint64_t token; /* proves that a connection is of this job */
     int32_t port, unused;
     char name[WF_NAME_BYTES]; /* on one host, instead of the port; "": there is none */
     char host[WF_DETECTOR_HOST];
-} detector_place;
+} detector_address;
 
 /* A rank, as its process sees it. */
 typedef struct detector_rank {
@@ -165,7 +165,7 @@ int wf_detector_meet_ms(const wf_detector *d);
 
 /* Gathers all others at the listening socket `listener`, or an error names those that have not
    come. */
-wf_status wf_detector_gather(wf_detector *d, int listener, const detector_place *place,
+wf_status wf_detector_gather(wf_detector *d, int listener, const detector_address *address,
                              wf_error *error);
 
 /* Sends at once, and gives the socket as much buffer as the system allows. */

@@ -149,7 +149,7 @@ static wf_recorder *recorder_open(const wf_comm *comm)
     r->failures = atomic_load(&failures);
     r->written = false;
     atomic_store(&r->files, false);
-    memset(r->place, 0, sizeof r->place);
+    memset(r->module, 0, sizeof r->module);
     memset(r->action, 0, sizeof r->action);
     memcpy(r->directory, directory, sizeof r->directory);
     snprintf(r->name, sizeof r->name, "rank-%d.rec", wf_comm_world_rank(comm, comm->rank));

@@ -19,7 +19,7 @@ WF_BEGIN_DECLS
 enum {
     WF_RECORDER_EVENTS = 4096,
     WF_RECORDER_GROUPS = 256,
-    WF_RECORDER_PLACE = 32,
+    WF_RECORDER_MODULE = 32,
     WF_RECORDER_ACTION = 20,
     WF_RECORDER_AT = 64,
     WF_RECORDER_DOES = 56,
@@ -44,9 +44,9 @@ typedef struct wf_event {
     uint16_t group; /* in the recording's table */
     uint8_t kind;   /* wf_event_kind */
     uint8_t op;     /* wf_collective_kind; WF_COLLECTIVE_KINDS where none is meant */
-    char place[WF_RECORDER_PLACE]; /* the module at work; ends with 0 */
-    uint64_t tag;                  /* a message has the same at both ends; else 0 */
-    int32_t peer;                  /* the world's rank of a message's other end; else -1 */
+    char module[WF_RECORDER_MODULE]; /* the module at work; ends with 0 */
+    uint64_t tag;                    /* a message has the same at both ends; else 0 */
+    int32_t peer;                    /* the world's rank of a message's other end; else -1 */
     /* the action that it is part of, "I3.17" with stage and micro-batch; ends with 0, ""
        outside */
     char action[WF_RECORDER_ACTION];

@@ -28,13 +28,13 @@ enum {
     ADDRESS_BYTES = 48,
     CONNECT_MS = 3000, /* to one address */
     HELLO_MS = 5000,
-    AGAIN_MS = 20, /* between two connections of a process that was dismissed */
+    RETRY_MS = 20, /* between two connections of a process that was dismissed */
     ROOM_BYTES = 4 << 20
 };
 
 /* The address of process 0, as its transport carries it. */
 typedef struct meeting {
-    detector_place at;
+    detector_address at;
     int32_t count;
     char address[ADDRESSES][ADDRESS_BYTES];
 } meeting;
@@ -333,7 +333,7 @@ static wf_status join(wf_detector *d, wf_error *error)
         if (!met) {
             close(p->fd);
             p->fd = -1;
-            nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
         }
     }
     wf_fd_holder_add(p->fd);

@@ -23,7 +23,7 @@ static wf_status split(const wf_comm *parent, wf_comm *comm, wf_error *error)
 static const wf_comm_observer observer = {.split = split,
                                           .closes = wf_recorder_leave,
                                           .coordinates = wf_recorder_coordinates,
-                                          .place = wf_recorder_place,
+                                          .position = wf_recorder_position,
                                           .action = wf_recorder_action,
                                           .begin = wf_recorder_begin,
                                           .end = wf_recorder_end,

@@ -34,7 +34,7 @@ static _Atomic uint32_t may_end;
 static char state_of(pid_t pid)
 {
     char path[32], text[512];
-    const char *behind;
+    const char *after;
     ssize_t length;
     int file;
 
@@ -45,8 +45,8 @@ static char state_of(pid_t pid)
     length = read(file, text, sizeof text - 1);
     close(file);
     text[length > 0 ? length : 0] = '\0';
-    behind = strrchr(text, ')');
-    return behind && behind[1] ? behind[2] : length < 0 ? 'X' : '?';
+    after = strrchr(text, ')');
+    return after && after[1] ? after[2] : length < 0 ? 'X' : '?';
 }
 
 static bool has_ended(char state)
@@ -181,11 +181,11 @@ static bool is_first_here(void)
 }
 
 /* Says once that others have not come, and the usual cause. */
-static void tell_of_long_start(int64_t now)
+static void report_long_start(int64_t now)
 {
     char host[64], missing[160];
 
-    wf_registry.told = true;
+    wf_registry.warned = true;
     if (!is_first_here())
         return;
     if (!wf_registry.active || !name_missing(-1, missing, sizeof missing))
@@ -213,8 +213,8 @@ static bool has_failed(wf_error *error)
         return true;
     }
     if (now - wf_registry.begun < wf_registry.limit) {
-        if (!wf_registry.told && now - wf_registry.begun >= WF_REGISTRY_LEAST_S * 1000)
-            tell_of_long_start(now);
+        if (!wf_registry.warned && now - wf_registry.begun >= WF_REGISTRY_LEAST_S * 1000)
+            report_long_start(now);
         return false;
     }
     if (!wf_registry.active)

@@ -34,7 +34,7 @@ typedef struct wf_registry_state {
     int *rank;             /* [processes] the first of each; or NULL */
     pid_t next;            /* the next process; 0: it has not come */
     int next_process;
-    bool told;                    /* the long start was reported */
+    bool warned;                  /* the long start was reported */
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
     int64_t limit, end_limit;     /* in milliseconds */
     void (*exit_now)(wf_status status);

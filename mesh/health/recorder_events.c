@@ -15,12 +15,12 @@ void wf_recorder_store(wf_recorder *r, size_t at, const void *from, size_t bytes
                               memory_order_relaxed);
 }
 
-void wf_recorder_place(wf_comm *comm, int64_t step, const char *place)
+void wf_recorder_position(wf_comm *comm, int64_t step, const char *module)
 {
     wf_recorder *r = wf_recorder_of(comm);
 
     r->step = (int32_t)step;
-    strncpy(r->place, place ? place : "", sizeof r->place - 1);
+    strncpy(r->module, module ? module : "", sizeof r->module - 1);
 }
 
 void wf_recorder_record(wf_recorder *r, wf_event *e)
@@ -29,7 +29,7 @@ void wf_recorder_record(wf_recorder *r, wf_event *e)
 
     e->time = (uint64_t)wf_trace_now() + r->offset;
     e->step = r->step;
-    memcpy(e->place, r->place, sizeof e->place);
+    memcpy(e->module, r->module, sizeof e->module);
     memcpy(e->action, r->action, sizeof e->action);
     wf_recorder_store(r, offsetof(wf_recording, event) + slot * sizeof *e, e, sizeof *e);
     r->count++;

@@ -22,7 +22,7 @@ typedef struct wf_recorder {
     wf_word failed_at; /* events before the rank itself failed; UINT64_MAX: it has not */
     unsigned failures; /* those of the process, when this was opened */
     bool written;
-    char place[WF_RECORDER_PLACE], action[WF_RECORDER_ACTION];
+    char module[WF_RECORDER_MODULE], action[WF_RECORDER_ACTION];
     char directory[WF_RECORDER_PATH], name[32];
     wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
 } wf_recorder;
@@ -53,8 +53,8 @@ void wf_recorder_leave(wf_comm *comm);
 /* "shard 1, tp 0": where the rank is in its mesh. */
 void wf_recorder_coordinates(wf_comm *comm, const char *text);
 
-/* Records the rank's position for later events. place: copied, NULL for none. */
-void wf_recorder_place(wf_comm *comm, int64_t step, const char *place);
+/* Records the rank's position for later events. module: copied, NULL for none. */
+void wf_recorder_position(wf_comm *comm, int64_t step, const char *module);
 
 /* Records the action that the rank is in from now on, number `number` of `of`: "I3.17"; NULL
    for none. */

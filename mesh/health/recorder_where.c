@@ -89,7 +89,7 @@ static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
          offsetof(wf_recording, event) +
              (size_t)((count - 1 - back) % WF_RECORDER_EVENTS) * sizeof *e,
          e, sizeof *e);
-    e->place[sizeof e->place - 1] = '\0';
+    e->module[sizeof e->module - 1] = '\0';
     return true;
 }
 
@@ -117,7 +117,7 @@ static bool last_event(const wf_recorder *r, wf_event *last)
 
 /* Appends a collective: what it is, its number, and the module that ran when it began. */
 static void put_collective(line *l, const wf_recorder *r, const char *how,
-                           const wf_recorded_wait *w, const char *place)
+                           const wf_recorded_wait *w, const char *module)
 {
     wf_recorded_group g = {.size = 0};
 
@@ -134,9 +134,9 @@ static void put_collective(line *l, const wf_recorder *r, const char *how,
         put(l, w->op == WF_SEND ? " to rank " : " from rank ");
         put_number(l, (uint64_t)w->peer);
     }
-    if (*place) {
+    if (*module) {
         put(l, ", in ");
-        put(l, place);
+        put(l, module);
     }
     put(l, ")");
 }
@@ -168,10 +168,10 @@ size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room)
     if (head.wait) {
         wf_recorded_wait w = wf_recorded_wait_of(head.wait);
 
-        put_collective(&l, r, ", in ", &w, any ? e.place : "");
+        put_collective(&l, r, ", in ", &w, any ? e.module : "");
     } else if (any) {
         put_collective(&l, r, how[e.kind % 3],
-                       &(wf_recorded_wait){e.op, e.group, e.peer, e.sequence}, e.place);
+                       &(wf_recorded_wait){e.op, e.group, e.peer, e.sequence}, e.module);
     } else
         put(&l, ", before its first collective");
     return l.used;

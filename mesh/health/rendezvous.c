@@ -102,7 +102,7 @@ static void accept_pending(accept_queue *q, int listener)
 
 /* Returns false as soon as what has come can't become a hello of this job. The token is
    compared as a whole: byte by byte the dismissals would give it away. */
-static bool may_be_ours(const pending_connection *g, const detector_place *m)
+static bool may_be_ours(const pending_connection *g, const detector_address *m)
 {
     const detector_head head = {DETECTOR_HELLO, sizeof(detector_hello)};
     size_t token = sizeof head + offsetof(detector_hello, token) + sizeof m->token;
@@ -119,7 +119,7 @@ static bool is_ours(const wf_detector *d, const pending_connection *g)
 }
 
 /* Reads the bytes that have come. True: the connection was accepted, or is to be closed. */
-static bool read_hello(wf_detector *d, pending_connection *g, const detector_place *m)
+static bool read_hello(wf_detector *d, pending_connection *g, const detector_address *m)
 {
     ssize_t came =
         recv(g->fd, (char *)&g->sent + g->got, sizeof g->sent - g->got, MSG_DONTWAIT);
@@ -182,7 +182,7 @@ static const struct pollfd *wait_for_connections(const wf_detector *d, accept_qu
     return &q->set[n - d->n_peers];
 }
 
-static wf_status not_come(const wf_detector *d, const detector_place *m, int seconds,
+static wf_status not_come(const wf_detector *d, const detector_address *m, int seconds,
                           wf_error *error)
 {
     char who[160] = "", *at = who;
@@ -203,7 +203,7 @@ static wf_status not_come(const wf_detector *d, const detector_place *m, int sec
         seconds);
 }
 
-wf_status wf_detector_gather(wf_detector *d, int listener, const detector_place *m,
+wf_status wf_detector_gather(wf_detector *d, int listener, const detector_address *m,
                              wf_error *error)
 {
     int64_t begun = wf_detector_now(), until = begun + wf_detector_meet_ms(d);

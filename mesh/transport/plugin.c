@@ -13,7 +13,7 @@ static const void *enter(void *symbol)
                                  .version = WF_PLUGIN_VERSION,
                                  .launcher = wf_launcher_detected(),
                                  .error_set = wf_error_set,
-                                 .error_behind_rank = wf_error_behind_rank,
+                                 .error_after_rank = wf_error_after_rank,
                                  .thread_start = wf_thread_start,
                                  .comm_init = wf_comm_init,
                                  .fingerprint_same = wf_fingerprint_same,

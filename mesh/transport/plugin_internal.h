@@ -22,7 +22,7 @@ typedef struct wf_plugin_host {
 
     wf_status (*error_set)(wf_error *error, wf_status code, const char *format, ...)
         WF_PRINTF(3, 4);
-    const char *(*error_behind_rank)(const wf_error *error, int rank, const char **colon);
+    const char *(*error_after_rank)(const wf_error *error, int rank, const char **colon);
     void (*comm_init)(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
                       int size, const int *members);
     bool (*fingerprint_same)(const wf_fingerprint *a, const wf_fingerprint *b);

@@ -52,13 +52,13 @@ const char *wf_dataset_unit(const wf_dataset_source *source)
 
 /* Returns where a sequence of plain text begins. Validation draws from streams that no step
    reaches. */
-static int64_t place_anywhere(const wf_dataset *d, wf_dataset_part part, int64_t batch,
+static int64_t start_anywhere(const wf_dataset *d, wf_dataset_part part, int64_t batch,
                               int64_t index)
 {
     uint64_t stream = (uint64_t)batch | (part == WF_DATASET_VALIDATION ? UINT64_C(1) << 63 : 0);
-    uint64_t places = (uint64_t)(d->part[part]->tokens - d->options.seq_len);
+    uint64_t starts = (uint64_t)(d->part[part]->tokens - d->options.seq_len);
 
-    return (int64_t)wf_random_below(d->place_key, stream, (uint64_t)index, places);
+    return (int64_t)wf_random_below(d->start_key, stream, (uint64_t)index, starts);
 }
 
 /* Returns the number of a sequence in its part. */
@@ -69,14 +69,14 @@ static int64_t sample_of(const wf_dataset *d, wf_dataset_part part, int64_t batc
 }
 
 /* Returns the stretch of a sequence, and the token of it at which it begins. */
-static const stretch *place_of(const wf_dataset *d, wf_dataset_part part, int64_t batch,
-                               int64_t index, int64_t *first)
+static const stretch *stretch_of(const wf_dataset *d, wf_dataset_part part, int64_t batch,
+                                 int64_t index, int64_t *first)
 {
     const stretch *s = d->part[part];
     int64_t sample = sample_of(d, part, batch, index), before, window;
 
     if (d->anywhere[part]) {
-        *first = place_anywhere(d, part, batch, index);
+        *first = start_anywhere(d, part, batch, index);
         return s;
     }
     if (part == WF_DATASET_TRAIN) {
@@ -153,7 +153,7 @@ static wf_status read_one(const wf_dataset *d, wf_dataset_part part, int64_t bat
         memset(targets, -1, (size_t)length * sizeof *targets);
         return WF_OK;
     }
-    s = place_of(d, part, batch, index, &at);
+    s = stretch_of(d, part, batch, index, &at);
     return read_at(d, s, at, scratch, tokens, targets, error);
 }
 
@@ -164,7 +164,7 @@ static wf_status lay_out_one(const wf_dataset *d, wf_dataset_part part, int64_t 
     int64_t length = d->options.seq_len, at;
     int32_t *begins = scratch + length + 1, last = 0;
     bool filling = is_filling(d, part, batch, index);
-    const stretch *s = filling ? NULL : place_of(d, part, batch, index, &at);
+    const stretch *s = filling ? NULL : stretch_of(d, part, batch, index, &at);
 
     if (!filling && read_window(d, s, at, scratch, begins, error) != WF_OK)
         return error->code;
@@ -221,11 +221,11 @@ bool wf_dataset_masks_documents(const wf_dataset *data)
 
 bool wf_dataset_has_documents(const wf_dataset *data)
 {
-    bool tells = true;
+    bool has_documents = true;
 
     for (int64_t i = 0; i < data->sources; i++)
-        tells = tells && wf_dataset_source_has_documents(&data->source[i]);
-    return tells;
+        has_documents = has_documents && wf_dataset_source_has_documents(&data->source[i]);
+    return has_documents;
 }
 
 void wf_dataset_ends(wf_dataset *data, int32_t id)
@@ -271,7 +271,7 @@ static wf_status count_one(const wf_dataset *d, wf_dataset_part part, int64_t ba
     *count = 0;
     if (is_filling(d, part, batch, index))
         return WF_OK;
-    s = place_of(d, part, batch, index, &at);
+    s = stretch_of(d, part, batch, index, &at);
     return count_at(d, s, at, scratch, count, error);
 }
 

@@ -29,7 +29,7 @@ struct wf_dataset {
     bool mixture;     /* sources have names and weights */
     bool anywhere[2]; /* sequences of plain text begin anywhere */
     wf_dataset_mixture *order;
-    uint64_t order_key, place_key;
+    uint64_t order_key, start_key;
     bool masked[2]; /* by wf_dataset_part: some of it has loss masks */
     int32_t ends;   /* the id that ends documents; -1: none was given */
     data_counts *counts;

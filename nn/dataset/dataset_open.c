@@ -194,7 +194,7 @@ wf_status wf_dataset_open(const wf_dataset_options *options, wf_dataset **data, 
     d->options = *options;
     d->ends = -1;
     d->order_key = wf_random_key(options->seed, WF_RANDOM_ORDER);
-    d->place_key = wf_random_key(options->seed, WF_RANDOM_DATA);
+    d->start_key = wf_random_key(options->seed, WF_RANDOM_DATA);
     status = open_all(d, error);
     if (status == WF_OK) {
         d->anywhere[WF_DATASET_TRAIN] = !d->mixture && d->source[0].is_text;

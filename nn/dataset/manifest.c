@@ -114,7 +114,7 @@ wf_status wf_dataset_manifest_publish(const char *prefix, const wf_dataset_manif
 typedef struct check {
     const char *manifest, *id;
     const char *path;
-    const json_t *told;
+    const json_t *expected;
 } check;
 
 static wf_status refuse(const check *c, const char *why, wf_error *error)
@@ -134,17 +134,17 @@ static wf_status check_part(const check *c, wf_error *error)
     json_t *found;
     bool same;
 
-    if (fd < 0 && !c->told)
+    if (fd < 0 && !c->expected)
         return WF_OK;
     if (fd < 0)
         return missing == ENOENT ? refuse(c, "is missing, which was published by", error)
                                  : wf_error_set(error, WF_EIO, "cannot open data file %s: %s",
                                                 c->path, strerror(missing));
-    found = c->told ? describe(fd, c->path, error) : NULL;
+    found = c->expected ? describe(fd, c->path, error) : NULL;
     close(fd);
-    if (!c->told)
+    if (!c->expected)
         return refuse(c, "is no part of what was published by", error);
-    same = found && json_equal(found, c->told);
+    same = found && json_equal(found, c->expected);
     json_decref(found);
     if (error->code != WF_OK || same)
         return error->code;

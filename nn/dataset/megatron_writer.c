@@ -109,7 +109,7 @@ wf_status wf_megatron_writer_open(const char *prefix, int64_t vocabulary,
 }
 
 /* Reports the writer's first error to a caller. */
-static wf_status tell(const wf_megatron_writer *w, wf_error *error)
+static wf_status report(const wf_megatron_writer *w, wf_error *error)
 {
     return w->error.code == WF_OK ? WF_OK
                                   : wf_error_set(error, w->error.code, "%s", w->error.text);
@@ -224,7 +224,7 @@ wf_status wf_megatron_writer_add(wf_megatron_writer *writer, const int32_t *ids,
             add_some(w, ids + i, some);
         i += some;
     }
-    return tell(w, error);
+    return report(w, error);
 }
 
 /* Tokens that are written later go to the open document. */
@@ -254,7 +254,7 @@ wf_status wf_megatron_writer_reserve(wf_megatron_writer *writer, int64_t count,
         begin = (int64_t)end[i];
     }
     extend(w, count - begin);
-    return tell(w, error);
+    return report(w, error);
 }
 
 /* Begins to bring these tokens to the disk while others are made, so that the end does not wait
@@ -287,7 +287,7 @@ wf_status wf_megatron_writer_put(const wf_megatron_writer *w, int64_t at, const 
 wf_status wf_megatron_writer_end_document(wf_megatron_writer *writer, wf_error *error)
 {
     end_document(writer);
-    return tell(writer, error);
+    return report(writer, error);
 }
 
 int64_t wf_megatron_writer_tokens(const wf_megatron_writer *writer)
@@ -380,7 +380,7 @@ wf_status wf_megatron_writer_finish(wf_megatron_writer *writer, wf_megatron_writ
         wf_error_set(&w->error, mask->error.code, "%s", mask->error.text);
     if (complete(w) == WF_OK)
         publish(w, mask);
-    status = tell(w, error);
+    status = report(w, error);
     wf_megatron_writer_discard(mask);
     wf_megatron_writer_discard(w);
     return status;

@@ -86,7 +86,7 @@ static wf_status divide(const double *weights, int64_t count, int64_t *quota, wf
 
 /* Slot t of the quotas, which lie one after the other, is permuted to be sample j of the
    period. */
-static wf_status place(wf_dataset_mixture *m, uint64_t key, int64_t count, wf_error *error)
+static wf_status permute(wf_dataset_mixture *m, uint64_t key, int64_t count, wf_error *error)
 {
     uint16_t *owner = malloc(WF_DATASET_ORDER_PERIOD * sizeof *owner);
     int64_t *seen = calloc((size_t)count, sizeof *seen), at = 0;
@@ -124,7 +124,7 @@ wf_status wf_dataset_mixture_new(uint64_t key, const double *weights, int64_t co
     if (status == WF_OK)
         status = divide(weights, count, m->quota, error);
     if (status == WF_OK)
-        status = place(m, key, count, error);
+        status = permute(m, key, count, error);
     if (status == WF_OK)
         *mixture = m;
     else

@@ -206,11 +206,11 @@ wf_status wf_dataset_source_read_mask(const wf_dataset_source *source, int64_t f
 
 bool wf_dataset_source_has_documents(const wf_dataset_source *source)
 {
-    bool tells = true;
+    bool has_documents = true;
 
     for (int64_t i = 0; i < source->parts; i++)
-        tells = tells && source->part[i].file.documents.index.documents > 0;
-    return tells;
+        has_documents = has_documents && source->part[i].file.documents.index.documents > 0;
+    return has_documents;
 }
 
 static wf_status read_documents(const wf_dataset_source_part *part, int64_t at, int64_t count,

@@ -70,7 +70,7 @@ typedef struct routed {
     const char *path; /* the module's */
 } routed;
 
-/* Returns the sum of what experts make of tokens, or, on its way home, a handle of it. */
+/* Returns the sum of what experts make of tokens, or, while it is combined, a handle of it. */
 static wf_tensor *of_routed(const routed *r)
 {
     wf_tensor *in = wf_nn_at(r->moe, "arrived", r->in), *made[2];

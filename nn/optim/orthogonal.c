@@ -27,9 +27,9 @@ static double dot(const float *a, const double *v, int64_t n)
             lane[l] += (double)a[i + l] * v[i + l];
     for (int l = 0; i < n; i++, l++)
         lane[l] += (double)a[i] * v[i];
-    for (int apart = LANES / 2; apart > 0; apart /= 2)
-        for (int l = 0; l < apart; l++)
-            lane[l] += lane[l + apart];
+    for (int step = LANES / 2; step > 0; step /= 2)
+        for (int l = 0; l < step; l++)
+            lane[l] += lane[l + step];
     return lane[0];
 }
 

@@ -231,7 +231,7 @@ void wf_text_json_close(wf_text_json *json)
 }
 
 /* Writes the path of a value to a text: walks down from the whole to what it lies in. */
-static void place(const wf_text_json *json, uint32_t value, char *text, size_t room)
+static void write_path(const wf_text_json *json, uint32_t value, char *text, size_t room)
 {
     uint32_t in = 0;
     size_t used = 0;
@@ -265,7 +265,7 @@ wf_status wf_text_json_refuse(const wf_text_json *json, uint32_t value, wf_statu
     char where[256], what[512];
     va_list args;
 
-    place(json, value == WF_TEXT_JSON_NONE ? 0 : value, where, sizeof where);
+    write_path(json, value == WF_TEXT_JSON_NONE ? 0 : value, where, sizeof where);
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);

@@ -69,18 +69,18 @@ static void add_gradients(wf_check_source *s, wf_par_trainer *trainer, wf_check_
     float *row = r->by_sequence + sequence * r->vectors;
 
     for (int64_t i = 0; i < s->count; i++) {
-        const wf_hf_place *place = &s->place[i];
+        const wf_hf_location *location = &s->location[i];
         wf_check_tensor *t = &r->tensor[s->tensor[i]];
         const wf_tensor *g = wf_par_gradient(trainer, s->parameter[i]);
         wf_host_data view;
         const float *data = g ? wf_data_read_f32(g, &view) : NULL;
 
         if (data && t->ndim == 1)
-            wf_check_scatter(place, 0, g, data, 1, row + t->vector);
-        for (int64_t e = 0; data && t->ndim > 1 && e < wf_check_pieces(place); e++)
-            wf_check_scatter(place, e, g, data, weight, t[e].reference);
+            wf_check_scatter(location, 0, g, data, 1, row + t->vector);
+        for (int64_t e = 0; data && t->ndim > 1 && e < wf_check_pieces(location); e++)
+            wf_check_scatter(location, e, g, data, weight, t[e].reference);
         if (data && t->head && strcmp(s->parameter[i]->path, "head.weight") == 0)
-            wf_check_scatter(place, 0, g, data, weight, t->head);
+            wf_check_scatter(location, 0, g, data, weight, t->head);
         if (g)
             wf_data_close(&view);
     }

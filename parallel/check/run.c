@@ -62,18 +62,18 @@ static const wf_safetensors_entry *find(const wf_check_source *s, wf_check_files
 static wf_status check_form(check *c, const wf_check_files *files,
                             const wf_safetensors_entry *e, const wf_check_tensor *t)
 {
-    bool same = e->ndim == t->ndim, turned = e->ndim == 2 && t->ndim == 2;
+    bool same = e->ndim == t->ndim, transposed = e->ndim == 2 && t->ndim == 2;
     char theirs[96], ours[96];
 
     for (int d = 0; same && d < t->ndim; d++)
         same = e->shape[d] == t->shape[d];
-    turned = turned && e->shape[0] == t->shape[1] && e->shape[1] == t->shape[0];
+    transposed = transposed && e->shape[0] == t->shape[1] && e->shape[1] == t->shape[0];
     if (same)
         return WF_OK;
     return wf_error_set(&c->error, WF_EDATA, "%s: \"%s\" is %s, and the model's is %s%s",
                         files->path, e->name, wf_check_shape(e->ndim, e->shape, theirs),
                         wf_check_shape(t->ndim, t->shape, ours),
-                        turned ? ": it is transposed" : "");
+                        transposed ? ": it is transposed" : "");
 }
 
 /* Reads a tensor for each of the model's, or *missing counts it. */

@@ -110,29 +110,29 @@ wf_check_sizes wf_check_source_sizes(const wf_check_source *source)
         .chosen = c->top_k};
 }
 
-int64_t wf_check_pieces(const wf_hf_place *place)
+int64_t wf_check_pieces(const wf_hf_location *location)
 {
-    return place->pieces ? place->pieces : 1;
+    return location->pieces ? location->pieces : 1;
 }
 
-void wf_check_scatter(const wf_hf_place *place, int64_t piece, const wf_tensor *t,
+void wf_check_scatter(const wf_hf_location *location, int64_t piece, const wf_tensor *t,
                       const float *from, double weight, float *to)
 {
     const int64_t experts = t->ndim == 3 ? t->dim[0].size : 1;
     const int64_t each = t->ndim == 3 ? t->dim[1].size : t->dim[0].size;
     const int64_t elements = wf_tensor_count(t), columns = elements / (experts * each);
-    const int64_t rows = experts * each / wf_check_pieces(place);
-    const int64_t wide = place->ndim == 2 ? place->shape[1] : 1;
-    const wf_part whole = {.ndim = 1, .start = {place->run ? 0 : place->offset}};
+    const int64_t rows = experts * each / wf_check_pieces(location);
+    const int64_t wide = location->ndim == 2 ? location->shape[1] : 1;
+    const wf_part whole = {.ndim = 1, .start = {location->run ? 0 : location->offset}};
 
     from += piece * rows * columns;
     for (int64_t o = 0; o < rows; o++) {
-        int64_t together, at = wf_hf_row(place, &whole, o % each, &together);
+        int64_t together, at = wf_hf_row(location, &whole, o % each, &together);
 
         if (o >= each) /* stacked: experts in front */
-            at += o / each * place->shape[1];
+            at += o / each * location->shape[1];
         for (int64_t i = 0; i < columns; i++)
-            to[place->transposed ? i * wide + at : at * columns + i] +=
+            to[location->transposed ? i * wide + at : at * columns + i] +=
                 (float)(weight * (double)from[o * columns + i]);
     }
 }
@@ -140,25 +140,26 @@ void wf_check_scatter(const wf_hf_place *place, int64_t piece, const wf_tensor *
 /* Returns the tensor that a parameter lies in with others, which is there already: that of its
    name, or of a tied head the table; NULL: it has one of its own. */
 static wf_check_tensor *tensor_of(const wf_check_source *s, const wf_check_reference *r,
-                                  const wf_nn_parameter *p, const wf_hf_place *place)
+                                  const wf_nn_parameter *p, const wf_hf_location *location)
 {
     if (s->config.tied && strcmp(p->path, "head.weight") == 0)
         return &r->tensor[0];
     for (int64_t i = 0; i < r->count; i++)
-        if (strcmp(r->tensor[i].name, place->name) == 0)
+        if (strcmp(r->tensor[i].name, location->name) == 0)
             return &r->tensor[i];
     return NULL;
 }
 
 static wf_status new_tensor(wf_check_source *s, wf_check_reference *r, const wf_nn_parameter *p,
-                            const wf_hf_place *place)
+                            const wf_hf_location *location)
 {
     wf_check_tensor *t = &r->tensor[r->count++];
 
-    *t = (wf_check_tensor){.ndim = place->ndim, .count = 1, .transposed = place->transposed};
-    memcpy(t->name, place->name, sizeof t->name);
+    *t = (wf_check_tensor){
+        .ndim = location->ndim, .count = 1, .transposed = location->transposed};
+    memcpy(t->name, location->name, sizeof t->name);
     t->name[sizeof t->name - 1] = 0;
-    memcpy(t->shape, place->shape, sizeof t->shape);
+    memcpy(t->shape, location->shape, sizeof t->shape);
     for (int d = 0; d < t->ndim; d++)
         t->count *= t->shape[d];
     t->rows = t->ndim == 3 ? t->shape[0] * t->shape[1] : t->ndim ? t->shape[0] : 1;
@@ -178,21 +179,21 @@ static wf_status new_tensor(wf_check_source *s, wf_check_reference *r, const wf_
 }
 
 /* Finds where each parameter lies, and makes room for their tensors. */
-static wf_status find_places(wf_check_source *s, wf_check_reference *r)
+static wf_status find_locations(wf_check_source *s, wf_check_reference *r)
 {
     int64_t total = 0;
 
-    s->place = calloc((size_t)s->count + 1, sizeof *s->place);
+    s->location = calloc((size_t)s->count + 1, sizeof *s->location);
     s->tensor = calloc((size_t)s->count + 1, sizeof *s->tensor);
-    for (int64_t i = 0; s->place && i < s->count; i++) {
-        if (!wf_hf_place_of(s->family, &s->config, s->parameter[i], &s->place[i]))
+    for (int64_t i = 0; s->location && i < s->count; i++) {
+        if (!wf_hf_location_of(s->family, &s->config, s->parameter[i], &s->location[i]))
             return wf_error_set(s->error, WF_EUNSUPPORTED,
                                 "parameter %s has no name in a %s of transformers",
                                 s->parameter[i]->path, s->family->type);
-        total += wf_check_pieces(&s->place[i]);
+        total += wf_check_pieces(&s->location[i]);
     }
     r->tensor = calloc((size_t)total + 1, sizeof *r->tensor);
-    return r->tensor && s->place && s->tensor
+    return r->tensor && s->location && s->tensor
                ? WF_OK
                : wf_error_set(s->error, WF_ENOMEM, "no memory for a list of parameters");
 }
@@ -203,8 +204,8 @@ static void read_weights(const wf_check_source *s, wf_check_reference *r, int64_
     wf_host_data view;
     const float *data = wf_data_read_f32(t, &view);
 
-    for (int64_t e = 0; data && e < wf_check_pieces(&s->place[i]); e++)
-        wf_check_scatter(&s->place[i], e, t, data, 1, r->tensor[s->tensor[i] + e].weight);
+    for (int64_t e = 0; data && e < wf_check_pieces(&s->location[i]); e++)
+        wf_check_scatter(&s->location[i], e, t, data, 1, r->tensor[s->tensor[i] + e].weight);
     wf_data_close(&view);
 }
 
@@ -213,9 +214,9 @@ static wf_status open_tensors(wf_check_source *s, wf_check_reference *r, int64_t
 {
     const wf_nn_parameter *p = s->parameter[i];
     wf_check_tensor *t;
-    wf_hf_place one;
+    wf_hf_location one;
 
-    wf_hf_place_piece(&s->place[i], 0, &one);
+    wf_hf_location_piece(&s->location[i], 0, &one);
     t = tensor_of(s, r, p, &one);
     s->tensor[i] = t ? t - r->tensor : r->count;
     if (t && i != 0 && t == &r->tensor[0]) { /* the head of a tied table */
@@ -226,8 +227,8 @@ static wf_status open_tensors(wf_check_source *s, wf_check_reference *r, int64_t
     }
     if (t)
         t->roles |= wf_check_roles(p->path) | WF_CHECK_MIXED;
-    for (int64_t e = 0; !t && e < wf_check_pieces(&s->place[i]); e++) {
-        wf_hf_place_piece(&s->place[i], e, &one);
+    for (int64_t e = 0; !t && e < wf_check_pieces(&s->location[i]); e++) {
+        wf_hf_location_piece(&s->location[i], e, &one);
         if (new_tensor(s, r, p, &one) != WF_OK)
             return s->error->code;
     }
@@ -239,7 +240,7 @@ wf_status wf_check_reference_open(wf_check_source *s, wf_check_reference *r, wf_
 {
     s->error = error;
     *r = (wf_check_reference){.tied = s->config.tied};
-    if (find_places(s, r) != WF_OK)
+    if (find_locations(s, r) != WF_OK)
         return error->code;
     for (int64_t i = 0; i < s->count; i++)
         if (open_tensors(s, r, i) != WF_OK)
@@ -249,8 +250,8 @@ wf_status wf_check_reference_open(wf_check_source *s, wf_check_reference *r, wf_
 
 void wf_check_source_close(wf_check_source *s)
 {
-    free(s->place);
+    free(s->location);
     free(s->tensor);
-    s->place = NULL;
+    s->location = NULL;
     s->tensor = NULL;
 }

@@ -16,18 +16,18 @@ struct wf_check_source {
     wf_nn_gpt *model; /* untied */
     int64_t count;
     wf_nn_parameter **parameter;
-    wf_hf_place *place; /* [count], once a reference is open */
-    int64_t *tensor;    /* [count], the number of the reference's tensor, or first one, of it */
+    wf_hf_location *location; /* [count], once a reference is open */
+    int64_t *tensor; /* [count], the number of the reference's tensor, or first one, of it */
 };
 
 /* The roles of a parameter of this path. */
 unsigned wf_check_roles(const char *path);
 
 /* Returns how many tensors a parameter is in files: one for each expert, or one. */
-int64_t wf_check_pieces(const wf_hf_place *place);
+int64_t wf_check_pieces(const wf_hf_location *location);
 
 /* Adds `weight` times a parameter's elements to where they lie in one of its tensors. */
-void wf_check_scatter(const wf_hf_place *place, int64_t piece, const wf_tensor *t,
+void wf_check_scatter(const wf_hf_location *location, int64_t piece, const wf_tensor *t,
                       const float *from, double weight, float *to);
 
 /* Their routers' choices (wf_check_batch.choice) in Weft's forward passes, from open to close;

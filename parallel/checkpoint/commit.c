@@ -115,18 +115,18 @@ wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_e
     return wf_folder_make(dir, wf_ckpt_partial(name, step, *mark), error);
 }
 
-wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_folder *dir, int64_t step, uint64_t mark,
-                        wf_error *error)
+wf_status wf_ckpt_enter(wf_ckpt_target *target, const wf_folder *dir, int64_t step,
+                        uint64_t mark, wf_error *error)
 {
     char name[WF_CKPT_NAME];
 
-    place->dir = dir;
-    return wf_folder_enter(&place->partial, dir, wf_ckpt_partial(name, step, mark), error);
+    target->dir = dir;
+    return wf_folder_enter(&target->partial, dir, wf_ckpt_partial(name, step, mark), error);
 }
 
-void wf_ckpt_leave(wf_ckpt_place *place)
+void wf_ckpt_leave(wf_ckpt_target *target)
 {
-    wf_folder_close(&place->partial);
+    wf_folder_close(&target->partial);
 }
 
 void wf_ckpt_abandon(const wf_folder *dir, int64_t step, uint64_t mark)
@@ -288,18 +288,18 @@ static wf_status show(const wf_folder *dir, int64_t step, uint64_t mark, wf_erro
     return status;
 }
 
-wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_index *index,
+wf_status wf_ckpt_publish(const wf_ckpt_target *target, uint64_t mark, const wf_index *index,
                           const wf_ckpt_keep *keep, wf_error *error)
 {
-    wf_status status = wf_ckpt_check_files(&place->partial, index, error);
+    wf_status status = wf_ckpt_check_files(&target->partial, index, error);
 
     if (status == WF_OK)
-        status = write_index(&place->partial, index, error);
+        status = write_index(&target->partial, index, error);
     if (status == WF_OK)
-        status = show(place->dir, index->step, mark, error);
+        status = show(target->dir, index->step, mark, error);
     if (status == WF_OK)
-        status = move_latest(place->dir, index->step, error);
+        status = move_latest(target->dir, index->step, error);
     if (status == WF_OK)
-        remove_old(place->dir, index->step, keep);
+        remove_old(target->dir, index->step, keep);
     return status;
 }

@@ -33,10 +33,10 @@ int64_t wf_ckpt_step(const char *name);
 int64_t wf_ckpt_replaced_step(const char *name);
 
 /* The target of a save: DIR, which its owner keeps open, and in it DIR/step-*.partial. */
-typedef struct wf_ckpt_place {
+typedef struct wf_ckpt_target {
     const wf_folder *dir;
     wf_folder partial;
-} wf_ckpt_place;
+} wf_ckpt_target;
 
 /*
  * Cleans up what other saves have left in DIR: what they replaced is restored if it is the only
@@ -50,9 +50,9 @@ wf_status wf_ckpt_tidy(const wf_folder *dir, wf_error *error);
 wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_error *error);
 
 /* Open it, from any rank once it is there. Owner: caller, wf_ckpt_leave (also a failed one). */
-wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_folder *dir, int64_t step, uint64_t mark,
-                        wf_error *error);
-void wf_ckpt_leave(wf_ckpt_place *place);
+wf_status wf_ckpt_enter(wf_ckpt_target *target, const wf_folder *dir, int64_t step,
+                        uint64_t mark, wf_error *error);
+void wf_ckpt_leave(wf_ckpt_target *target);
 
 /*
  * Which checkpoints may be deleted: `keep` stay (0: all) of those of this run, which are the
@@ -73,7 +73,7 @@ typedef struct wf_ckpt_keep {
  * has moved, an error is one of deleting alone, and is not reported: the next save finds what
  * is left.
  */
-wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_index *index,
+wf_status wf_ckpt_publish(const wf_ckpt_target *target, uint64_t mark, const wf_index *index,
                           const wf_ckpt_keep *keep, wf_error *error);
 
 /* Remove what was begun and will not be published. */

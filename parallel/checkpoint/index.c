@@ -27,7 +27,7 @@ static wf_status no_memory(const wf_json_source *s)
 
 static wf_status check_checksum(const wf_json_source *s, const char *text, size_t bytes)
 {
-    size_t at = wf_index_checksum_place(text, bytes);
+    size_t at = wf_index_checksum_offset(text, bytes);
     char digits[WF_CHECKSUM_TEXT] = "";
     uint64_t stated, found;
 

@@ -21,24 +21,24 @@ char *wf_index_name(const char *path, int bit, char name[WF_INDEX_FULL_NAME])
     return name;
 }
 
-size_t wf_index_checksum_place(const char *text, size_t bytes)
+size_t wf_index_checksum_offset(const char *text, size_t bytes)
 {
     const char *at = memmem(text, bytes, checksum_key, sizeof checksum_key - 1);
-    size_t place = at ? (size_t)(at - text) + sizeof checksum_key - 1 : 0;
+    size_t offset = at ? (size_t)(at - text) + sizeof checksum_key - 1 : 0;
 
-    return at && bytes - place >= sizeof zeros ? place : 0;
+    return at && bytes - offset >= sizeof zeros ? offset : 0;
 }
 
-wf_status wf_index_checksum(const char *text, size_t bytes, size_t place, uint64_t *checksum)
+wf_status wf_index_checksum(const char *text, size_t bytes, size_t offset, uint64_t *checksum)
 {
     wf_checksum_stream *stream = wf_checksum_begin();
-    size_t behind = place + sizeof zeros - 1;
+    size_t after = offset + sizeof zeros - 1;
 
     if (!stream)
         return WF_ENOMEM;
-    wf_checksum_add(stream, text, place);
+    wf_checksum_add(stream, text, offset);
     wf_checksum_add(stream, zeros, sizeof zeros - 1);
-    wf_checksum_add(stream, text + behind, bytes - behind);
+    wf_checksum_add(stream, text + after, bytes - after);
     *checksum = wf_checksum_end(stream);
     return WF_OK;
 }
@@ -121,20 +121,20 @@ static bool complete(const json_t *object, const wf_index *index)
 
 static wf_status sign(char *text, size_t bytes, wf_error *error)
 {
-    size_t place = wf_index_checksum_place(text, bytes);
+    size_t offset = wf_index_checksum_offset(text, bytes);
     char digits[WF_CHECKSUM_TEXT];
     uint64_t checksum;
-    wf_status status = wf_index_checksum(text, bytes, place, &checksum);
+    wf_status status = wf_index_checksum(text, bytes, offset, &checksum);
 
     if (status != WF_OK)
         return wf_error_set(error, status, "no memory for the checksum of the index");
-    memcpy(text + place, wf_checksum_print(checksum, digits), sizeof digits - 1);
+    memcpy(text + offset, wf_checksum_print(checksum, digits), sizeof digits - 1);
     return WF_OK;
 }
 
 wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_error *error)
 {
-    wf_index again;
+    wf_index reread;
     wf_status status;
     json_t *object = describe(index);
 
@@ -149,9 +149,9 @@ wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_
     }
     /* an index that could not be parsed back is not written */
     if (status == WF_OK)
-        status = wf_index_parse(&again, "the index to be written", *text, *bytes, error);
+        status = wf_index_parse(&reread, "the index to be written", *text, *bytes, error);
     if (status == WF_OK) {
-        wf_index_close(&again);
+        wf_index_close(&reread);
         return WF_OK;
     }
     free(*text);

@@ -81,8 +81,8 @@ char *wf_index_name(const char *path, int bit, char name[WF_INDEX_FULL_NAME]);
 
 /* Returns where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum is of
    the text with zeros instead of them. */
-size_t wf_index_checksum_place(const char *text, size_t bytes);
-wf_status wf_index_checksum(const char *text, size_t bytes, size_t place, uint64_t *checksum);
+size_t wf_index_checksum_offset(const char *text, size_t bytes);
+wf_status wf_index_checksum(const char *text, size_t bytes, size_t offset, uint64_t *checksum);
 
 /* The text of an index, its own checksum in it. WF_ENOMEM, WF_EINVAL. Owner: caller, free. */
 wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_error *error);

@@ -56,10 +56,10 @@ static int64_t cut_in_turn(const wf_dim *dim, int n, const wf_cutter *axis)
 
     for (int i = 0; i < n; i++) {
         int64_t grain = axis[i].fine ? 1 : dim->grain;
-        int64_t from = wf_cut(local, grain, axis[i].parts, axis[i].place);
+        int64_t from = wf_cut(local, grain, axis[i].parts, axis[i].index);
 
-        if (axis[i].place < axis[i].parts)
-            local = wf_cut(local, grain, axis[i].parts, axis[i].place + 1) - from;
+        if (axis[i].index < axis[i].parts)
+            local = wf_cut(local, grain, axis[i].parts, axis[i].index + 1) - from;
         start += from;
     }
     return start;
@@ -76,7 +76,7 @@ static int64_t cut_at(const wf_saved_mesh *mesh, const wf_saved_layout *layout, 
         int axis = layout->axis[d][i];
 
         cutter[i] = (wf_cutter){.parts = mesh->size[axis],
-                                .place = i == n - 1 ? last : coordinate[axis],
+                                .index = i == n - 1 ? last : coordinate[axis],
                                 .fine = mesh->fine[axis]};
     }
     return mesh->nested ? cut_in_turn(dim, n, cutter) : wf_cut_together(dim, n, cutter);
@@ -86,13 +86,13 @@ static int64_t cut_at(const wf_saved_mesh *mesh, const wf_saved_layout *layout, 
 static void cut_dim(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int d,
                     const wf_dim *dim, const int *coordinate, int64_t *start, int64_t *local)
 {
-    int n = layout->n_axes[d], place = n ? coordinate[layout->axis[d][n - 1]] : 0;
+    int n = layout->n_axes[d], index = n ? coordinate[layout->axis[d][n - 1]] : 0;
 
     *start = 0;
     *local = dim->size;
     if (n) {
-        *start = cut_at(mesh, layout, d, n, dim, coordinate, place);
-        *local = cut_at(mesh, layout, d, n, dim, coordinate, place + 1) - *start;
+        *start = cut_at(mesh, layout, d, n, dim, coordinate, index);
+        *local = cut_at(mesh, layout, d, n, dim, coordinate, index + 1) - *start;
     }
 }
 
@@ -163,7 +163,7 @@ static int64_t begin_of(const walk *w, int d, int i, int64_t c)
 }
 
 /* Returns the first part along that axis which ends after the beginning of mine. */
-static int first_behind(const walk *w, int d, int i)
+static int first_after(const walk *w, int d, int i)
 {
     int low = 0, high = w->mesh->size[w->layout->axis[d][i]];
 
@@ -192,7 +192,7 @@ static wf_status walk_on(walk *w, int d, int i)
     if (i == w->layout->n_axes[d])
         return walk_on(w, d + 1, 0);
     axis = w->layout->axis[d][i];
-    for (int c = first_behind(w, d, i); c < w->mesh->size[axis] && status == WF_OK; c++) {
+    for (int c = first_after(w, d, i); c < w->mesh->size[axis] && status == WF_OK; c++) {
         int64_t begin = begin_of(w, d, i, c);
 
         if (begin >= w->mine->start[d] + w->mine->local[d])

@@ -7,14 +7,14 @@
 #include <string.h>
 
 /* The position of a part in a held tensor, where it is contiguous there. */
-typedef struct place {
+typedef struct position {
     int64_t at;
     int runs;
-} place;
+} position;
 
 static wf_status note_run(void *arg, int64_t at_held, int64_t at_piece, int64_t n)
 {
-    place *p = arg;
+    position *p = arg;
 
     (void)at_piece, (void)n;
     if (p->runs++)
@@ -26,7 +26,7 @@ static wf_status note_run(void *arg, int64_t at_held, int64_t at_piece, int64_t 
 static bool is_one_run(const wf_piece *piece, int64_t *at)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
-    place p = {.runs = 0};
+    position p = {.runs = 0};
 
     wf_part_runs(&held, &piece->part, note_run, &p);
     *at = p.at;

@@ -14,27 +14,27 @@ wf_status wf_saver_file(wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_fil
                         wf_error *error)
 {
     char name[WF_CKPT_NAME];
-    wf_ckpt_place place = {.partial = {.fd = -1}};
+    wf_ckpt_target target = {.partial = {.fd = -1}};
     wf_status status = wf_saver_folder(s, false, error);
 
     if (status == WF_OK)
-        status = wf_ckpt_enter(&place, &s->folder, s->step, s->mark, error);
+        status = wf_ckpt_enter(&target, &s->folder, s->step, s->mark, error);
     if (status == WF_OK)
-        status = wf_folder_file(&place.partial, wf_ckpt_file(name, rank), mode, file, error);
-    wf_ckpt_leave(&place);
+        status = wf_folder_file(&target.partial, wf_ckpt_file(name, rank), mode, file, error);
+    wf_ckpt_leave(&target);
     if (status == WF_OK)
         file->need = s->need;
     return status;
 }
 
-const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece)
+const char *wf_saver_view(const wf_par_saver *s, const wf_piece *piece)
 {
     return s->staging ? s->staging + piece->at : wf_piece_data(piece);
 }
 
 const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece)
 {
-    const char *data = wf_saver_place(s, piece);
+    const char *data = wf_saver_view(s, piece);
 
     if (data)
         return data;

@@ -63,7 +63,7 @@ static void follow(wf_par_saver *s)
     snprintf(s->folder.path, sizeof s->folder.path, "%s", now);
 }
 
-static wf_status make_again(const wf_par_saver *s, wf_error *error)
+static wf_status remake_folder(const wf_par_saver *s, wf_error *error)
 {
     if (s->options.remake)
         return s->options.remake(s->options.remake_arg, error);
@@ -87,7 +87,7 @@ wf_status wf_saver_folder(wf_par_saver *s, bool first, wf_error *error)
     free(s->moved); /* it is made where it was asked for */
     s->moved = NULL;
     if (removed && first)
-        status = make_again(s, error);
+        status = remake_folder(s, error);
     if (first && status == WF_OK)
         status = wf_files_make_directory(s->calls, s->dir, error);
     return status == WF_OK ? wf_folder_open(&s->folder, s->calls, s->dir, error) : status;
@@ -112,24 +112,24 @@ static wf_status make(wf_par_saver *s, wf_error *error)
 /* Each rank writes where it will write its file. */
 static wf_status enter(wf_par_saver *s, wf_error *error)
 {
-    wf_ckpt_place place = {.partial = {.fd = -1}};
+    wf_ckpt_target target = {.partial = {.fd = -1}};
     wf_error why = {WF_OK, ""};
     char name[WF_CKPT_NAME];
     wf_file file;
 
     if (wf_saver_folder(s, false, &why) == WF_OK)
-        wf_ckpt_enter(&place, &s->folder, s->step, s->mark, &why);
-    if (why.code != WF_OK && !s->folder.missing && !place.partial.missing)
+        wf_ckpt_enter(&target, &s->folder, s->step, s->mark, &why);
+    if (why.code != WF_OK && !s->folder.missing && !target.partial.missing)
         *error = why;
     else if (why.code != WF_OK)
         wf_error_set(error, WF_EIO,
                      "%.1000s is not seen here as rank 0 sees it: the directory of checkpoints "
                      "has to be the same on all hosts (%.500s)",
                      s->dir, why.text);
-    else if (wf_folder_file(&place.partial, wf_ckpt_file(name, wf_context_rank(s->par->ctx)),
+    else if (wf_folder_file(&target.partial, wf_ckpt_file(name, wf_context_rank(s->par->ctx)),
                             WF_FILE_CREATE, &file, error) == WF_OK)
         wf_file_close(&file, error);
-    wf_ckpt_leave(&place);
+    wf_ckpt_leave(&target);
     return error->code;
 }
 

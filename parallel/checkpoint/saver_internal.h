@@ -86,7 +86,7 @@ wf_status wf_saver_file(wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_fil
 
 /* Returns the elements of a piece: in the staging memory or in the tensor; NULL: not
    contiguous. The second function cuts one out, one piece at a time. */
-const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece);
+const char *wf_saver_view(const wf_par_saver *s, const wf_piece *piece);
 const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece);
 
 /* The first stage, and the last one: of rank 0. */

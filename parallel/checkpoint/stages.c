@@ -32,7 +32,7 @@ static void *sum_pieces(void *arg)
     const wf_par_saver *s = of->saver;
 
     for (int64_t i = 0; i < s->pieces.count; i++) {
-        const char *data = wf_saver_place(s, &s->pieces.piece[i]);
+        const char *data = wf_saver_view(s, &s->pieces.piece[i]);
 
         if (data)
             sum_piece(of, i, data);
@@ -50,7 +50,7 @@ static wf_status write_pieces(wf_par_saver *s, const wf_file *file, int64_t n, s
         const wf_piece *piece = &s->pieces.piece[i];
         const char *data = wf_saver_data(s, piece);
 
-        if (!wf_saver_place(s, piece))
+        if (!wf_saver_view(s, piece))
             sum_piece(cut, i, data);
         status = wf_file_write(file, data, (size_t)piece->bytes, n + s->header.entry[i].begin,
                                error);
@@ -192,7 +192,7 @@ static wf_index index_of(const wf_par_saver *s)
 
 wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
 {
-    wf_ckpt_place place;
+    wf_ckpt_target target;
     wf_ckpt_keep keep = {.keep = s->options.keep};
     wf_index index;
     wf_status status;
@@ -208,11 +208,11 @@ wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
     keep.began = wf_nn_optimizer_began(s->state.trained.optimizer) + s->state.index.fresh;
     keep.saved = s->published;
     keep.count = s->published_count + 1;
-    status = wf_ckpt_enter(&place, &s->folder, s->step, s->mark, error);
-    s->folder.need = place.partial.need = s->need;
+    status = wf_ckpt_enter(&target, &s->folder, s->step, s->mark, error);
+    s->folder.need = target.partial.need = s->need;
     if (status == WF_OK)
-        status = wf_ckpt_publish(&place, s->mark, &index, &keep, error);
-    wf_ckpt_leave(&place);
+        status = wf_ckpt_publish(&target, s->mark, &index, &keep, error);
+    wf_ckpt_leave(&target);
     s->published_count += status == WF_OK;
     return status;
 }

@@ -313,7 +313,7 @@ const char *wf_safetensors_metadata(const wf_safetensors *h, const char *key)
 }
 
 /* Places a tensor after the last one. */
-static wf_status place(wf_safetensors_entry *e, int64_t *at, wf_error *error)
+static wf_status append(wf_safetensors_entry *e, int64_t *at, wf_error *error)
 {
     int64_t bytes = shape_bytes(e->ndim, e->shape, dtypes[e->dtype].size);
 
@@ -365,7 +365,7 @@ wf_status wf_safetensors_format(int64_t count, wf_safetensors_entry *entry,
     if (metadata_count)
         bad |= json_object_set(object, "__metadata__", texts);
     for (int64_t i = 0; i < count && status == WF_OK; i++) {
-        status = place(&entry[i], &at, error);
+        status = append(&entry[i], &at, error);
         bad |= json_object_set_new(object, entry[i].name, describe(&entry[i]));
     }
     json = bad || status != WF_OK ? NULL : json_dumps(object, JSON_COMPACT);

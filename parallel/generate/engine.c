@@ -117,14 +117,14 @@ static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
 /* Runs the model on tokens at these cache positions, stored as in training. `wanted`: logits
    are returned. */
 static wf_status run(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids,
-                     const wf_nn_cache_position *place, bool wanted, float *logits,
+                     const wf_nn_cache_position *sequence, bool wanted, float *logits,
                      float *logsumexp)
 {
     wf_nn_gpt *m = e->o.model;
     wf_dtype storage;
     wf_tensor *t, *y;
 
-    if (wf_nn_cache_at(e->cache, batch, count, place) != WF_OK)
+    if (wf_nn_cache_at(e->cache, batch, count, sequence) != WF_OK)
         return wf_context_status(e->ctx);
     storage = wf_context_storage(e->ctx, wf_par_dtype(e->o.par));
     wf_scope_open(e->ctx);
@@ -153,10 +153,10 @@ wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t length, 
     e->scaled_for[slot] = scaled_for(e, length);
     for (int64_t at = 0; at < count && status == WF_OK; at += e->o.chunk) {
         int64_t n = count - at < e->o.chunk ? count - at : e->o.chunk;
-        const wf_nn_cache_position place = position_of(e, slot, first + at);
+        const wf_nn_cache_position sequence = position_of(e, slot, first + at);
 
         status =
-            run(e, 1, n, ids ? ids + at : NULL, &place, logits != NULL,
+            run(e, 1, n, ids ? ids + at : NULL, &sequence, logits != NULL,
                 logits ? logits + at * e->vocabulary : NULL, logsumexp ? logsumexp + at : NULL);
     }
     return status;
@@ -164,19 +164,19 @@ wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t length, 
 
 /* Runs texts together, or where RoPE is scaled by lengths that differ, one by one. */
 static wf_status run_parts(wf_gen_engine *e, int64_t parts, int64_t count, const int32_t *ids,
-                           const wf_nn_cache_position *place, bool wanted, float *logits,
+                           const wf_nn_cache_position *sequence, bool wanted, float *logits,
                            float *logsumexp)
 {
     wf_status status = wf_context_status(e->ctx);
     bool alike = true;
 
     for (int64_t i = 1; i < parts; i++)
-        alike = alike && place[i].length == place[0].length;
+        alike = alike && sequence[i].length == sequence[0].length;
     if (alike)
-        return status == WF_OK ? run(e, parts, count, ids, place, wanted, logits, logsumexp)
+        return status == WF_OK ? run(e, parts, count, ids, sequence, wanted, logits, logsumexp)
                                : status;
     for (int64_t i = 0; i < parts && status == WF_OK; i++)
-        status = run(e, 1, count, ids + i * count, &place[i], wanted,
+        status = run(e, 1, count, ids + i * count, &sequence[i], wanted,
                      logits ? logits + i * count * e->vocabulary : NULL,
                      logsumexp ? logsumexp + i * count : NULL);
     return status;
@@ -186,22 +186,22 @@ wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
                                          const wf_gen_engine_part *part, int64_t count,
                                          bool wanted, float *logits, float *logsumexp)
 {
-    wf_nn_cache_position *place = calloc((size_t)parts + 1, sizeof *place);
+    wf_nn_cache_position *sequence = calloc((size_t)parts + 1, sizeof *sequence);
     int32_t *ids = calloc((size_t)(parts * count) + 1, sizeof *ids);
     wf_status status = wf_context_status(e->ctx);
 
-    if (place && ids) {
+    if (sequence && ids) {
         for (int64_t i = 0; i < parts; i++) {
             e->scaled_for[part[i].slot] = scaled_for(e, part[i].length);
-            place[i] = position_of(e, part[i].slot, part[i].first);
+            sequence[i] = position_of(e, part[i].slot, part[i].first);
             if (part[i].ids)
                 memcpy(ids + i * count, part[i].ids, (size_t)count * sizeof *ids);
         }
-        status = run_parts(e, parts, count, ids, place, wanted, logits, logsumexp);
+        status = run_parts(e, parts, count, ids, sequence, wanted, logits, logsumexp);
     } else {
         status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld texts", (long long)parts);
     }
-    free(place);
+    free(sequence);
     free(ids);
     return status;
 }
@@ -227,23 +227,23 @@ static wf_status renew(wf_gen_engine *e, const wf_gen_engine_row *row)
 wf_status wf_gen_engine_next(wf_gen_engine *e, int64_t rows, const wf_gen_engine_row *row,
                              float *logits, float *logsumexp)
 {
-    wf_nn_cache_position *place = calloc((size_t)rows + 1, sizeof *place);
+    wf_nn_cache_position *sequence = calloc((size_t)rows + 1, sizeof *sequence);
     int32_t *ids = calloc((size_t)rows + 1, sizeof *ids);
     wf_status status = wf_context_status(e->ctx);
 
-    if (place && ids) {
+    if (sequence && ids) {
         for (int64_t i = 0; i < rows && status == WF_OK; i++) {
             status = renew(e, &row[i]);
-            place[i] = position_of(e, row[i].slot, row[i].position);
-            place[i].length = 0; /* up to each token */
+            sequence[i] = position_of(e, row[i].slot, row[i].position);
+            sequence[i].length = 0; /* up to each token */
             ids[i] = row[i].id;
         }
         if (status == WF_OK)
-            status = run(e, rows, 1, ids, place, true, logits, logsumexp);
+            status = run(e, rows, 1, ids, sequence, true, logits, logsumexp);
     } else {
         status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld tokens", (long long)rows);
     }
-    free(place);
+    free(sequence);
     free(ids);
     return status;
 }

@@ -93,7 +93,7 @@ static void fill_row(const block *b, wf_pipe_table *t, int rank)
 wf_status wf_pipe_repeat_block(const char *name, wf_pipe_block pace, wf_pipe_table *t)
 {
     block b = {.pace = pace, .ranks = t->shape.ranks};
-    wf_status status = wf_pipe_place_v(name, t);
+    wf_status status = wf_pipe_assign_v(name, t);
 
     if (status != WF_OK)
         return status;

@@ -52,15 +52,15 @@ static void both(row *w, int late)
 
 static void fill(row *w)
 {
-    int behind = w->table->shape.ranks - 1 - w->rank;
+    int after = w->table->shape.ranks - 1 - w->rank;
 
-    for (int i = 0; i < 2 * behind; i++)
+    for (int i = 0; i < 2 * after; i++)
         forward(w, 0);
     for (int i = 0; i <= w->rank; i++) {
         forward(w, 0);
         forward(w, 1);
     }
-    for (int i = 0; i < behind; i++) {
+    for (int i = 0; i < after; i++) {
         backward(w, 1, true);
         weights(w);
         forward(w, 1);
@@ -69,7 +69,7 @@ static void fill(row *w)
 
 static void steady(row *w)
 {
-    int ranks = w->table->shape.ranks, behind = ranks - 1 - w->rank;
+    int ranks = w->table->shape.ranks, after = ranks - 1 - w->rank;
 
     for (int i = 0; i < w->table->shape.micro - 2 * ranks + w->rank + 1; i++) {
         if (i == 0 && w->rank == ranks - 1) {
@@ -81,7 +81,7 @@ static void steady(row *w)
         }
         both(w, 1);
     }
-    for (int i = 0; i < behind; i++) {
+    for (int i = 0; i < after; i++) {
         backward(w, 1, false);
         both(w, 1);
     }
@@ -108,7 +108,7 @@ static void drain(row *w)
 wf_status wf_pipe_gen_dualpipe_v(const wf_pipe_shape *shape, wf_pipe_table *t)
 {
     wf_pipe_action *waits;
-    wf_status status = wf_pipe_place_v("dualpipe-v", t);
+    wf_status status = wf_pipe_assign_v("dualpipe-v", t);
 
     if (status == WF_OK && shape->micro < 2 * shape->ranks)
         return wf_pipe_table_refuse(t,

@@ -70,7 +70,7 @@ static void drain(row *w)
 wf_status wf_pipe_gen_zb_v(const wf_pipe_shape *shape, wf_pipe_table *t)
 {
     int fill_needs = 2 * shape->ranks - 1;
-    wf_status status = wf_pipe_place_v("zb-v", t);
+    wf_status status = wf_pipe_assign_v("zb-v", t);
 
     for (int r = 0; status == WF_OK && r < shape->ranks; r++) {
         row w = {.table = t,

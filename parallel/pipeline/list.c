@@ -12,7 +12,7 @@ typedef struct list {
     int (*done)[LIST_KINDS]; /* [stages] what has ended */
     int (*began)[LIST_KINDS];
     int *live;    /* [ranks] activations */
-    int *behind;  /* [stages] later stages of the same rank */
+    int *after;   /* [stages] later stages of the same rank */
     int *earlier; /* [stages] the stage before it on the same rank; -1 */
     int *latest;  /* [ranks] the last stage; -1 */
 } list;
@@ -27,7 +27,7 @@ static bool can_begin(const list *l, int s, int kind)
     switch (kind) {
     case LF:
         return (s == 0 || l->done[s - 1][LF] > m) &&
-               l->live[l->table->place[s]] + l->behind[s] < l->cap;
+               l->live[l->table->stage_rank[s]] + l->after[s] < l->cap;
     case LI:
         return l->done[s][LF] > m && (s == shape->stages - 1 || l->done[s + 1][LI] > m);
     default:
@@ -77,7 +77,7 @@ static wf_status run(list *l)
 static wf_status check(wf_pipe_table *t)
 {
     for (int s = 0; s < t->shape.stages; s++)
-        if (t->place[s] < 0)
+        if (t->stage_rank[s] < 0)
             return wf_pipe_table_refuse(t, "stage %d has no rank: place all %d stages first", s,
                                         t->shape.stages);
     for (int r = 0; r < t->shape.ranks; r++)
@@ -95,14 +95,14 @@ static wf_status link_stages(list *l)
     for (int r = 0; r < t->shape.ranks; r++)
         l->latest[r] = -1;
     for (int s = 0; s < t->shape.stages; s++) {
-        l->earlier[s] = l->latest[t->place[s]];
-        l->latest[t->place[s]] = s;
+        l->earlier[s] = l->latest[t->stage_rank[s]];
+        l->latest[t->stage_rank[s]] = s;
     }
     for (int r = 0; r < t->shape.ranks; r++) {
         int own = 0;
 
         for (int s = l->latest[r]; s >= 0; s = l->earlier[s])
-            l->behind[s] = own++;
+            l->after[s] = own++;
         if (l->cap < own)
             return wf_pipe_table_refuse(t,
                                         "rank %d has %d stages, and a cap of %d live "
@@ -131,7 +131,7 @@ wf_status wf_pipe_table_list(wf_pipe_table *table, const wf_pipe_list_rule *rule
                               table->shape.stages);
     } else {
         l.began = l.done + stages;
-        l.behind = numbers;
+        l.after = numbers;
         l.earlier = numbers + stages;
         l.latest = numbers + 2 * stages;
         l.live = l.latest + ranks;

@@ -87,7 +87,7 @@ static void close_group(reduction *d, int rank, int stage)
     d->open[stage] = -1;
 }
 
-static void reduce_behind(reduction *d, int rank, const wf_pipe_action *a)
+static void reduce_after(reduction *d, int rank, const wf_pipe_action *a)
 {
     if (a->kind != WF_PIPE_W && a->kind != WF_PIPE_B)
         return;
@@ -119,10 +119,10 @@ static void reduce_rows(reduction *d)
             for (int64_t k = 0; k < n; k++)
                 wf_pipe_table_append(d->out, r, &a[k]);
             for (int64_t k = 0; d->out->facts.group && k < n; k++)
-                reduce_behind(d, r, &a[k]);
+                reduce_after(d, r, &a[k]);
         }
         for (int s = 0; s < in->shape.stages; s++)
-            if (in->place[s] == r)
+            if (in->stage_rank[s] == r)
                 close_group(d, r, s);
     }
 }
@@ -151,7 +151,7 @@ wf_status wf_pipe_pass_reduce(const wf_pipe_table *in, const wf_pipe_lowering *h
 wf_status wf_pipe_pass_finish(const wf_pipe_table *in, const wf_pipe_lowering *how,
                               wf_pipe_table *out)
 {
-    int first = in->place[0], last = in->place[in->shape.stages - 1];
+    int first = in->stage_rank[0], last = in->stage_rank[in->shape.stages - 1];
 
     out->facts.lowered = true;
     out->facts.tied = how->tied;
@@ -162,7 +162,7 @@ wf_status wf_pipe_pass_finish(const wf_pipe_table *in, const wf_pipe_lowering *h
             wf_pipe_table_add(out, r, WF_PIPE_TIE, 0, 0);
         wf_pipe_table_add(out, r, WF_PIPE_NORM, 0, 0);
         for (int s = 0; s < in->shape.stages; s++)
-            if (in->place[s] == r)
+            if (in->stage_rank[s] == r)
                 wf_pipe_table_add(out, r, WF_PIPE_OPT, s, 0);
     }
     return out->error.code;
@@ -205,7 +205,8 @@ static wf_status like(const wf_pipe_table *in, wf_pipe_table **out, wf_error *er
     wf_status status = wf_pipe_table_new(&in->shape, out, error);
 
     if (status == WF_OK) {
-        memcpy((*out)->place, in->place, (size_t)in->shape.stages * sizeof *in->place);
+        memcpy((*out)->stage_rank, in->stage_rank,
+               (size_t)in->shape.stages * sizeof *in->stage_rank);
         (*out)->facts = in->facts;
     }
     return status;

@@ -14,7 +14,7 @@ typedef struct channels {
     int64_t *posted;         /* [pairs] by RECV */
     int64_t *ended;          /* [pairs] by RECVD */
     wf_pipe_action *message; /* the SEND of each, by pair and in order */
-    int64_t *place;          /* [2 * stages * micro-batches] which of its pair a message is */
+    int64_t *index;          /* [2 * stages * micro-batches] which of its pair a message is */
 } channels;
 
 int wf_pipe_sends_to(const wf_pipe_table *t, const wf_pipe_action *a)
@@ -25,7 +25,8 @@ int wf_pipe_sends_to(const wf_pipe_table *t, const wf_pipe_action *a)
             ? a->stage - 1
             : -1;
 
-    return to >= 0 && to < t->shape.stages && t->place[to] != t->place[a->stage] ? to : -1;
+    return to >= 0 && to < t->shape.stages && t->stage_rank[to] != t->stage_rank[a->stage] ? to
+                                                                                           : -1;
 }
 
 int wf_pipe_takes_from(const wf_pipe_table *t, const wf_pipe_action *a)
@@ -36,8 +37,9 @@ int wf_pipe_takes_from(const wf_pipe_table *t, const wf_pipe_action *a)
                    ? a->stage + 1
                    : -1;
 
-    return from >= 0 && from < t->shape.stages && t->place[from] != t->place[a->stage] ? from
-                                                                                       : -1;
+    return from >= 0 && from < t->shape.stages && t->stage_rank[from] != t->stage_rank[a->stage]
+               ? from
+               : -1;
 }
 
 int64_t wf_pipe_message_at(const wf_pipe_table *t, bool forward, int to_stage, int micro)
@@ -49,7 +51,8 @@ int64_t wf_pipe_message_at(const wf_pipe_table *t, bool forward, int to_stage, i
 
 static int64_t pair_of(const channels *c, int from_stage, int to_stage)
 {
-    return (int64_t)c->in->place[from_stage] * c->in->shape.ranks + c->in->place[to_stage];
+    return (int64_t)c->in->stage_rank[from_stage] * c->in->shape.ranks +
+           c->in->stage_rank[to_stage];
 }
 
 /* Numbers the messages of each pair in the order of the rows. */
@@ -70,7 +73,7 @@ static void number_messages(channels *c)
                     continue;
                 pair = pair_of(c, a->stage, to);
                 if (counted) {
-                    c->place[wf_pipe_message_at(in, forward, to, a->micro)] = c->begun[pair];
+                    c->index[wf_pipe_message_at(in, forward, to, a->micro)] = c->begun[pair];
                     c->message[c->first[pair] + c->begun[pair]++] =
                         (wf_pipe_action){forward ? WF_PIPE_SEND_F : WF_PIPE_SEND_B, false,
                                          a->stage, a->micro, a->micro};
@@ -117,13 +120,13 @@ static void post(channels *c, int rank, int64_t pair, int64_t until)
 static void receive(channels *c, int rank, const wf_pipe_action *a)
 {
     int from = wf_pipe_takes_from(c->in, a);
-    int64_t pair, place;
+    int64_t pair, index;
 
     if (from < 0)
         return;
     pair = pair_of(c, from, a->stage);
-    place = c->place[wf_pipe_message_at(c->in, a->kind == WF_PIPE_F, a->stage, a->micro)];
-    while (c->ended[pair] <= place) {
+    index = c->index[wf_pipe_message_at(c->in, a->kind == WF_PIPE_F, a->stage, a->micro)];
+    while (c->ended[pair] <= index) {
         post(c, rank, pair, c->ended[pair] + 1);
         add_receive(c, rank, pair, c->ended[pair]++, true);
         post(c, rank, pair, c->ended[pair] + c->ahead);
@@ -179,8 +182,8 @@ wf_status wf_pipe_pass_messages(const wf_pipe_table *in, const wf_pipe_lowering 
 
     c.first = calloc(4 * pairs + 1, sizeof *c.first);
     c.message = malloc(messages * sizeof *c.message);
-    c.place = malloc(messages * sizeof *c.place);
-    if (!c.first || !c.message || !c.place) {
+    c.index = malloc(messages * sizeof *c.index);
+    if (!c.first || !c.message || !c.index) {
         wf_error_set(&out->error, WF_ENOMEM, "no memory for %zu messages", messages);
     } else {
         c.begun = c.first + pairs + 1;
@@ -192,6 +195,6 @@ wf_status wf_pipe_pass_messages(const wf_pipe_table *in, const wf_pipe_lowering 
     }
     free(c.first);
     free(c.message);
-    free(c.place);
+    free(c.index);
     return out->error.code;
 }

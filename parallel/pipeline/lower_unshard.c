@@ -55,7 +55,7 @@ static bool is_resident(const residency *d, int stage)
 }
 
 /* Two that overlap need both of their stages, from where the first one stands. */
-static wf_status use(residency *d, int64_t i, int64_t at, int64_t behind)
+static wf_status use(residency *d, int64_t i, int64_t at, int64_t after)
 {
     int stage = d->row->action[i].stage;
 
@@ -71,11 +71,11 @@ static wf_status use(residency *d, int64_t i, int64_t at, int64_t behind)
         d->resident[d->n_resident++] = stage;
     }
     d->seen[stage] = d->next[i];
-    d->used[stage] = behind;
+    d->used[stage] = after;
     return WF_OK;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_index(const void *a, const void *b)
 {
     const insertion *x = a, *y = b;
 
@@ -104,7 +104,7 @@ static wf_status plan_row(residency *d, const wf_pipe_table *in)
     }
     for (int i = 0; i < d->n_resident; i++)
         add(d, d->used[d->resident[i]], WF_PIPE_RESHARD, d->resident[i]);
-    qsort(d->add, (size_t)d->n, sizeof *d->add, by_place);
+    qsort(d->add, (size_t)d->n, sizeof *d->add, by_index);
     return status;
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_PLACES = INT16_MAX };
+enum { MOST_STAGE_RANKS = INT16_MAX };
 
 typedef struct parser {
     wf_pipe_text text;
@@ -13,8 +13,8 @@ typedef struct parser {
     size_t length;     /* 0: the text has ended */
     wf_pipe_shape shape;
     wf_pipe_facts facts;
-    int16_t *place;
-    int n_place;
+    int16_t *stage_rank;
+    int n_stage_ranks;
     bool *given; /* [ranks] rows */
 } parser;
 
@@ -109,18 +109,18 @@ static bool number(parser *p, int *value)
     return true;
 }
 
-static wf_status read_places(parser *p)
+static wf_status read_stage_ranks(parser *p)
 {
     int rank;
 
-    p->n_place = 0;
-    while (p->n_place < MOST_PLACES && number(p, &rank)) {
+    p->n_stage_ranks = 0;
+    while (p->n_stage_ranks < MOST_STAGE_RANKS && number(p, &rank)) {
         if (rank >= INT16_MAX)
             return refuse_token(p, "a rank before it that is smaller");
-        p->place[p->n_place++] = (int16_t)rank;
+        p->stage_rank[p->n_stage_ranks++] = (int16_t)rank;
         p->shape.ranks = rank + 1 > p->shape.ranks ? rank + 1 : p->shape.ranks;
     }
-    return p->n_place ? WF_OK : refuse_token(p, "the rank of stage 0");
+    return p->n_stage_ranks ? WF_OK : refuse_token(p, "the rank of stage 0");
 }
 
 static wf_status header_word(parser *p)
@@ -151,7 +151,7 @@ static wf_status header_word(parser *p)
         return refuse_token(p, "stages, micro, place, ranks, lowered, group, resident, frozen, "
                                "tied or a row");
     next(p);
-    return read_places(p);
+    return read_stage_ranks(p);
 }
 
 static bool begins_row(const parser *p)
@@ -161,15 +161,15 @@ static bool begins_row(const parser *p)
 
 static wf_status check_header(const parser *p)
 {
-    if (p->n_place != p->shape.stages)
+    if (p->n_stage_ranks != p->shape.stages)
         return wf_pipe_text_refuse(&p->text, p->token,
                                    "%d stages have %d ranks: give each its own",
-                                   p->shape.stages, p->n_place);
-    for (int s = 0; s < p->n_place; s++)
-        if (p->place[s] >= p->shape.ranks)
+                                   p->shape.stages, p->n_stage_ranks);
+    for (int s = 0; s < p->n_stage_ranks; s++)
+        if (p->stage_rank[s] >= p->shape.ranks)
             return wf_pipe_text_refuse(&p->text, p->token,
                                        "stage %d is placed on rank %d of %d ranks", s,
-                                       p->place[s], p->shape.ranks);
+                                       p->stage_rank[s], p->shape.ranks);
     if (!p->facts.lowered &&
         (p->facts.group || p->facts.resident || p->facts.frozen || p->facts.tied))
         return wf_pipe_text_refuse(
@@ -328,7 +328,8 @@ static wf_status read_rows(parser *p)
         p->given = calloc((size_t)p->shape.ranks, sizeof *p->given);
     if (status != WF_OK || !p->given)
         return wf_error_set(p->text.error, WF_ENOMEM, "no memory to read %s", p->text.name);
-    memcpy(p->table->place, p->place, (size_t)p->n_place * sizeof *p->place);
+    memcpy(p->table->stage_rank, p->stage_rank,
+           (size_t)p->n_stage_ranks * sizeof *p->stage_rank);
     p->table->facts = p->facts;
     for (next_line(p); status == WF_OK && p->length; next_line(p))
         status = read_row(p);
@@ -351,13 +352,13 @@ wf_status wf_pipe_table_parse(const char *name, const char *text, wf_pipe_table 
     *table = NULL;
     if (length >= 4 && strcasecmp(name + length - 4, ".csv") == 0)
         return wf_pipe_csv_parse(&p.text, table);
-    p.place = malloc(MOST_PLACES * sizeof *p.place);
-    if (!p.place)
+    p.stage_rank = malloc(MOST_STAGE_RANKS * sizeof *p.stage_rank);
+    if (!p.stage_rank)
         return wf_error_set(error, WF_ENOMEM, "no memory to read %s", name);
     status = read_header(&p);
     if (status == WF_OK)
         status = read_rows(&p);
-    free(p.place);
+    free(p.stage_rank);
     free(p.given);
     if (status == WF_OK)
         *table = p.table;

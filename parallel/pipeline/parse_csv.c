@@ -158,7 +158,7 @@ static wf_status check_derived(const csv *c, const wf_pipe_table *t)
         int stage = c->read[i].action.stage, rank = c->read[i].rank;
 
         if (is_derived(&c->read[i].action) &&
-            (stage >= t->shape.stages || t->place[stage] != rank))
+            (stage >= t->shape.stages || t->stage_rank[stage] != rank))
             return wf_error_set(c->text->error, WF_EDATA,
                                 "%s: row %d has a message, gather or reduction of stage %d, "
                                 "and computes nothing of that stage",
@@ -173,22 +173,22 @@ static wf_status check_derived(const csv *c, const wf_pipe_table *t)
     return WF_OK;
 }
 
-static wf_status place(const csv *c, wf_pipe_table *t)
+static wf_status set_ranks(const csv *c, wf_pipe_table *t)
 {
     for (int64_t i = 0; i < c->n; i++) {
         int stage = c->read[i].action.stage, rank = c->read[i].rank;
 
         if (is_derived(&c->read[i].action))
             continue;
-        if (t->place[stage] >= 0 && t->place[stage] != rank)
+        if (t->stage_rank[stage] >= 0 && t->stage_rank[stage] != rank)
             return wf_error_set(c->text->error, WF_EDATA,
                                 "%s: stage %d has actions in rows %d and %d: a stage is on one "
                                 "rank",
-                                c->text->name, stage, t->place[stage], rank);
-        t->place[stage] = (int16_t)rank;
+                                c->text->name, stage, t->stage_rank[stage], rank);
+        t->stage_rank[stage] = (int16_t)rank;
     }
     for (int stage = 0; stage < t->shape.stages; stage++)
-        if (t->place[stage] < 0)
+        if (t->stage_rank[stage] < 0)
             return wf_error_set(
                 c->text->error, WF_EDATA,
                 "%s: stage %d has no action in any row, and there are %d stages: "
@@ -221,7 +221,7 @@ wf_status wf_pipe_csv_parse(wf_pipe_text *text, wf_pipe_table **table)
                                   "%s: %s", text->name, wrong.text);
     }
     if (status == WF_OK)
-        status = place(&c, *table);
+        status = set_ranks(&c, *table);
     for (int64_t i = 0; status == WF_OK && i < c.n; i++)
         if (!is_derived(&c.read[i].action))
             status = wf_pipe_table_append(*table, c.read[i].rank, &c.read[i].action);

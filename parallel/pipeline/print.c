@@ -26,9 +26,9 @@ static void print_header(const wf_pipe_table *t, FILE *out)
     column =
         (size_t)fprintf(out, "stages %d  micro %d  place", t->shape.stages, t->shape.micro);
     for (int s = 0; s < t->shape.stages; s++) {
-        snprintf(text, sizeof text, "%d", t->place[s]);
+        snprintf(text, sizeof text, "%d", t->stage_rank[s]);
         word(out, &column, text);
-        ranks = t->place[s] + 1 > ranks ? t->place[s] + 1 : ranks;
+        ranks = t->stage_rank[s] + 1 > ranks ? t->stage_rank[s] + 1 : ranks;
     }
     fprintf(out, "\n");
     if (ranks < t->shape.ranks)

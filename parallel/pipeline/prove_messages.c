@@ -23,7 +23,8 @@ static int step_of(const wf_pipe_action *a)
 
 static int64_t pair_of(const pairs *c, const wf_pipe_action *a)
 {
-    int here = c->table->place[a->stage], there = c->table->place[wf_pipe_peer_stage(a)];
+    int here = c->table->stage_rank[a->stage],
+        there = c->table->stage_rank[wf_pipe_peer_stage(a)];
     bool sends = step_of(a) == SEND || step_of(a) == SENT;
 
     return (int64_t)(sends ? here : there) * c->table->shape.ranks + (sends ? there : here);

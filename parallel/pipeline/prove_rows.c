@@ -36,7 +36,7 @@ static wf_status neighbour_done(wf_pipe_reading *p, const wf_pipe_action *a, int
 {
     bool forward = a->kind == WF_PIPE_F;
 
-    if (p->table->place[neighbour] == p->rank) {
+    if (p->table->stage_rank[neighbour] == p->rank) {
         if (!(*at(p, neighbour, a->micro) & (forward ? DID(F) : DID(I))))
             return wf_pipe_prove_refuse(p, "it needs %s%d.%d of its own rank before it",
                                         forward ? "F" : "I", neighbour, a->micro);
@@ -98,7 +98,7 @@ static wf_status message_needs(wf_pipe_reading *p, const wf_pipe_action *a)
                                             a->kind == WF_PIPE_SENT_B
                                         ? "send to"
                                         : "receive from");
-    if (p->table->place[peer] == p->rank)
+    if (p->table->stage_rank[peer] == p->rank)
         return wf_pipe_prove_refuse(p, "stage %d is on the same rank, which needs no message",
                                     peer);
     if (!wf_pipe_forward_message(a->kind) &&
@@ -134,10 +134,10 @@ static wf_status set_done(wf_pipe_reading *p, const wf_pipe_action *a)
 static wf_status on_its_rank(wf_pipe_reading *p, const wf_pipe_action *a)
 {
     if (wf_pipe_kind_table[a->kind].operands == WF_PIPE_NONE ||
-        p->table->place[a->stage] == p->rank)
+        p->table->stage_rank[a->stage] == p->rank)
         return WF_OK;
     return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a->stage,
-                                p->table->place[a->stage]);
+                                p->table->stage_rank[a->stage]);
 }
 
 /* Looks at both of two actions, or sets both, as if each were the one that is read. */
@@ -202,10 +202,10 @@ static uint32_t all_of(const wf_pipe_table *t, int stage)
 
     if (!t->facts.lowered)
         return all;
-    if (stage > 0 && t->place[stage - 1] != t->place[stage])
+    if (stage > 0 && t->stage_rank[stage - 1] != t->stage_rank[stage])
         all |= DID(RECV_F) | DID(RECVD_F) |
                (wf_pipe_gradient_leaves(t, stage) ? DID(SEND_B) | DID(SENT_B) : 0);
-    if (stage < t->shape.stages - 1 && t->place[stage + 1] != t->place[stage])
+    if (stage < t->shape.stages - 1 && t->stage_rank[stage + 1] != t->stage_rank[stage])
         all |= DID(SEND_F) | DID(SENT_F) |
                (wf_pipe_gradient_leaves(t, stage + 1) ? DID(RECV_B) | DID(RECVD_B) : 0);
     return all;
@@ -216,7 +216,7 @@ static wf_status complete(wf_pipe_reading *p)
     const wf_pipe_table *t = p->table;
 
     for (int s = 0; s < t->shape.stages; s++) {
-        uint32_t all = t->place[s] == p->rank ? all_of(t, s) : 0;
+        uint32_t all = t->stage_rank[s] == p->rank ? all_of(t, s) : 0;
 
         for (int m = 0; all && m < t->shape.micro; m++)
             for (int k = 0; (*at(p, s, m) & all) != all && k < WF_PIPE_KINDS; k++)
@@ -246,7 +246,7 @@ wf_status wf_pipe_prove_rows(const wf_pipe_table *table, wf_error *error)
         status = wf_error_set(error, WF_ENOMEM, "no memory to prove %zu stages", stages);
     for (int s = 0; status == WF_OK && s < table->shape.stages; s++) {
         p.stage[s].open = -1;
-        if (table->place[s] < 0)
+        if (table->stage_rank[s] < 0)
             status = wf_error_set(error, WF_EINVAL, "stage %d is on no rank: place it", s);
     }
     for (p.rank = 0; status == WF_OK && p.rank < table->shape.ranks; p.rank++) {

@@ -86,7 +86,7 @@ static wf_status gradients(wf_pipe_reading *p, int stage)
 /* Returns true where a rank takes part in TIE. */
 static bool ties(const wf_pipe_table *t, int rank)
 {
-    int first = t->place[0], last = t->place[t->shape.stages - 1];
+    int first = t->stage_rank[0], last = t->stage_rank[t->shape.stages - 1];
 
     return t->facts.tied && first != last && (rank == first || rank == last);
 }
@@ -98,7 +98,7 @@ static wf_status tie(wf_pipe_reading *p)
     if (p->tied)
         return wf_pipe_prove_refuse(p, "a second TIE");
     p->tied = true;
-    return gradients(p, p->table->place[0] == p->rank ? 0 : p->table->shape.stages - 1);
+    return gradients(p, p->table->stage_rank[0] == p->rank ? 0 : p->table->shape.stages - 1);
 }
 
 static wf_status norm(wf_pipe_reading *p)
@@ -110,7 +110,7 @@ static wf_status norm(wf_pipe_reading *p)
     if (ties(p->table, p->rank) && !p->tied)
         return wf_pipe_prove_refuse(p, "it needs TIE before it");
     for (int s = 0; status == WF_OK && s < p->table->shape.stages; s++)
-        if (p->table->place[s] == p->rank)
+        if (p->table->stage_rank[s] == p->rank)
             status = gradients(p, s);
     p->normed = true;
     return status;

@@ -72,7 +72,7 @@ wf_status wf_pipe_rounds(const wf_pipe_shape *shape, wf_pipe_table *t, int warm,
                 shape->micro / shape->ranks};
 
     p.n = p.n > 1 ? p.n : 1;
-    wf_pipe_place_loop(t);
+    wf_pipe_assign_loop(t);
     for (int r = 0; r < shape->ranks; r++)
         fill_row(&p, t, r, warm, split);
     return t->error.code;

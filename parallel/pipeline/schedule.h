@@ -14,7 +14,7 @@
  *     static wf_status waves(const wf_pipe_shape *shape, wf_pipe_table *table)
  *     {
  *         for (int s = 0; s < shape->stages; s++)
- *             wf_pipe_table_place(table, s, s / shape->ranks % 2 ? .. : s % shape->ranks);
+ *             wf_pipe_table_set_rank(table, s, s / shape->ranks % 2 ? .. : s % shape->ranks);
  *         return wf_pipe_table_list(table, &(wf_pipe_list_rule){.cap = shape->cap});
  *     }
  *
@@ -110,11 +110,11 @@ WF_API wf_status wf_pipe_table_new(const wf_pipe_shape *shape, wf_pipe_table **t
 WF_API void wf_pipe_table_free(wf_pipe_table *table);
 
 /**
- * wf_pipe_table_place - assigns a stage to a rank
+ * wf_pipe_table_set_rank - assigns a stage to a rank
  *
  * Errors:  WF_EINVAL: no such stage or rank. A table keeps its first error: wf_pipe_table_error
  */
-WF_API wf_status wf_pipe_table_place(wf_pipe_table *table, int stage, int rank);
+WF_API wf_status wf_pipe_table_set_rank(wf_pipe_table *table, int stage, int rank);
 
 /**
  * wf_pipe_table_add - appends an action to a row

@@ -48,16 +48,16 @@ wf_status wf_pipe_table_new(const wf_pipe_shape *shape, wf_pipe_table **table, w
     t = calloc(1, sizeof *t);
     if (t) {
         t->shape = *shape;
-        t->place = malloc((size_t)shape->stages * sizeof *t->place);
+        t->stage_rank = malloc((size_t)shape->stages * sizeof *t->stage_rank);
         t->row = calloc((size_t)shape->ranks, sizeof *t->row);
     }
-    if (!t || !t->place || !t->row) {
+    if (!t || !t->stage_rank || !t->row) {
         wf_pipe_table_free(t);
         return wf_error_set(error, WF_ENOMEM, "no memory for a schedule of %d ranks",
                             shape->ranks);
     }
     for (int s = 0; s < shape->stages; s++)
-        t->place[s] = -1;
+        t->stage_rank[s] = -1;
     *table = t;
     return WF_OK;
 }
@@ -69,7 +69,7 @@ void wf_pipe_table_free(wf_pipe_table *table)
     for (int r = 0; table->row && r < table->shape.ranks; r++)
         free(table->row[r].action);
     free(table->row);
-    free(table->place);
+    free(table->stage_rank);
     free(table);
 }
 
@@ -88,7 +88,7 @@ const wf_error *wf_pipe_table_error(const wf_pipe_table *table)
     return &table->error;
 }
 
-wf_status wf_pipe_table_place(wf_pipe_table *table, int stage, int rank)
+wf_status wf_pipe_table_set_rank(wf_pipe_table *table, int stage, int rank)
 {
     if (stage < 0 || stage >= table->shape.stages)
         return wf_pipe_table_refuse(table, "stage %d is placed, but stages go from 0 to %d",
@@ -97,7 +97,7 @@ wf_status wf_pipe_table_place(wf_pipe_table *table, int stage, int rank)
         return wf_pipe_table_refuse(table,
                                     "stage %d is placed on rank %d, but ranks go from 0 to %d",
                                     stage, rank, table->shape.ranks - 1);
-    table->place[stage] = (int16_t)rank;
+    table->stage_rank[stage] = (int16_t)rank;
     return table->error.code;
 }
 
@@ -171,7 +171,7 @@ wf_pipe_facts wf_pipe_table_facts(const wf_pipe_table *table)
 
 int wf_pipe_table_rank(const wf_pipe_table *table, int stage)
 {
-    return table->place[stage];
+    return table->stage_rank[stage];
 }
 
 const wf_pipe_action *wf_pipe_table_row(const wf_pipe_table *table, int rank, int64_t *n)
@@ -195,13 +195,13 @@ char *wf_pipe_action_text(const wf_pipe_action *a, char *text, size_t size)
     return text;
 }
 
-void wf_pipe_place_loop(wf_pipe_table *t)
+void wf_pipe_assign_loop(wf_pipe_table *t)
 {
     for (int s = 0; s < t->shape.stages; s++)
-        wf_pipe_table_place(t, s, s % t->shape.ranks);
+        wf_pipe_table_set_rank(t, s, s % t->shape.ranks);
 }
 
-wf_status wf_pipe_place_v(const char *name, wf_pipe_table *t)
+wf_status wf_pipe_assign_v(const char *name, wf_pipe_table *t)
 {
     int ranks = t->shape.ranks, stages = t->shape.stages;
 
@@ -211,8 +211,8 @@ wf_status wf_pipe_place_v(const char *name, wf_pipe_table *t)
                                     "not %d; make v 2",
                                     name, stages, ranks, 2 * ranks);
     for (int r = 0; r < ranks; r++) {
-        wf_pipe_table_place(t, r, r);
-        wf_pipe_table_place(t, stages - 1 - r, r);
+        wf_pipe_table_set_rank(t, r, r);
+        wf_pipe_table_set_rank(t, stages - 1 - r, r);
     }
     return t->error.code;
 }
@@ -224,6 +224,6 @@ wf_status wf_pipe_one_stage(const char *name, wf_pipe_table *t, const char *inst
                                     "%s has 1 stage a rank: %d stages on %d ranks are more; "
                                     "make v 1, or take %s",
                                     name, t->shape.stages, t->shape.ranks, instead);
-    wf_pipe_place_loop(t);
+    wf_pipe_assign_loop(t);
     return t->error.code;
 }

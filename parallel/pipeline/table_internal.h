@@ -11,9 +11,9 @@ typedef struct wf_pipe_row {
 
 struct wf_pipe_table {
     wf_pipe_shape shape;
-    int16_t *place;   /* [stages] ranks, -1: not placed */
-    wf_pipe_row *row; /* [ranks] */
-    wf_error error;   /* the first one */
+    int16_t *stage_rank; /* [stages] ranks, -1: not placed */
+    wf_pipe_row *row;    /* [ranks] */
+    wf_error error;      /* the first one */
     wf_pipe_facts facts;
 };
 
@@ -41,10 +41,10 @@ static inline bool wf_pipe_gradient_leaves(const wf_pipe_table *t, int stage)
 }
 
 /* Stages go round the ranks: stage s is on rank s % ranks. */
-void wf_pipe_place_loop(wf_pipe_table *t);
+void wf_pipe_assign_loop(wf_pipe_table *t);
 
 /* Two stages a rank, on a V: down the ranks, and back up. Refuses another number of stages. */
-wf_status wf_pipe_place_v(const char *name, wf_pipe_table *t);
+wf_status wf_pipe_assign_v(const char *name, wf_pipe_table *t);
 
 /* Refuses more than one stage a rank; `instead` is a schedule that takes them. */
 wf_status wf_pipe_one_stage(const char *name, wf_pipe_table *t, const char *instead);

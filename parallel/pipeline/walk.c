@@ -41,15 +41,17 @@ static int64_t message_at(const wf_pipe_walk *w, const wf_pipe_action *a)
 
 static need needs(const wf_pipe_walk *w, wf_pipe_kind kind, int stage, int micro, int64_t time)
 {
-    return (need){
-        {(uint8_t)kind, false, (int16_t)stage, micro, micro}, w->table->place[stage], time};
+    return (need){{(uint8_t)kind, false, (int16_t)stage, micro, micro},
+                  w->table->stage_rank[stage],
+                  time};
 }
 
 /* Returns the dependency of a compute action on the stage before it (F) or after it (I, B). */
 static need from_neighbour(const wf_pipe_walk *w, const wf_pipe_action *a, int neighbour)
 {
     const wf_pipe_table *t = w->table;
-    bool forward = a->kind == WF_PIPE_F, local = t->place[neighbour] == t->place[a->stage];
+    bool forward = a->kind == WF_PIPE_F,
+         local = t->stage_rank[neighbour] == t->stage_rank[a->stage];
     int64_t time = (forward ? w->forward : w->inputs)[wf_pipe_at(t, neighbour, a->micro)];
 
     if (t->facts.lowered && !local)
@@ -94,13 +96,13 @@ static need compute_need(const wf_pipe_walk *w, const wf_pipe_action *a)
 static need meeting_need(wf_pipe_walk *w, int rank, const wf_pipe_action *a)
 {
     const wf_pipe_table *t = w->table;
-    int m = a->kind == WF_PIPE_NORM, last = t->place[t->shape.stages - 1];
+    int m = a->kind == WF_PIPE_NORM, last = t->stage_rank[t->shape.stages - 1];
 
     w->met[m][rank] = true;
     if (w->clock[rank] > w->meeting[m])
         w->meeting[m] = w->clock[rank];
     for (int r = 0; r < t->shape.ranks; r++)
-        if (!w->met[m][r] && (m || r == t->place[0] || r == last))
+        if (!w->met[m][r] && (m || r == t->stage_rank[0] || r == last))
             return (need){*a, r, -1};
     return (need){*a, rank, w->meeting[m]};
 }
@@ -235,29 +237,29 @@ static void name_as_written(const wf_pipe_walk *w, need *missing)
 
 /* Adds "rank 1 waits in F1.0 for F0.0 of rank 0, which waits after B0.0"; returns that other
    rank. */
-static int tell_link(wf_pipe_walk *w, int rank, char *text, size_t size)
+static int add_link(wf_pipe_walk *w, int rank, char *text, size_t size)
 {
     const wf_pipe_row *row = &w->table->row[rank], *other;
     char here[48], there[48], before[48] = "";
-    const char *behind = ", whose row has ended";
+    const char *after = ", whose row has ended";
     need missing = nothing();
 
     go_on(w, rank, &missing);
     name_as_written(w, &missing);
     other = &w->table->row[missing.rank];
     if (w->next[missing.rank] < other->n) {
-        behind = ", which waits after ";
+        after = ", which waits after ";
         wf_pipe_action_text(&other->action[w->next[missing.rank]], before, sizeof before);
     }
     snprintf(text, size, "rank %d waits in %s for %s of rank %d%s%s", rank,
              wf_pipe_action_text(&row->action[w->next[rank]], here, sizeof here),
-             wf_pipe_action_text(&missing.action, there, sizeof there), missing.rank, behind,
+             wf_pipe_action_text(&missing.action, there, sizeof there), missing.rank, after,
              before);
     return missing.rank;
 }
 
 /* Reports the chain of waiting ranks, from a rank on, until one comes a second time. */
-static wf_status tell_chain(wf_pipe_walk *w, int rank, wf_error *error)
+static wf_status report_chain(wf_pipe_walk *w, int rank, wf_error *error)
 {
     enum { LINK = 200, LINKS = 6 };
     const wf_pipe_row *row = w->table->row;
@@ -267,7 +269,7 @@ static wf_status tell_chain(wf_pipe_walk *w, int rank, wf_error *error)
 
     /* The chain may lead into a circle: only that is reported. */
     for (int i = 0; i < w->table->shape.ranks && w->next[rank] < row[rank].n; i++) {
-        int other = tell_link(w, rank, link, sizeof link);
+        int other = add_link(w, rank, link, sizeof link);
 
         if (w->next[other] == row[other].n)
             break;
@@ -276,7 +278,7 @@ static wf_status tell_chain(wf_pipe_walk *w, int rank, wf_error *error)
     memset(w->ready, 0, (size_t)w->table->shape.ranks * sizeof *w->ready);
     while (links < LINKS && !w->ready[rank] && w->next[rank] < row[rank].n) {
         w->ready[rank] = 1;
-        rank = tell_link(w, rank, link, sizeof link);
+        rank = add_link(w, rank, link, sizeof link);
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", links++ ? "; " : "", link);
     }
     return wf_error_set(error, WF_EINVAL, "%s%s", text,
@@ -310,7 +312,7 @@ static wf_status walk(wf_pipe_walk *w, wf_error *error)
     }
     for (int r = 0; r < ranks && stuck < 0; r++)
         stuck = w->next[r] < w->table->row[r].n ? r : -1;
-    return stuck < 0 ? WF_OK : tell_chain(w, stuck, error);
+    return stuck < 0 ? WF_OK : report_chain(w, stuck, error);
 }
 
 static wf_status open_walk(wf_pipe_walk *w, wf_error *error)

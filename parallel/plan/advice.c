@@ -25,7 +25,7 @@ typedef struct advising {
     wf_plan_advice *advice;
     double work,
         wall; /* s of this process's work and of the clock on the wall, at the beginning */
-    bool told;
+    bool reported;
     double seconds; /* the step of `base` on --machine; 0: none is given */
 } advising;
 
@@ -123,8 +123,8 @@ static bool is_over(advising *s)
     double work = now(CLOCK_PROCESS_CPUTIME_ID) - s->work,
            wall = now(CLOCK_MONOTONIC) - s->wall;
 
-    if (!s->told && s->limits->progress && s->base->notes && wall > PATIENCE) {
-        s->told = true;
+    if (!s->reported && s->limits->progress && s->base->notes && wall > PATIENCE) {
+        s->reported = true;
         fprintf(s->base->notes, "looking for flags that would fit, for %.0f s at most\n",
                 s->limits->seconds);
     }

@@ -160,9 +160,9 @@ static void describe(message *m, file *f, int64_t i)
     m->node.data_deps = f->number;
     m->node.n_data_deps = (size_t)n->waits;
     m->node.ctrl_deps = f->number + n->waits;
-    m->node.n_ctrl_deps = n->behind >= 0;
-    if (n->behind >= 0)
-        f->number[n->waits] = f->last[n->behind];
+    m->node.n_ctrl_deps = n->after >= 0;
+    if (n->after >= 0)
+        f->number[n->waits] = f->last[n->after];
     attribute(m, "is_cpu_op", CHAKRA_PROTO_MSG__ATTRIBUTE_PROTO__VALUE_BOOL_VAL);
     f->last[i] = m->node.id;
 }

@@ -34,8 +34,8 @@ static bool replay(ranks *p, int rank, int other, wf_plan *run)
     run->report.memory.peak = m.peak;
     memcpy(run->report.memory.at_peak, m.at_peak, sizeof m.at_peak);
     memcpy(run->report.memory.phase, m.phase, sizeof m.phase);
-    wf_par_alike_place(p->j.pipeline, rank, p->like, m.place);
-    memcpy(run->report.memory.place, m.place, sizeof m.place);
+    wf_par_alike_module(p->j.pipeline, rank, p->like, m.module);
+    memcpy(run->report.memory.module, m.module, sizeof m.module);
     return true;
 }
 

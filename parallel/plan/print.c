@@ -202,7 +202,7 @@ void wf_plan_explain(const wf_plan_request *o, wf_error *error)
 {
     const wf_plan_advice_limits limits = {.room = (double)o->device_memory,
                                           .seconds = WF_PLAN_EXPLAIN_SECONDS};
-    wf_error ignored, told = *error;
+    wf_error ignored, first = *error;
     char needed[32], phrase[WF_ERROR_TEXT / 2];
     wf_plan_advice advice;
     wf_plan run;
@@ -213,7 +213,7 @@ void wf_plan_explain(const wf_plan_request *o, wf_error *error)
     wf_plan_advice_find(o, &run, &limits, &advice);
     wf_plan_advice_phrase(phrase, sizeof phrase, &advice, &limits);
     *error = (wf_error){WF_OK, ""};
-    wf_error_set(error, told.code, "%.600s; a rank needs %s, most for %s; %s", told.text,
+    wf_error_set(error, first.code, "%.600s; a rank needs %s, most for %s; %s", first.text,
                  wf_size_text(needed, (double)run.report.memory.peak),
                  wf_memory_kind_name(wf_plan_largest_kind(&run.report.memory)), phrase);
 }

@@ -214,15 +214,15 @@ static void print_unit_notes(FILE *out, const wf_plan_request *o, const wf_par_r
 
 static void print_flops(FILE *out, const wf_par_report *r)
 {
-    double again = r->flops - r->model_flops;
+    double recomputed = r->flops - r->model_flops;
 
     fprintf(out, "  %.4g model FLOPs a step, of this rank", r->model_flops);
-    if (again > 1e-9 * r->flops && r->model_flops > 0)
+    if (recomputed > 1e-9 * r->flops && r->model_flops > 0)
         fprintf(out,
                 "; %.4g (%.0f %% more) are extra: what is recomputed, scores of attention in "
                 "backward,\n  what tensor-parallel ranks all compute, and products of the "
                 "optimizer",
-                again, 100 * again / r->model_flops);
+                recomputed, 100 * recomputed / r->model_flops);
     fputs("\n\n", out);
 }
 

@@ -95,7 +95,7 @@ static wf_step_node *add(writer *w, const char *op, const char *what, const char
                         .first_wait = r->waits,
                         .axis = -1,
                         .peer = -1,
-                        .behind = -1};
+                        .after = -1};
     w->full = !n->name;
     w->seen[r->count++] = w->version;
     for (int i = 0; i < w->fronts; i++)
@@ -194,7 +194,7 @@ static uint64_t note_begin(void *self, const wf_oplog_move *what)
     n->tag = what->tag;
     n->seconds = time_of(w, what, n);
     if (n->kind == WF_STEP_COLLECTIVE) {
-        n->behind = w->last[n->axis];
+        n->after = w->last[n->axis];
         w->last[n->axis] = number;
     }
     return (uint64_t)number + 1;
@@ -310,7 +310,7 @@ static bool same_node(const wf_step_record *a, const wf_step_node *x, const wf_s
         return false;
     return x->operations == y->operations && x->bytes == y->bytes && x->brings == y->brings &&
            x->element == y->element && x->tag == y->tag && x->waits == y->waits &&
-           x->behind == y->behind && same_peer(a, x, b, y) &&
+           x->after == y->after && same_peer(a, x, b, y) &&
            (x->kind == WF_STEP_TREE || wf_step_record_received(a, x, b->rank) == y->receives);
 }
 

@@ -30,8 +30,8 @@ typedef struct wf_step_node {
     uint64_t tag;             /* a message has one */
     /* in the record's waits: nodes that are over when this one begins, .. */
     int64_t first_wait;
-    int waits;      /* .. their number; they imply all others */
-    int64_t behind; /* the collective before it in its group, which runs in order; -1 */
+    int waits;     /* .. their number; they imply all others */
+    int64_t after; /* the collective before it in its group, which runs in order; -1 */
 } wf_step_node;
 
 typedef struct wf_step_record {

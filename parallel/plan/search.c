@@ -10,9 +10,9 @@
 
 enum { STEPS = 2 };
 
-static void choose(char *place, const char *word)
+static void choose(char *field, const char *word)
 {
-    snprintf(place, WF_WORD, "%s", word);
+    snprintf(field, WF_WORD, "%s", word);
 }
 
 /* Sets what a search varies of models whose sizes are known. */

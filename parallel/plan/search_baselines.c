@@ -12,7 +12,7 @@ typedef enum way { NAIVE, DDP, FSDP, WAYS } way;
 static const char *const names[WAYS] = {"naive model parallelism", "DDP (no_shard)",
                                         "FSDP (full_shard)"};
 
-static int place_in(const char *const *list, const char *word)
+static int index_of(const char *const *list, const char *word)
 {
     int i = 0;
 
@@ -35,17 +35,17 @@ static bool make(const wf_search *s, way w, int64_t micro, wf_search_candidate *
         .micro = (int32_t)micro,
         .per_rank = 1,
         .schedule = (int8_t)wf_pipe_schedule_find("naive"),
-        .strategy = (int8_t)wf_strategy_place(w == FSDP ? "full_shard" : "no_shard"),
+        .strategy = (int8_t)wf_strategy_index(w == FSDP ? "full_shard" : "no_shard"),
         .dtype = (int8_t)wf_dtype_find(o->dtype)};
     if (s->n_top && !o->given[WF_SETTING_dtype])
         c->dtype = s->top[0].candidate.dtype;
     if (s->machine.rate[c->dtype] <= 0)
         c->dtype = WF_BF16;
     if (o->given[WF_SETTING_recompute])
-        c->recompute = (int8_t)place_in(wf_search_recompute, o->recompute);
+        c->recompute = (int8_t)index_of(wf_search_recompute, o->recompute);
     c->micros = (int32_t)(o->global_batch_size / (dp * micro));
     if (w == FSDP && c->micros > 1)
-        c->accumulate = (int8_t)place_in(wf_search_accumulate, "reduced");
+        c->accumulate = (int8_t)index_of(wf_search_accumulate, "reduced");
     return stages <= s->model.layers + 1 && o->global_batch_size % (dp * micro) == 0;
 }
 
@@ -99,7 +99,7 @@ static void print_way(wf_search *s, way w, int64_t largest, const wf_search_foun
             wf_size_text(peak, (double)found->peak));
 }
 
-void wf_search_print_ways(wf_search *s, FILE *out)
+void wf_search_print_baselines(wf_search *s, FILE *out)
 {
     wf_search_found found[WAYS];
     int64_t largest[WAYS];

@@ -221,7 +221,7 @@ void wf_search_print_path(const wf_sim_cost *path, double seconds, FILE *out);
 
 /* Naive model parallelism, DDP and FSDP over all ranks, side by side: largest micro-batch that
    fits, time, how busy devices are; and which of them the model needs (search_baselines.c). */
-void wf_search_print_ways(wf_search *s, FILE *out);
+void wf_search_print_baselines(wf_search *s, FILE *out);
 
 /* The list, and why its first line wins (search_report.c). */
 void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out);

@@ -26,7 +26,7 @@ static wf_search_candidate key_of(const wf_search *s, const wf_search_candidate 
         .replicate = 1,
         .micro = c->micro,
         .micros = 1,
-        .strategy = (int8_t)wf_strategy_place(keeps ? "shard_grad_op" : "full_shard"),
+        .strategy = (int8_t)wf_strategy_index(keeps ? "shard_grad_op" : "full_shard"),
         .accumulate = REDUCED,
         .recompute = c->recompute == WF_SIM_RECOMPUTE_STAGE ? 0 : c->recompute,
         .dtype = c->dtype,
@@ -163,12 +163,12 @@ static double of_stage(const stage_bytes *h, int stage, double blocks)
 
 static void replay(stage_bytes *h, const wf_pipe_action *a, double blocks)
 {
-    bool again = h->c->recompute == WF_SIM_RECOMPUTE_STAGE;
+    bool recomputes = h->c->recompute == WF_SIM_RECOMPUTE_STAGE;
     double whole = blocks * h->kept, count = a->last - a->micro + 1;
 
     h->gradients -= of_stage(h, a->stage, blocks);
     if (a->kind == WF_PIPE_F)
-        h->activations += again ? h->border : whole;
+        h->activations += recomputes ? h->border : whole;
     else if (a->kind == WF_PIPE_R)
         h->activations += whole - h->border;
     else if (a->kind == WF_PIPE_B || a->kind == WF_PIPE_W)

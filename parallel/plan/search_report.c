@@ -25,13 +25,12 @@ static void print_counts(const wf_plan_list *list, FILE *out)
             list->simulated, list->planned);
 }
 
-static void print_layout(const wf_plan_list *list, const wf_plan_layout *l, int place,
-                         FILE *out)
+static void print_layout(const wf_plan_list *list, const wf_plan_layout *l, int rank, FILE *out)
 {
     char peak[32] = "";
 
     wf_size_text(peak, (double)l->peak);
-    fprintf(out, "  %2d  %9.4f s %11.0f tokens/s  %5.1f %%  %6.3f  %10s on pp %-3d ", place,
+    fprintf(out, "  %2d  %9.4f s %11.0f tokens/s  %5.1f %%  %6.3f  %10s on pp %-3d ", rank,
             l->seconds, (double)list->tokens / l->seconds, 100 * l->utilisation, l->bubble,
             peak, l->stage);
     fprintf(out, "%s\n", *l->flags ? l->flags : "as asked for");
@@ -272,7 +271,7 @@ void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out)
         wf_flags_print(out,
                        "no layout fits: take more ranks, more .device_memory, or a smaller "
                        ".global_batch_size\n");
-        wf_search_print_ways(s, out);
+        wf_search_print_baselines(s, out);
         return;
     }
     fputs("        step                              MFU  bubble        peak        flags\n",
@@ -281,7 +280,7 @@ void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out)
         print_layout(list, &list->layout[i], i + 1, out);
     wf_search_print_accuracy(s->timed, out);
     print_data_parallel(list, out);
-    wf_search_print_ways(s, out);
+    wf_search_print_baselines(s, out);
     wf_search_print_path(&list->layout[0].path, list->layout[0].seconds, out);
     print_why(s, out);
 }

@@ -229,7 +229,7 @@ static void each_strategy(wf_search *s, wf_search_candidate c, int64_t dp, wf_er
 
     for (int n = 0; wf_strategy_to_search(n) && error->code == WF_OK; n++) {
         if ((o->given[WF_SETTING_strategy] || o->job.mesh.axes) &&
-            n != wf_strategy_place(o->strategy) && dp > 1)
+            n != wf_strategy_index(o->strategy) && dp > 1)
             continue; /* axes of one's own are laid out as they are */
         if (dp == 1 && n > 0)
             break; /* they are all the same */

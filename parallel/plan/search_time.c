@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Returns the index of a word in a list; -1: it is not there. */
-static int place_of(const char *word, const char *const *list)
+static int index_of(const char *word, const char *const *list)
 {
     int i = 0;
 
@@ -21,7 +21,7 @@ static wf_search_candidate candidate_of(const wf_plan_request *o)
 {
     wf_plan_job made;
     int replicate = 1, shard = 1;
-    int strategy = wf_strategy_place(o->strategy);
+    int strategy = wf_strategy_index(o->strategy);
     const char *accumulate = strcmp(o->accumulate, "auto") != 0             ? o->accumulate
                              : wf_strategy_to_search(strategy)->reduce_each ? "reduced"
                                                                             : "local";
@@ -42,10 +42,10 @@ static wf_search_candidate candidate_of(const wf_plan_request *o)
     c.micros = (int32_t)wf_plan_micro_steps(o);
     c.strategy = (int8_t)strategy;
     c.schedule = (int8_t)wf_pipe_schedule_find(o->pp_schedule);
-    c.recompute = (int8_t)place_of(o->recompute, wf_search_recompute);
+    c.recompute = (int8_t)index_of(o->recompute, wf_search_recompute);
     c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0
                                 ? 1
-                                : place_of(accumulate, wf_search_accumulate));
+                                : index_of(accumulate, wf_search_accumulate));
     c.dtype = (int8_t)wf_dtype_find(o->dtype);
     c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : wf_search_schedule(&c).per_rank);
     return c;

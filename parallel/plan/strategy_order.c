@@ -25,7 +25,7 @@ static const wf_par_strategy *ranked(int i, bool search)
 {
     for (int k = 0; wf_par_strategy_at(k); k++) {
         const wf_par_strategy *s = wf_par_strategy_at(k), *other;
-        bool again = false;
+        bool listed = false;
         int before = 0;
 
         for (int j = 0; (other = wf_par_strategy_at(j)); j++) {
@@ -33,7 +33,7 @@ static const wf_par_strategy *ranked(int i, bool search)
 
             for (int l = 0; search && l < j; l++)
                 first = first && !alike(wf_par_strategy_at(l), other);
-            again = again || (search && j < k && alike(other, s));
+            listed = listed || (search && j < k && alike(other, s));
             if (!first || j == k)
                 continue;
             if (search && other->groups != s->groups)
@@ -41,7 +41,7 @@ static const wf_par_strategy *ranked(int i, bool search)
             else
                 before += splits(other) < splits(s) || (splits(other) == splits(s) && j < k);
         }
-        if (!again && before == i)
+        if (!listed && before == i)
             return s;
     }
     return NULL;
@@ -70,7 +70,7 @@ const wf_par_strategy *wf_strategy_by_memory(int i)
     return ranked(i, false);
 }
 
-int wf_strategy_place(const char *name)
+int wf_strategy_index(const char *name)
 {
     const wf_par_strategy *s = NULL;
 

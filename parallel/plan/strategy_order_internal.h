@@ -12,7 +12,7 @@ enum { WF_STRATEGY_MOST = 64 };
 const wf_par_strategy *wf_strategy_to_search(int i);
 
 /* Returns the index there of a name, or of its alias; -1: none. */
-int wf_strategy_place(const char *name);
+int wf_strategy_index(const char *name);
 
 /* The i-th of all, the one first that holds most of parameters, gradients and state; NULL after
    the last. */

@@ -27,7 +27,7 @@ typedef struct wf_process_launch {
     wf_run run;
     char mesh[400]; /* "--dp 2 --tp 1" */
     wf_plan plan;   /* names the axes of `placed` */
-    wf_place_axis placed[WF_MAX_AXES];
+    wf_placement_axis placed[WF_MAX_AXES];
 } wf_process_launch;
 
 /* ---- process_shape.c ---- */

@@ -68,7 +68,7 @@ static void describe_run(wf_process_launch *l)
 
 /* Plans which axes move most, by which ranks of several processes are placed. What cannot be
    planned cannot be run, and says so then. */
-static void place_ranks(wf_process_launch *l)
+static void plan_traffic(wf_process_launch *l)
 {
     wf_launch_options *launch = &l->start.launch;
     wf_error ignored = {WF_OK, ""};
@@ -83,7 +83,7 @@ static void place_ranks(wf_process_launch *l)
         const wf_par_traffic *t = &l->plan.report.traffic[i];
 
         l->placed[i] =
-            (wf_place_axis){t->axis, t->ranks, wf_comm_counters_received(&t->counters)};
+            (wf_placement_axis){t->axis, t->ranks, wf_comm_counters_received(&t->counters)};
     }
     launch->n_axes = n;
     launch->axis = l->placed;
@@ -114,7 +114,7 @@ static void describe_start(wf_process_launch *l)
         l->start.alike = wf_job_new();
         p->compare(p->arg, p, l->start.alike);
     }
-    place_ranks(l);
+    plan_traffic(l);
 }
 
 /* A wf_elastic_launch. */

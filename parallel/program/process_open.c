@@ -132,7 +132,7 @@ void wf_process_close_timeline(wf_process *p)
 /* Returns whether anyone asks for the numerics identity: rows of a log, checkpoints, digests of
    ranks, other processes, a hook, or the program around, which may save at any time. To train
    for it takes longer than a short run does. */
-static bool tells_numerics(const wf_process *p)
+static bool shows_numerics(const wf_process *p)
 {
     return p->log_jsonl || p->run.saving.save.dir || p->resume.resume || p->run.log_digests ||
            p->launcher.processes > 1 || p->reads_numerics || p->is_embedded;
@@ -143,7 +143,7 @@ static wf_status find_numerics(wf_process *p, wf_error *error)
 {
     uint64_t identity;
 
-    if (computes(p) && tells_numerics(p) &&
+    if (computes(p) && shows_numerics(p) &&
         wf_par_numerics(&p->job.mesh, p->job.train.field, &identity, error) == WF_OK)
         snprintf(p->numerics, sizeof p->numerics, "%016" PRIx64, identity);
     return error->code;

@@ -19,12 +19,13 @@ wf_status wf_run_note(const wf_run_rank_state *r, const wf_error *error)
 static void report_shared_devices(const wf_run_rank_state *r)
 {
     const wf_device *device = wf_context_device(r->ctx);
-    const wf_device_location *place = &device->place;
+    const wf_device_location *location = &device->location;
 
-    if (r->first && place->devices && place->ranks > place->devices)
+    if (r->first && location->devices && location->ranks > location->devices)
         wf_par_report_line(
             NULL, "device %s: %d ranks share %d device%s, which is slower than one each",
-            device->name, place->ranks, place->devices, place->devices == 1 ? "" : "s");
+            device->name, location->ranks, location->devices,
+            location->devices == 1 ? "" : "s");
 }
 
 /* Takes what saving needs; of a job without steps, what loading does. */

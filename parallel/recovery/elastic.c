@@ -85,10 +85,10 @@ double wf_elastic_began(wf_elastic *e, int64_t step, bool first)
     return ago;
 }
 
-void wf_elastic_give_up(wf_elastic *e, bool again)
+void wf_elastic_give_up(wf_elastic *e, bool restarts)
 {
     pthread_mutex_lock(&e->lock);
-    e->incomplete = again;
+    e->incomplete = restarts;
     e->made = (wf_elastic_step){.step = 0};
     pthread_mutex_unlock(&e->lock);
 }

@@ -20,7 +20,7 @@ double wf_elastic_began(wf_elastic *elastic, int64_t step, bool first);
 /* Notes that the state that ranks left is not restored, since it has gaps or a checkpoint is
    newer. A rank of each process calls it, where another launch follows (`again`) or before this
    one continues. */
-void wf_elastic_give_up(wf_elastic *elastic, bool again);
+void wf_elastic_give_up(wf_elastic *elastic, bool restarts);
 
 /* Notes that all ranks have ended. */
 void wf_elastic_ended(wf_elastic *elastic);

@@ -100,7 +100,7 @@ static int count_kinds(int kinds)
 }
 
 /* All offers, on every rank. */
-static bool tell_offers(exchange *x)
+static bool gather_offers(exchange *x)
 {
     const wf_par_snapshot *k = x->snapshot;
     int64_t *cuts = calloc((size_t)x->ranks + 1, sizeof *cuts), n = 0;
@@ -160,7 +160,7 @@ static bool want_for(exchange *x, const wf_nn_parameter *p, int r, uint8_t *want
 }
 
 /* Gathers the missing parts of every process, on every rank. */
-static bool tell_wants(exchange *x)
+static bool gather_wants(exchange *x)
 {
     const wf_par_trainer *t = x->trainer;
     uint8_t *mine = calloc((size_t)x->offers + 1, 1);
@@ -348,7 +348,7 @@ wf_status wf_par_snapshot_exchange(wf_par_snapshot *k, wf_par_trainer *t, wf_err
                   .ranks = wf_mesh_ranks(t->par->mesh)};
 
     if (meet(&x)) {
-        if (tell_offers(&x) && tell_wants(&x))
+        if (gather_offers(&x) && gather_wants(&x))
             send_all(&x);
         if (x.speaks && error->code == WF_OK)
             wf_par_snapshot_sort(k);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOLD = 10 }; /* parts that differ, a line each */
+enum { MOST_REPORTED = 10 }; /* parts that differ, a line each */
 
 struct wf_replay {
     char *folder;
@@ -84,24 +84,24 @@ static int64_t parts_of(const wf_replay *r, int64_t step, wf_par_held_part *part
 
 /* Names what differs; the first one is the failure. */
 static void compare(wf_context *ctx, int64_t step, int64_t n, const wf_par_held_part *had,
-                    const wf_par_held_part *again, const int *rank, FILE *out)
+                    const wf_par_held_part *repeated, const int *rank, FILE *out)
 {
     int64_t first = -1, differ = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        if (had[i].digest == again[i].digest)
+        if (had[i].digest == repeated[i].digest)
             continue;
         first = differ++ ? first : i;
-        if (out && differ <= TOLD)
+        if (out && differ <= MOST_REPORTED)
             fprintf(out,
                     "replay: step %" PRId64 ": rank %d had another %s%s%s: digest %016" PRIx64
                     ", repeated %016" PRIx64 "\n",
                     step, rank[i], had[i].path, had[i].kind ? ", " : "",
                     had[i].kind ? wf_nn_kept_words(had[i].kind) : "", had[i].digest,
-                    again[i].digest);
+                    repeated[i].digest);
     }
-    if (out && differ > TOLD)
-        fprintf(out, "replay: and %" PRId64 " more parts\n", differ - TOLD);
+    if (out && differ > MOST_REPORTED)
+        fprintf(out, "replay: and %" PRId64 " more parts\n", differ - MOST_REPORTED);
     if (differ)
         wf_fail(ctx, WF_EDATA,
                 "replay: step %" PRId64 " is not the run's: %" PRId64 " of %" PRId64
@@ -116,10 +116,10 @@ wf_status wf_replay_step(const wf_replay *r, wf_par *par, wf_par_trainer *traine
     wf_context *ctx = wf_par_context(par);
     int64_t n = parts_of(r, step, NULL, NULL);
     wf_par_held_part *had = calloc((size_t)n + 1, sizeof *had);
-    wf_par_held_part *again = calloc((size_t)n + 1, sizeof *again);
+    wf_par_held_part *repeated = calloc((size_t)n + 1, sizeof *repeated);
     int *rank = calloc((size_t)n + 1, sizeof *rank);
 
-    if (!had || !again || !rank)
+    if (!had || !repeated || !rank)
         wf_fail(ctx, WF_ENOMEM, "no memory for the digests of step %" PRId64, step);
     else if (n == 0)
         wf_fail(ctx, WF_EDATA,
@@ -132,12 +132,12 @@ wf_status wf_replay_step(const wf_replay *r, wf_par *par, wf_par_trainer *traine
                 wf_par_inexact(par));
     else {
         parts_of(r, step, had, rank);
-        memcpy(again, had, (size_t)n * sizeof *had);
-        if (wf_par_trainer_digest_parts(trainer, again, n) == WF_OK)
-            compare(ctx, step, n, had, again, rank, out);
+        memcpy(repeated, had, (size_t)n * sizeof *had);
+        if (wf_par_trainer_digest_parts(trainer, repeated, n) == WF_OK)
+            compare(ctx, step, n, had, repeated, rank, out);
     }
     free(had);
-    free(again);
+    free(repeated);
     free(rank);
     return wf_context_status(ctx);
 }

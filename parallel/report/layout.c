@@ -52,16 +52,16 @@ static void print_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     layout_report *r = arg;
     const wf_layout *layout = wf_par_layout(p);
     int64_t local[WF_MAX_DIMS], start;
-    char global_text[TEXT], local_text[TEXT], layout_text[TEXT], place[TEXT];
+    char global_text[TEXT], local_text[TEXT], layout_text[TEXT], path[TEXT];
 
     for (int i = 0; i < p->tensor->ndim; i++)
         wf_layout_part(r->mesh, layout, i, &p->tensor->dim[i], 0, &start, &local[i]);
-    snprintf(place, sizeof place, "%s%s%s", m->path, *m->path ? "." : "", name);
-    fprintf(r->out, "  %-34s %-16s %-16s %-16s%s%s\n", place,
+    snprintf(path, sizeof path, "%s%s%s", m->path, *m->path ? "." : "", name);
+    fprintf(r->out, "  %-34s %-16s %-16s %-16s%s%s\n", path,
             shape_text(p->tensor, NULL, global_text),
             wf_layout_print(layout, layout_text, TEXT),
-            shape_text(p->tensor, local, local_text), strcmp(place, p->path) ? " tied to " : "",
-            strcmp(place, p->path) ? p->path : "");
+            shape_text(p->tensor, local, local_text), strcmp(path, p->path) ? " tied to " : "",
+            strcmp(path, p->path) ? p->path : "");
     remember(r, p->tensor, layout);
 }
 

@@ -71,16 +71,16 @@ static int64_t find_row(wf_profile *p, wf_trace_kind kind, const char *name, con
 /* Returns the row of an event, mostly by its pointers, since texts are compared once. */
 static int64_t row_of(wf_profile *p, const wf_trace_event *e)
 {
-    uintptr_t hash = ((uintptr_t)e->name >> 3) * 31 + ((uintptr_t)e->place >> 3);
+    uintptr_t hash = ((uintptr_t)e->name >> 3) * 31 + ((uintptr_t)e->location >> 3);
     wf_profile_cached *c = &p->cache[(hash ^ hash >> 10) % WF_PROFILE_CACHE];
     char module[WF_PROFILE_MODULE], name[WF_PROFILE_NAME] = "wait for ";
 
-    if (c->name == e->name && c->module == e->place && p->row[c->row].kind == e->kind)
+    if (c->name == e->name && c->module == e->location && p->row[c->row].kind == e->kind)
         return c->row;
-    generalise(e->place, module);
+    generalise(e->location, module);
     strncat(name, e->name, sizeof name - 1 - strlen(name));
     *c = (wf_profile_cached){
-        e->name, e->place,
+        e->name, e->location,
         find_row(p, e->kind, e->kind == WF_TRACE_WAIT ? name : e->name, module)};
     if (c->row < 0)
         c->name = NULL;

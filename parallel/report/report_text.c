@@ -19,7 +19,8 @@ char *wf_size_text(char text[32], double bytes)
 
 char *wf_moment_text(char *text, size_t size, const wf_memory_report *memory)
 {
-    snprintf(text, size, "%s%s%s", memory->phase, *memory->place ? " of " : "", memory->place);
+    snprintf(text, size, "%s%s%s", memory->phase, *memory->module ? " of " : "",
+             memory->module);
     return text;
 }
 

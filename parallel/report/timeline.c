@@ -111,12 +111,12 @@ static wf_status put_name(rows *t, const char *what, int rank, int row, const ch
 }
 
 /* Viewers sort by name or by number of events where nothing is said. */
-static wf_status put_order(rows *t, const char *what, int rank, int row, int place,
+static wf_status put_order(rows *t, const char *what, int rank, int row, int location,
                            wf_error *error)
 {
     return put(t,
                json_pack("{s:s, s:s, s:i, s:i, s:{s:i}}", "name", what, "ph", "M", "pid", rank,
-                         "tid", row, "args", "sort_index", place),
+                         "tid", row, "args", "sort_index", location),
                error);
 }
 
@@ -139,10 +139,10 @@ static wf_status put_event(rows *t, int rank, int row, const wf_trace_event *e, 
         row = PIPELINE;
     snprintf(name, sizeof name, "%s%s", e->kind == WF_TRACE_WAIT ? "wait for " : "", e->name);
     if (moves)
-        args = json_pack("{s:s, s:s, s:I}", "kind", e->name, "axis", e->place, "bytes",
+        args = json_pack("{s:s, s:s, s:I}", "kind", e->name, "axis", e->location, "bytes",
                          (json_int_t)e->bytes);
-    else if (e->place)
-        args = json_pack("{s:s}", "module", e->place);
+    else if (e->location)
+        args = json_pack("{s:s}", "module", e->location);
     else
         args = json_object();
     return put(t,

@@ -19,9 +19,9 @@ typedef struct line {
 static line *line_of(line *lines, int *n, const wf_trace_event *e)
 {
     for (int i = 0; i < *n; i++)
-        if (strcmp(lines[i].axis, e->place) == 0 && strcmp(lines[i].name, e->name) == 0)
+        if (strcmp(lines[i].axis, e->location) == 0 && strcmp(lines[i].name, e->name) == 0)
             return &lines[i];
-    lines[*n] = (line){.axis = e->place, .name = e->name};
+    lines[*n] = (line){.axis = e->location, .name = e->name};
     return &lines[(*n)++];
 }
 

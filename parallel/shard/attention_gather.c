@@ -62,7 +62,7 @@ static const wf_op gathered_op = {.name = "attention_gathered",
                                           WF_SAVE_IN(3) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1),
                                   .backward = backward};
 
-void wf_par_attend(const wf_par_place *p, const wf_nn_attention *m, wf_tensor **x)
+void wf_par_attend(const wf_par_plan_hook *p, const wf_nn_attention *m, wf_tensor **x)
 {
     wf_context *ctx = p->par->ctx;
     const wf_attention_options o = wf_nn_attention_options_now(m);

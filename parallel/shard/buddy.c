@@ -37,14 +37,14 @@ static int member_before(const wf_comm *comm, int offset)
     return (wf_comm_rank(comm) + wf_comm_size(comm) - offset) % wf_comm_size(comm);
 }
 
-static int member_behind(const wf_comm *comm, int offset)
+static int member_after(const wf_comm *comm, int offset)
 {
     return (wf_comm_rank(comm) + offset) % wf_comm_size(comm);
 }
 
 /* Returns true where no member has its buddy in its own process, which would be lost with
    it. */
-static bool is_apart(const wf_comm *comm, const int *process, int offset)
+static bool in_other_processes(const wf_comm *comm, const int *process, int offset)
 {
     int n = wf_comm_size(comm);
 
@@ -70,7 +70,7 @@ static wf_status find_offsets(wf_par_buddies *b)
         const wf_comm *comm = wf_mesh_comm(b->par->mesh, axis);
         int k = 1;
 
-        while (k < wf_comm_size(comm) && !is_apart(comm, process, k))
+        while (k < wf_comm_size(comm) && !in_other_processes(comm, process, k))
             k++;
         b->offset[axis] = k < wf_comm_size(comm) ? k : 1;
     }
@@ -204,7 +204,7 @@ void wf_par_buddies_close(wf_par_buddies *b)
 typedef struct shift {
     wf_par_buddies *b;
     wf_comm *comm;
-    int before, behind;
+    int before, after;
     int64_t n;
     wf_comm_buffer *buffer; /* [n] */
     int64_t *cuts;          /* [n][2][members + 1], in bytes */
@@ -216,7 +216,7 @@ static bool shift_open(shift *s, wf_par_buddies *b, int axis)
 
     *s = (shift){.b = b, .comm = wf_mesh_comm(b->par->mesh, axis)};
     s->before = member_before(s->comm, b->offset[axis]);
-    s->behind = member_behind(s->comm, b->offset[axis]);
+    s->after = member_after(s->comm, b->offset[axis]);
     s->buffer = calloc(n * WF_PAR_BUDDY_KINDS, sizeof *s->buffer);
     s->cuts = calloc(n * WF_PAR_BUDDY_KINDS * 2, ((size_t)wf_comm_size(s->comm) + 1) * 8);
     if (s->buffer && s->cuts)
@@ -238,7 +238,7 @@ static void shift_bytes(shift *s, const void *from, size_t bytes, void *to, size
     int64_t *cuts = s->cuts + s->n * 2 * (members + 1), *out_cuts = cuts + members + 1;
 
     for (int i = 0; i <= members; i++) {
-        cuts[i] = i > s->behind ? (int64_t)bytes : 0;
+        cuts[i] = i > s->after ? (int64_t)bytes : 0;
         out_cuts[i] = i > s->before ? (int64_t)to_bytes : 0;
     }
     s->buffer[s->n++] =

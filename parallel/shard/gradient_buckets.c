@@ -27,7 +27,7 @@ void wf_par_gradients_list(wf_par_gradients *g)
 
             if (!s->open || !s->node[0].sum)
                 continue;
-            g->place[g->nodes] = &s->node[0].sum;
+            g->slot[g->nodes] = &s->node[0].sum;
             g->list[g->nodes] = s->node[0].sum;
             g->to[g->nodes++] = wf_par_state_of(g->parameter[i])->gradient;
         }
@@ -52,8 +52,8 @@ static void put_bucket(wf_par_gradients *g, int64_t n)
 {
     for (int64_t i = g->next_node; i < g->next_node + n; i++) {
         wf_tensor_retain(g->list[i]);
-        wf_tensor_release(*g->place[i]);
-        *g->place[i] = g->list[i];
+        wf_tensor_release(*g->slot[i]);
+        *g->slot[i] = g->list[i];
     }
     g->next_node += n;
 }

@@ -108,7 +108,7 @@ static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *cons
     if (there && g->n_slots > g->room) {
         g->list = grow_array(g->list, g->n_slots, sizeof *g->list, &there);
         g->to = grow_array(g->to, g->n_slots, sizeof *g->to, &there);
-        g->place = grow_array(g->place, g->n_slots, sizeof *g->place, &there);
+        g->slot = grow_array(g->slot, g->n_slots, sizeof *g->slot, &there);
         g->sum = grow_array(g->sum, g->n_slots, sizeof *g->sum, &there);
         g->room = there ? g->n_slots : g->room;
     }
@@ -181,8 +181,8 @@ static wf_status move_listed(wf_par_gradients *g, int64_t n)
     wf_par_moved_end(g->par, before);
     for (int64_t i = 0; i < n && status == WF_OK; i++) {
         wf_tensor_retain(g->list[i]);
-        wf_tensor_release(*g->place[i]);
-        *g->place[i] = g->list[i];
+        wf_tensor_release(*g->slot[i]);
+        *g->slot[i] = g->list[i];
     }
     return status;
 }
@@ -205,7 +205,7 @@ static int64_t list_partial(wf_par_gradients *g, int64_t count,
                 continue;
             if (g->par->cp_axis >= 0 && is_matrix_in_rows(parameter[i], *grad))
                 summed = wf_layout_split(g->par->mesh, summed, 1, g->par->cp_axis);
-            g->place[n] = grad;
+            g->slot[n] = grad;
             g->to[n] = summed;
             g->list[n++] = *grad;
         }
@@ -222,14 +222,14 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
     wf_status status = move_listed(g, n);
 
     for (int64_t i = 0; i < n && status == WF_OK && cp >= 0; i++) {
-        wf_tensor *sum, **place = g->place[i];
+        wf_tensor *sum, **slot = g->slot[i];
 
-        if (wf_layout_split_dim((*place)->layout, cp) != 1 || (*place)->ndim < 3)
+        if (wf_layout_split_dim((*slot)->layout, cp) != 1 || (*slot)->ndim < 3)
             continue;
-        sum = wf_batch_sum(*place);
+        sum = wf_batch_sum(*slot);
         if (!sum)
             return wf_context_status(g->par->ctx);
-        g->place[rows] = place;
+        g->slot[rows] = slot;
         g->to[rows] = wf_layout_whole(g->par->mesh, sum->layout, cp);
         g->list[rows++] = sum;
     }

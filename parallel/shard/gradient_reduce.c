@@ -71,7 +71,7 @@ void wf_par_gradients_close(wf_par_gradients *g)
     free(g->slots);
     free(g->list);
     free(g->to);
-    free(g->place);
+    free(g->slot);
     free(g->sum);
     free(g);
 }

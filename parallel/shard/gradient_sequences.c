@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* Returns the layout `front`, followed by dims `from`, .. of this layout as dims 0, 1, ... */
-static const wf_layout *behind(wf_par *par, const wf_layout *front, const wf_layout *layout,
-                               int from, int first)
+static const wf_layout *outermost(wf_par *par, const wf_layout *front, const wf_layout *layout,
+                                  int from, int first)
 {
     int axis[WF_MAX_AXES];
 
@@ -47,8 +47,9 @@ wf_tensor *wf_par_per_sequence_put(wf_par *par, wf_tensor *grad)
     }
     dim[0] = wf_dim_batch(wf_par_dp(par));
     memcpy(dim + 1, grad->dim, (size_t)grad->ndim * sizeof *dim);
-    return wf_tensor_view(grad, grad->ndim + 1, dim,
-                          behind(par, rows_over(par, wf_par_dp_axes(par)), grad->layout, 0, 1));
+    return wf_tensor_view(
+        grad, grad->ndim + 1, dim,
+        outermost(par, rows_over(par, wf_par_dp_axes(par)), grad->layout, 0, 1));
 }
 
 const wf_layout *wf_par_per_sequence_layout(wf_par *par, const wf_par_parameter_state *h,
@@ -60,7 +61,7 @@ const wf_layout *wf_par_per_sequence_layout(wf_par *par, const wf_par_parameter_
     for (int i = 0; i < par->n_dp && rows && rows->ndim > 1; i++)
         if (par->reduced >> par->dp_axis[i] & 1 && !(split >> par->dp_axis[i] & 1))
             kept = wf_layout_split(par->mesh, kept, 0, par->dp_axis[i]);
-    return behind(par, rows_over(par, wf_par_dp_axes(par) & ~par->reduced), kept, 0, 1);
+    return outermost(par, rows_over(par, wf_par_dp_axes(par) & ~par->reduced), kept, 0, 1);
 }
 
 /* In memory of its own, as it is stored. */
@@ -81,7 +82,7 @@ wf_tensor *wf_par_per_sequence_take(wf_par *par, wf_tensor *rows, int64_t i, boo
     row = stays && row ? copy_of(row) : row;
     if (!row)
         return NULL;
-    layout = behind(par, NULL, row->layout, 1, 0);
+    layout = outermost(par, NULL, row->layout, 1, 0);
     for (int k = 0; k < par->n_dp; k++)
         if (!(par->reduced >> par->dp_axis[k] & 1))
             layout = wf_layout_partial(par->mesh, layout, par->dp_axis[k], WF_REDUCE_SUM);

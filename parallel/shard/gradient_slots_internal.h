@@ -31,7 +31,7 @@ struct wf_par_gradients {
     int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
     const wf_layout **to;
-    wf_tensor ***place;
+    wf_tensor ***slot;
     wf_move *summing; /* gradients on their way to the sums of [n_summing] slots */
     wf_par_sum **sum;
     int64_t n_summing;

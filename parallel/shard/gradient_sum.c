@@ -43,7 +43,7 @@ static bool make_room(wf_context *ctx, wf_par_sum *s, int nodes)
 }
 
 /* Returns the index of the first node that does not end before term i. */
-static int place_of(const wf_par_sum *s, int64_t i)
+static int node_of(const wf_par_sum *s, int64_t i)
 {
     int at = s->open;
 
@@ -54,7 +54,7 @@ static int place_of(const wf_par_sum *s, int64_t i)
 
 bool wf_par_sum_has(const wf_par_sum *s, int64_t i)
 {
-    int at = place_of(s, i);
+    int at = node_of(s, i);
 
     return at < s->open && s->node[at].first <= i;
 }
@@ -84,12 +84,12 @@ static wf_status merge_up(wf_par_sum *s, int at, int64_t n)
 
     while (s->node[at].count < n && status == WF_OK) {
         wf_par_sum_node other = sibling_of(&s->node[at], n);
-        int place = other.first < s->node[at].first ? at - 1 : at + 1;
+        int neighbour = other.first < s->node[at].first ? at - 1 : at + 1;
 
-        if (place < 0 || place >= s->open || s->node[place].first != other.first ||
-            s->node[place].count != other.count)
+        if (neighbour < 0 || neighbour >= s->open || s->node[neighbour].first != other.first ||
+            s->node[neighbour].count != other.count)
             break;
-        at = place < at ? place : at;
+        at = neighbour < at ? neighbour : at;
         status = merge(s, at);
     }
     return status;
@@ -123,7 +123,7 @@ wf_status wf_par_sum_add(wf_context *ctx, wf_par_sum *s, wf_tensor *term, int64_
 wf_status wf_par_sum_add_node(wf_context *ctx, wf_par_sum *s, wf_tensor *sum, int64_t i,
                               int64_t count, int64_t n)
 {
-    int at = place_of(s, i);
+    int at = node_of(s, i);
     int64_t twice;
 
     if (sum && !wf_context_exact(ctx))
@@ -144,7 +144,7 @@ wf_status wf_par_sum_add_node(wf_context *ctx, wf_par_sum *s, wf_tensor *sum, in
 
 bool wf_par_sum_take(wf_par_sum *s, int64_t i, int64_t terms, wf_tensor **sum)
 {
-    int at = place_of(s, i);
+    int at = node_of(s, i);
 
     if (!wf_par_sum_has(s, i) || s->node[at].count != terms)
         return false;

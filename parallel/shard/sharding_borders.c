@@ -6,7 +6,7 @@
 
 /* The axes that split experts beside the style's, where this border moves tensors on them, a
    bit each: ep, which splits the batch elsewhere, and cp, which splits tokens. */
-static unsigned expert_axes_of(const wf_par_place *p, const wf_par_border *b)
+static unsigned expert_axes_of(const wf_par_plan_hook *p, const wf_par_border *b)
 {
     bool moves = b->state == WF_PAR_DISPATCH || b->state == WF_PAR_COMBINE ||
                  b->state == WF_PAR_RESIDUAL;
@@ -17,7 +17,7 @@ static unsigned expert_axes_of(const wf_par_place *p, const wf_par_border *b)
 
 /* Returns whether tokens are exchanged with the owners of their experts, not gathered; those
    that cp splits are gathered. */
-static bool exchanges(const wf_par_place *p)
+static bool exchanges(const wf_par_plan_hook *p)
 {
     const wf_nn_moe *m = (const wf_nn_moe *)p->module;
 
@@ -27,14 +27,14 @@ static bool exchanges(const wf_par_place *p)
 }
 
 /* Returns whether an exchange is under way while the shared expert computes. */
-static bool overlaps(const wf_par_place *p)
+static bool overlaps(const wf_par_plan_hook *p)
 {
     return !p->par->options.moe_overlap_off && p->par->ep_axis >= 0 && exchanges(p) &&
            ((const wf_nn_moe *)p->module)->shared;
 }
 
 /* The axes of more than one rank on which a border moves tensors, a bit each. */
-static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
+static unsigned axes_of(const wf_par_plan_hook *p, const wf_par_border *b)
 {
     unsigned experts = expert_axes_of(p, b);
     unsigned own = wf_mesh_size(p->par->mesh, p->axis) > 1 ? 1u << p->axis : 0;
@@ -51,7 +51,7 @@ static unsigned axes_of(const wf_par_place *p, const wf_par_border *b)
 }
 
 /* Returns a layout that is whole on the axes that split experts. */
-static const wf_layout *whole_for_experts(const wf_par_place *p, const wf_par_border *b,
+static const wf_layout *whole_for_experts(const wf_par_plan_hook *p, const wf_par_border *b,
                                           const wf_layout *layout)
 {
     for (int axis = 0; axis < wf_mesh_axes(p->par->mesh); axis++)
@@ -62,7 +62,7 @@ static const wf_layout *whole_for_experts(const wf_par_place *p, const wf_par_bo
 
 /* Returns the layout of the batch after a border; after a sum over experts each rank has its
    own sequences, and tokens. */
-static const wf_layout *batch_layout(const wf_par_place *p, const wf_par_border *b,
+static const wf_layout *batch_layout(const wf_par_plan_hook *p, const wf_par_border *b,
                                      const wf_layout *to)
 {
     unsigned experts = expert_axes_of(p, b);
@@ -74,7 +74,7 @@ static const wf_layout *batch_layout(const wf_par_place *p, const wf_par_border 
     return cp >= 0 && experts >> cp & 1 ? wf_layout_split(p->par->mesh, to, 1, cp) : to;
 }
 
-static const wf_layout *border_layout(const wf_par_place *p, const wf_par_border *b,
+static const wf_layout *border_layout(const wf_par_plan_hook *p, const wf_par_border *b,
                                       const wf_layout *from)
 {
     wf_mesh *mesh = p->par->mesh;
@@ -88,7 +88,7 @@ static const wf_layout *border_layout(const wf_par_place *p, const wf_par_border
     return split ? wf_layout_split(mesh, to, b->dim, p->axis) : to;
 }
 
-static void pass(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+static void pass(const wf_par_plan_hook *p, const wf_par_border *b, int n, wf_tensor **x)
 {
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
     wf_tensor *y[WF_MAX_OUTPUTS];
@@ -104,7 +104,7 @@ static void pass(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor
 }
 
 /* Returns the owners of experts, who take the tokens with these indices. */
-static wf_row_owners owners_of(const wf_par_place *p, wf_tensor *index)
+static wf_row_owners owners_of(const wf_par_plan_hook *p, wf_tensor *index)
 {
     const wf_nn_parameter *gate = ((const wf_nn_moe *)p->module)->gate;
     const wf_par_parameter_state *state = gate->plan;
@@ -118,7 +118,7 @@ static wf_row_owners owners_of(const wf_par_place *p, wf_tensor *index)
 
 /* Exchanges rows with the owners of these experts (wf_border_rows), or begins to, where they
    are under way while the shared expert computes. */
-static wf_tensor *exchange(const wf_par_place *p, wf_tensor *index, wf_tensor *x,
+static wf_tensor *exchange(const wf_par_plan_hook *p, wf_tensor *index, wf_tensor *x,
                            wf_tensor *via, const wf_layout *to)
 {
     const wf_row_owners owners = owners_of(p, index);
@@ -129,7 +129,7 @@ static wf_tensor *exchange(const wf_par_place *p, wf_tensor *index, wf_tensor *x
 
 /* Brings tokens to the ranks that split experts. What experts read of x is a border of x
    itself: its gradient is summed over the style's axis, and over ep and cp. */
-static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+static void dispatch(const wf_par_plan_hook *p, const wf_par_border *b, int n, wf_tensor **x)
 {
     const int first = exchanges(p) ? 2 : 1; /* the first that is gathered */
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
@@ -147,7 +147,7 @@ static void dispatch(const wf_par_place *p, const wf_par_border *b, int n, wf_te
 }
 
 /* Sums what experts made of tokens, and brings it to the ranks that these came from. */
-static void combine(const wf_par_place *p, const wf_par_border *b, wf_tensor **x)
+static void combine(const wf_par_plan_hook *p, const wf_par_border *b, wf_tensor **x)
 {
     if (exchanges(p))
         x[0] = exchange(p, x[1], x[0], x[0], border_layout(p, b, x[0]->layout));
@@ -156,7 +156,7 @@ static void combine(const wf_par_place *p, const wf_par_border *b, wf_tensor **x
 }
 
 /* Returns x's layout with `dim` split over cp, and no other one. */
-static const wf_layout *cut_over_cp(const wf_par_place *p, const wf_tensor *x, int dim)
+static const wf_layout *cut_over_cp(const wf_par_plan_hook *p, const wf_tensor *x, int dim)
 {
     wf_mesh *mesh = p->par->mesh;
     int cp = p->par->cp_axis;
@@ -167,7 +167,8 @@ static const wf_layout *cut_over_cp(const wf_par_place *p, const wf_tensor *x, i
 /* Returns true where keys and values are gathered and queries stay: where that is asked for, or
    there is no query head for each rank that would take some. A rank without heads would be idle
    in attention, which is most of a long sequence's work: to ask for that is refused. */
-static bool is_gathered(const wf_par_place *p, const wf_tensor *q, const wf_layout *to, int dim)
+static bool is_gathered(const wf_par_plan_hook *p, const wf_tensor *q, const wf_layout *to,
+                        int dim)
 {
     const wf_par_options *o = &p->par->options;
     const wf_mesh *mesh = p->par->mesh;
@@ -196,7 +197,7 @@ static bool is_gathered(const wf_par_place *p, const wf_tensor *q, const wf_layo
 /* Gathers tokens and splits heads instead, but where all tokens are here, as those of a cache
    are, or keys and values are to be gathered. Keys and values that several ranks need have
    whole heads. */
-static void to_heads(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+static void to_heads(const wf_par_plan_hook *p, const wf_par_border *b, int n, wf_tensor **x)
 {
     enum { HEADS = 3 }; /* queries, keys and values, before positions */
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
@@ -226,7 +227,7 @@ static void to_heads(const wf_par_place *p, const wf_par_border *b, int n, wf_te
 }
 
 /* Splits `dim` over cp: of what has split heads instead, or of what is whole. */
-static void to_tokens(const wf_par_place *p, const wf_par_border *b, int n, wf_tensor **x)
+static void to_tokens(const wf_par_plan_hook *p, const wf_par_border *b, int n, wf_tensor **x)
 {
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
     int cp = p->par->cp_axis;
@@ -241,7 +242,7 @@ static void to_tokens(const wf_par_place *p, const wf_par_border *b, int n, wf_t
 }
 
 /* Attends where tokens are split: of attention that has no cache. */
-static void attend(const wf_par_place *p, const wf_nn_module *module, wf_tensor **x)
+static void attend(const wf_par_plan_hook *p, const wf_nn_module *module, wf_tensor **x)
 {
     if (x[0] && x[0]->ndim == 4 && wf_layout_split_dim(x[0]->layout, p->par->cp_axis) == 1)
         wf_par_attend(p, (const struct wf_nn_attention *)module, x);
@@ -249,7 +250,7 @@ static void attend(const wf_par_place *p, const wf_nn_module *module, wf_tensor 
 
 /* Returns true where a norm over features norms each head by itself: these features are whole
    as they are, on any axis that splits heads or tokens. */
-static bool is_of_heads(const wf_par_place *p, const wf_tensor *x)
+static bool is_of_heads(const wf_par_plan_hook *p, const wf_tensor *x)
 {
     return p->style == WF_WIDE_NORM && x && x->ndim == 4;
 }
@@ -260,9 +261,10 @@ static bool is_at(const wf_par_border *b, const char *point)
     return strcmp(b->point + (*b->point == '?'), point) == 0;
 }
 
-void wf_par_place_at(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x)
+void wf_par_plan_hook_at(void *self, wf_nn_module *module, const char *point, int n,
+                         wf_tensor **x)
 {
-    const wf_par_place *p = self;
+    const wf_par_plan_hook *p = self;
 
     for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
         if (!is_at(b, point) || !axes_of(p, b) || is_of_heads(p, x[0]))
@@ -288,9 +290,9 @@ void wf_par_place_at(void *self, wf_nn_module *module, const char *point, int n,
     }
 }
 
-bool wf_par_place_acts(void *self, const char *point)
+bool wf_par_plan_hook_acts(void *self, const char *point)
 {
-    const wf_par_place *p = self;
+    const wf_par_plan_hook *p = self;
     const wf_par_border *b = p->style ? p->style->borders : NULL;
 
     while (b && b->point && !(is_at(b, point) && axes_of(p, b)))

@@ -7,7 +7,7 @@
 
 static void at_enter(void *self, wf_nn_module *module)
 {
-    const wf_par_place *p = self;
+    const wf_par_plan_hook *p = self;
 
     (void)module;
     if (p->unit)
@@ -16,7 +16,7 @@ static void at_enter(void *self, wf_nn_module *module)
 
 static void at_leave(void *self, wf_nn_module *module)
 {
-    const wf_par_place *p = self;
+    const wf_par_plan_hook *p = self;
 
     (void)module;
     if (p->unit)
@@ -24,18 +24,18 @@ static void at_leave(void *self, wf_nn_module *module)
 }
 
 /* Returns a plan's hook in a module, among those of others; NULL: it has none. */
-static wf_par_place *place_of(const wf_nn_module *m)
+static wf_par_plan_hook *hook_of(const wf_nn_module *m)
 {
     for (int i = 0; i < m->n_hooks; i++)
-        if (m->hooks[i]->at == wf_par_place_at)
+        if (m->hooks[i]->at == wf_par_plan_hook_at)
             return m->hooks[i]->self;
     return NULL;
 }
 
 /* Returns the module's record, made where it has none; NULL on error. */
-static wf_par_place *place_in(wf_par *par, wf_nn_module *m)
+static wf_par_plan_hook *hook_in(wf_par *par, wf_nn_module *m)
 {
-    wf_par_place *p = place_of(m);
+    wf_par_plan_hook *p = hook_of(m);
 
     if (p)
         return p;
@@ -44,13 +44,13 @@ static wf_par_place *place_in(wf_par *par, wf_nn_module *m)
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
         return NULL;
     }
-    *p = (wf_par_place){.par = par, .module = m, .next = par->places};
-    p->hooks = (wf_nn_hooks){.at = wf_par_place_at,
-                             .acts = wf_par_place_acts,
+    *p = (wf_par_plan_hook){.par = par, .module = m, .next = par->plan_hooks};
+    p->hooks = (wf_nn_hooks){.at = wf_par_plan_hook_at,
+                             .acts = wf_par_plan_hook_acts,
                              .enter = at_enter,
                              .leave = at_leave,
                              .self = p};
-    par->places = p;
+    par->plan_hooks = p;
     return wf_nn_hook_add(m, &p->hooks) == WF_OK ? p : NULL;
 }
 
@@ -150,7 +150,7 @@ static void plan_module(void *arg, wf_nn_module *m)
 {
     planner *pl = arg;
     const wf_par_style *style = NULL;
-    wf_par_place *p;
+    wf_par_plan_hook *p;
 
     for (const wf_par_tensor_rules *t = pl->plan->tensor; t; t = t->next)
         for (const wf_par_rule *r = t->rules; r && r->pattern; r++)
@@ -160,7 +160,7 @@ static void plan_module(void *arg, wf_nn_module *m)
             }
     if (wf_context_status(pl->par->ctx) != WF_OK)
         return;
-    p = place_of(m);
+    p = hook_of(m);
     if (p)
         wf_nn_hook_remove(m, &p->hooks); /* an earlier plan's */
     if (!style)
@@ -175,7 +175,7 @@ static void plan_module(void *arg, wf_nn_module *m)
                     "has none of that name",
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
-    p = check_points(pl, style, m) == WF_OK ? place_in(pl->par, m) : NULL;
+    p = check_points(pl, style, m) == WF_OK ? hook_in(pl->par, m) : NULL;
     if (p) {
         p->style = style;
         p->axis = pl->axis;
@@ -192,12 +192,12 @@ static void plan_units(wf_par *par, wf_nn_module *model, const wf_par_sharding_p
     wf_par_units_drop(par, model);
     all = wf_par_units_new(par, model, plan);
     for (int64_t u = all ? all->count - 1 : -1; u >= 0; u--) {
-        wf_par_place *p;
+        wf_par_plan_hook *p;
 
         act = act || wf_par_unit_acts(&all->unit[u]);
         if (!wf_par_unit_acts(&all->unit[u]) && !(act && u == 0))
             continue;
-        p = place_in(par, all->unit[u].module);
+        p = hook_in(par, all->unit[u].module);
         if (!p)
             return;
         p->unit = &all->unit[u];
@@ -273,7 +273,7 @@ wf_status wf_par_sharding_plan_apply(wf_par *par, wf_nn_module *model,
     for (const wf_par_tensor_rules *t = plan->tensor; t; t = t->next) {
         if (check_rules(par, model, t->rules) != WF_OK)
             return wf_context_status(par->ctx);
-        wf_par_tell_axis(par, t->axis);
+        wf_par_report_axis(par, t->axis);
     }
     wf_nn_visit(model, NULL, plain_layout, &pl);
     if (wf_context_status(par->ctx) != WF_OK)
@@ -310,7 +310,7 @@ wf_status wf_par_reshard_all(wf_par *par, wf_nn_module *model)
 void wf_par_drop_plans(wf_par *par)
 {
     wf_par_units_drop(par, NULL);
-    for (wf_par_place *p = par->places, *next; p; p = next) {
+    for (wf_par_plan_hook *p = par->plan_hooks, *next; p; p = next) {
         next = p->next;
         free(p);
     }
@@ -321,7 +321,7 @@ void wf_par_drop_plans(wf_par *par)
         free(h);
     }
     wf_par_sharding_plan_drop(par, NULL);
-    par->places = NULL;
+    par->plan_hooks = NULL;
     par->states = NULL;
 }
 

@@ -49,26 +49,26 @@ wf_status wf_par_sharding_plan_apply(wf_par *par, wf_nn_module *model,
                                      const wf_par_sharding_plan *plan);
 
 /* A plan's hook in a module: the style that acts there, and the module's unit. */
-typedef struct wf_par_place {
+typedef struct wf_par_plan_hook {
     wf_nn_hooks hooks;
     const wf_par *par;
     const wf_nn_module *module;
     const wf_par_style *style; /* NULL where no rule matches .. */
     int axis;                  /* over which the style splits */
     struct wf_par_unit *unit;  /* .. or where it is not one of those that act */
-    struct wf_par_place *next;
-} wf_par_place;
+    struct wf_par_plan_hook *next;
+} wf_par_plan_hook;
 
 /* Passes tensors through the borders of the style at a point; returns true where there are some
    that may move them: along an axis of one rank every layout is whole and stays it
    (sharding_borders.c). Members of wf_nn_hooks. */
-void wf_par_place_at(void *place, wf_nn_module *module, const char *point, int n,
-                     wf_tensor **x);
-bool wf_par_place_acts(void *place, const char *point);
+void wf_par_plan_hook_at(void *hook, wf_nn_module *module, const char *point, int n,
+                         wf_tensor **x);
+bool wf_par_plan_hook_acts(void *hook, const char *point);
 
 /* Attends over tokens that cp splits, with keys and values gathered: x[0], q, becomes the
    result; k and v become NULL. Collective (attention_gather.c). */
 struct wf_nn_attention;
-void wf_par_attend(const wf_par_place *p, const struct wf_nn_attention *m, wf_tensor **x);
+void wf_par_attend(const wf_par_plan_hook *p, const struct wf_nn_attention *m, wf_tensor **x);
 
 #endif

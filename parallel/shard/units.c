@@ -61,7 +61,7 @@ static void visit_module(void *arg, wf_nn_module *m)
 
 /* Sets the owner of a parameter to the lowest entry above all modules that use it; a module's
    parameters are visited after it, among those of its children. */
-static void find_home(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+static void find_owner(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     tree *t = arg;
     wf_par_parameter_state *h = wf_par_state_of(p);
@@ -311,7 +311,7 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
 
     t->count = 0;
     wf_nn_visit(root, add_module, NULL, t);
-    wf_nn_visit(root, visit_module, find_home, t);
+    wf_nn_visit(root, visit_module, find_owner, t);
     for (int64_t i = 0; i < count; i++)
         t->entries[wf_par_state_of(parameter[i])->owner].elements +=
             wf_tensor_count(parameter[i]->tensor);

@@ -5,9 +5,9 @@
 #include "core/together.h"
 #include <stdlib.h>
 
-/* Returns the layout that splits dim `place` by all axes of another: those of its dim `dim`,
+/* Returns the layout that splits dim `to_dim` by all axes of another: those of its dim `dim`,
    then those that leave other dims, the innermost first. */
-static const wf_layout *split(void *arg, const wf_layout *of, int dim, int place)
+static const wf_layout *split(void *arg, const wf_layout *of, int dim, int to_dim)
 {
     const wf_par *par = arg;
     const wf_layout *to = NULL;
@@ -15,11 +15,11 @@ static const wf_layout *split(void *arg, const wf_layout *of, int dim, int place
     int n = dim < 0 ? 0 : wf_layout_dim_axes(of, dim, axis);
 
     for (int i = 0; i < n; i++)
-        to = wf_layout_split(par->mesh, to, place, axis[i]);
+        to = wf_layout_split(par->mesh, to, to_dim, axis[i]);
     for (int d = WF_MAX_DIMS - 1; d >= 0 && dim >= 0; d--) {
         n = d == dim ? 0 : wf_layout_dim_axes(of, d, axis);
         for (int i = n - 1; i >= 0; i--)
-            to = wf_layout_split(par->mesh, to, place, axis[i]);
+            to = wf_layout_split(par->mesh, to, to_dim, axis[i]);
     }
     return to;
 }

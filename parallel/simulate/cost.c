@@ -103,7 +103,7 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     double weights = wf_sim_block_weights(m), scores = (double)m->seq * head_width(m);
     double a = (double)wf_dtype_size(c->layout->dtype), d = (double)m->width,
            launch = c->machine->launch;
-    double turned = 2 * (head_width(m) + (double)(m->kv_heads * m->head_dim));
+    double rotated = 2 * (head_width(m) + (double)(m->kv_heads * m->head_dim));
     double plain = m->gated ? 0 : PLAIN, f = (double)m->ffn;
     double normed =
         a < 4 ? 2 : 4; /* a norm is recomputed; of fp32 both are (wf_op.recompute) */
@@ -120,9 +120,9 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     /* norms and sums of the residual stream: 9, 7 and 4 d; rotations, and what is between the
        MLP's products */
     s.forward.of[WF_SIM_ELEMENTS] =
-        element_time(c, a * (turned + (m->gated ? 3 : 2) * f), 9 * a * d);
+        element_time(c, a * (rotated + (m->gated ? 3 : 2) * f), 9 * a * d);
     s.inputs.of[WF_SIM_ELEMENTS] =
-        element_time(c, a * (turned + (m->gated ? 8 : 5) * f), (7 + normed) * a * d);
+        element_time(c, a * (rotated + (m->gated ? 8 : 5) * f), (7 + normed) * a * d);
     s.weights.of[WF_SIM_ELEMENTS] = element_time(c, 0, 4 * a * d);
     s.forward.of[WF_SIM_LAUNCH] = (F_OPS - plain) * launch;
     s.inputs.of[WF_SIM_LAUNCH] = (I_OPS - plain) * launch;
@@ -141,7 +141,7 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
 
 /* Returns the cost of recomputing the module of attention, with its products: its input is
    kept, and its output recomputed, too. */
-static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *block)
+static wf_sim_cost attention_recompute(const wf_sim_costing *c, const wf_sim_step *block)
 {
     const wf_sim_model *m = c->model;
     double h = head_width(m), k = (double)(m->kv_heads * m->head_dim);
@@ -159,9 +159,9 @@ static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *b
 }
 
 /* Adds the recomputation of a block before its backward pass. */
-static void add_again(const wf_sim_costing *c, wf_sim_step *block)
+static void add_recompute(const wf_sim_costing *c, wf_sim_step *block)
 {
-    wf_sim_cost attention = attention_again(c, block);
+    wf_sim_cost attention = attention_recompute(c, block);
 
     if (c->layout->recompute == WF_SIM_RECOMPUTE_BLOCK)
         add(&block->inputs, &block->forward, 1);
@@ -341,7 +341,7 @@ void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
     int64_t inner = wf_sim_inner(layout);
     wf_sim_link border = wf_sim_link_of(machine, 2, inner);
 
-    add_again(&c, &block);
+    add_recompute(&c, &block);
     for (int s = 0; s < stages; s++)
         cost_stage(&c, &block, first[s], first[s + 1], s + 1 == stages, &stage[s]);
     *costs = (wf_sim_costs){.stage = stage,

@@ -60,8 +60,8 @@ static double message_cost(const wf_sim_state *s, const wf_pipe_action *a)
 /* Returns when a posted message arrives: messages of a pair of ranks follow each other. */
 static double arrival(wf_sim_state *s, const wf_pipe_action *a, wf_sim_message *m)
 {
-    int from = s->place[sends(a->kind) ? a->stage : other_stage(a)];
-    int to = s->place[sends(a->kind) ? other_stage(a) : a->stage];
+    int from = s->rank_of[sends(a->kind) ? a->stage : other_stage(a)];
+    int to = s->rank_of[sends(a->kind) ? other_stage(a) : a->stage];
     double *link = &s->link[(int64_t)from * s->shape.ranks + to];
     double cost = message_cost(s, a), start = m->sent > m->received ? m->sent : m->received;
 
@@ -76,7 +76,7 @@ static double arrival(wf_sim_state *s, const wf_pipe_action *a, wf_sim_message *
 static void await_message(wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn *t)
 {
     wf_sim_message *m = message_of(s, a);
-    int peer = s->place[other_stage(a)];
+    int peer = s->rank_of[other_stage(a)];
     bool send = sends(a->kind), later;
 
     if (!s->costs->background) { /* the receiver moves it */
@@ -100,7 +100,7 @@ static void await_message(wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn 
     }
     later = send ? m->received > m->sent : m->sent >= m->received;
     wait_until(t, arrival(s, a, m),
-               (wf_sim_cause){.rank = later ? peer : s->place[a->stage],
+               (wf_sim_cause){.rank = later ? peer : s->rank_of[a->stage],
                               .index = (send == later) ? m->recv : m->send,
                               .term = WF_SIM_PIPELINE});
 }
@@ -112,12 +112,12 @@ static void await_neighbour(const wf_sim_state *s, const wf_pipe_action *a, wf_s
     int stage = ahead ? a->stage - 1 : a->stage + 1;
     const wf_sim_node *n;
 
-    if (stage < 0 || stage >= s->shape.stages || s->place[stage] != s->place[a->stage] ||
+    if (stage < 0 || stage >= s->shape.stages || s->rank_of[stage] != s->rank_of[a->stage] ||
         a->kind == WF_PIPE_W || a->kind == WF_PIPE_R)
         return;
     n = node_of(s, stage, a->micro);
     if ((ahead ? n->forward : n->inputs) < 0 && (ahead || stage > s->facts.frozen))
-        blocked(t, s->place[stage]);
+        blocked(t, s->rank_of[stage]);
 }
 
 static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
@@ -137,7 +137,7 @@ static void await_gathers(const wf_sim_state *s, const wf_pipe_action *a, wf_sim
         return;
     if (s->costs->background)
         wait_until(t, s->gathered[a->stage] - others * c->unit,
-                   (wf_sim_cause){.rank = s->place[a->stage],
+                   (wf_sim_cause){.rank = s->rank_of[a->stage],
                                   .index = s->gather_at[a->stage],
                                   .term = WF_SIM_GATHER});
     late = s->costs->background
@@ -165,7 +165,7 @@ wf_sim_cost wf_sim_cost_of(const wf_sim_state *s, const wf_pipe_action *a)
         add(&cost, &c->joined, 1);
     if (c->group && (b || a->kind == WF_PIPE_W) && (a->last + 1) % c->group == 0)
         cost.of[WF_SIM_REDUCE] += b                    ? c->sum_joined
-                                  : a->last > a->micro ? c->sum_behind
+                                  : a->last > a->micro ? c->sum_after
                                                        : c->sum;
     return cost;
 }
@@ -188,7 +188,7 @@ static void await_buckets(const wf_sim_state *s, int rank, wf_sim_turn *t)
         const wf_sim_stage *c = &s->costs->stage[k];
         double late;
 
-        if (s->left[k] == 0 || s->place[k] != rank)
+        if (s->left[k] == 0 || s->rank_of[k] != rank)
             continue;
         late = s->costs->background ? s->reduced[k] - t->begin - wf_sim_total(&t->cost)
                                     : c->reduce / c->buckets;
@@ -218,8 +218,8 @@ static void await_reduction(const wf_sim_state *s, int rank, const wf_pipe_actio
    TIE. */
 static void await_all(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim_turn *t)
 {
-    int m = a->kind == WF_PIPE_NORM, last = s->place[s->shape.stages - 1];
-    int members = m ? s->shape.ranks : 1 + (last != s->place[0]);
+    int m = a->kind == WF_PIPE_NORM, last = s->rank_of[s->shape.stages - 1];
+    int members = m ? s->shape.ranks : 1 + (last != s->rank_of[0]);
 
     if (!s->met[m][rank]) {
         s->met[m][rank] = true;
@@ -321,7 +321,7 @@ static void commit_buckets(wf_sim_state *s, int rank, double end)
     for (int k = 0; k < s->shape.stages; k++) {
         const wf_sim_stage *c = &s->costs->stage[k];
 
-        if (s->left[k] && s->place[k] == rank && --s->left[k])
+        if (s->left[k] && s->rank_of[k] == rank && --s->left[k])
             begin_on_lane(s, rank, &s->reduced[k], c->reduce / c->buckets, end);
     }
 }

@@ -46,7 +46,7 @@ typedef struct wf_sim_state {
     int *left;         /* [stages] buckets of a reduction that has not been waited for yet */
     wf_sim_node *node; /* [stages * micro] */
     wf_sim_message *message; /* [2 * stages * micro] */
-    int *place;              /* [stages] */
+    int *rank_of;            /* [stages] */
     wf_sim_cause **cause;    /* [ranks][actions]; NULL: not asked for */
     double meeting[2];       /* the latest arrival at TIE, at NORM */
     int latest[2];           /* who that was */

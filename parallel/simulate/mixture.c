@@ -17,8 +17,9 @@
 enum {
     MATRICES = 3, /* gate, up and down */
     BACKWARD = 6, /* products of a matrix's size */
-    AGAIN = 2,    /* those that are recomputed where a rank has not all experts, or a buffer */
-    CHOICE = 8    /* bytes of a choice: its expert and its weight */
+    /* those that are recomputed where a rank has not all experts, or a buffer */
+    RECOMPUTED = 2,
+    CHOICE = 8 /* bytes of a choice: its expert and its weight */
 };
 
 double wf_sim_expert_weights(const wf_sim_model *m)
@@ -146,7 +147,7 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
            all = mine * (double)wf_sim_ep(l);
     double sent = all * taken(c, wf_sim_ep(l) * l->tp), back = all * taken(c, wf_sim_ep(l));
     double split = l->sequence_parallel && !l->exchange ? tp : 1; /* tp gathers after ep */
-    double home = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
+    double combined = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
     double sums = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4, false);
     double scatter = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp, true);
     double choices = all * k * CHOICE; /* gathered with all tokens, or before some are sent */
@@ -155,17 +156,17 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
                              exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a, true), 2)
                        : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
 
-    s->forward.of[WF_SIM_TENSOR] += share * (sums + home);
+    s->forward.of[WF_SIM_TENSOR] += share * (sums + combined);
     s->forward.of[WF_SIM_EXPERTS] += share * (there + exposed(c, scatter, 1));
     s->inputs.of[WF_SIM_TENSOR] +=
         share * (sums + move(c, WF_SIM_ALL_REDUCE, all * k * 4, false));
     s->inputs.of[WF_SIM_TENSOR] +=
-        share * (split > 1 ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : home);
+        share * (split > 1 ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : combined);
     s->inputs.of[WF_SIM_EXPERTS] +=
         share * (exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a / split, true), 1) +
                  exposed(c, scatter, 2) + move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
     if (l->sequence_parallel) /* the router's operand */
-        s->weights.of[WF_SIM_TENSOR] += share * home;
+        s->weights.of[WF_SIM_TENSOR] += share * combined;
 }
 
 void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
@@ -177,11 +178,11 @@ void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
     double route = 2 * c->tokens * wf_sim_router_weights(m) / rate;
     double experts =
         2 * c->tokens * chosen(m) / MATRICES / rate / tp * wf_sim_fullest(m, (int64_t)ranks);
-    double again = ranks > 1 || m->buffer > 0 ? AGAIN : 0;
+    double recomputed = ranks > 1 || m->buffer > 0 ? RECOMPUTED : 0;
     double logits = c->tokens * m->mixtures * 4 * (double)m->experts / c->machine->bandwidth;
 
     s->forward.of[WF_SIM_PRODUCTS] += MATRICES * experts + route;
-    s->inputs.of[WF_SIM_PRODUCTS] += (BACKWARD + again) * experts + route;
+    s->inputs.of[WF_SIM_PRODUCTS] += (BACKWARD + recomputed) * experts + route;
     s->weights.of[WF_SIM_PRODUCTS] += route;
     s->forward.of[WF_SIM_ELEMENTS] += logits;
     s->inputs.of[WF_SIM_ELEMENTS] += 2 * logits;

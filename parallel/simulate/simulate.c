@@ -67,10 +67,10 @@ static bool open_arrays(wf_sim_state *s)
     s->gather_at = calloc(2 * stages, sizeof *s->gather_at);
     s->left = calloc(stages, sizeof *s->left);
     s->unpaid = calloc(stages + 2 * ranks, sizeof *s->unpaid);
-    s->place = calloc(stages, sizeof *s->place);
+    s->rank_of = calloc(stages, sizeof *s->rank_of);
     s->result->rank = calloc(ranks, sizeof *s->result->rank);
     return s->row && s->n && s->clock && s->gathered && s->gather_at && s->left && s->unpaid &&
-           s->place && s->result->rank;
+           s->rank_of && s->result->rank;
 }
 
 static wf_status open_state(wf_sim_state *s, int flags, wf_error *error)
@@ -89,7 +89,7 @@ static wf_status open_state(wf_sim_state *s, int flags, wf_error *error)
     for (int r = 0; r < ranks; r++)
         s->row[r] = wf_pipe_table_row(s->table, r, &s->n[r]);
     for (int i = 0; i < stages; i++)
-        s->place[i] = wf_pipe_table_rank(s->table, i);
+        s->rank_of[i] = wf_pipe_table_rank(s->table, i);
     s->result->ranks = ranks;
     if (flags & WF_SIM_PATH && !open_times(s))
         return wf_error_set(error, WF_ENOMEM, "no memory for the times of a schedule");
@@ -108,7 +108,7 @@ static void close_state(wf_sim_state *s)
     free(s->gather_at);
     free(s->left);
     free(s->unpaid);
-    free(s->place);
+    free(s->rank_of);
     free(s->node);
     free(s->message);
 }

@@ -53,7 +53,7 @@ typedef struct wf_sim_stage {
     double sum, sum_joined,
         /* or that, where a W is of several micro-batches: their sums begin after its
            products */
-        sum_behind;
+        sum_after;
     double gather, reduce, update; /* UNSHARD, REDUCE, OPT */
     double units,
         /* the number of last gathers of UNSHARD, of `unit` seconds each, that are waited for

@@ -98,7 +98,7 @@ typedef struct passing {
     double units, compute, gather, reduce, root_gather, root_reduce;
     double across,
         root_across; /* transfers after each reduction; nothing else runs meanwhile */
-    double behind;   /* a transfer after each gather */
+    double later;    /* a transfer after each gather */
 } passing;
 
 /* Returns the time of a pass beyond its computation. */
@@ -107,7 +107,7 @@ static double beyond(const wf_sim_costing *c, const passing *p)
     double lane = p->root_gather, t = p->root_gather, next = 0, mine, reduced = 0;
 
     if (!c->machine->background)
-        return p->units * (p->gather + p->behind + p->reduce + p->across) + p->root_gather +
+        return p->units * (p->gather + p->later + p->reduce + p->across) + p->root_gather +
                p->root_reduce + p->root_across;
     if (p->units > 0 && p->gather > 0)
         lane = next = lane + p->gather;
@@ -115,7 +115,7 @@ static double beyond(const wf_sim_costing *c, const passing *p)
         mine = next;
         if (p->gather > 0 && i + 1 < p->units)
             lane = next = larger(lane, t) + p->gather;
-        t = larger(t, mine) + p->behind + p->compute;
+        t = larger(t, mine) + p->later + p->compute;
         if (p->reduce > 0) {
             t = larger(t, reduced) + (i > 0 ? p->across : 0);
             lane = reduced = larger(lane, t) + p->reduce;
@@ -161,16 +161,16 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
     double gather = gathers ? ahead : 0;
     double then = gathers && l->shard > 1 ? ep_gather(c, own) : 0;
     double root = gathers ? gather_time(c, (moved){0, gathered}) : 0;
-    double again = l->regather ? gather : 0, after = l->regather ? then : 0;
+    double regathered = l->regather ? gather : 0, after = l->regather ? then : 0;
     double back = l->pp > 1 ? root : 0; /* it stays where one rank has all */
     sums s = sums_of(c, own, (moved){0, others});
-    passing of_inputs = {blocks, inputs, again, 0, back, 0, 0, 0, after},
+    passing of_inputs = {blocks, inputs, regathered, 0, back, 0, 0, 0, after},
             of_weights = {blocks,   weights,       0, s.reduce, 0, s.root_reduce,
                           s.across, s.root_across, 0},
-            of_both = {blocks,        inputs + weights, again,         s.reduce, back,
+            of_both = {blocks,        inputs + weights, regathered,    s.reduce, back,
                        s.root_reduce, s.across,         s.root_across, after},
-            without = {blocks, inputs + weights, again, 0, back, 0, 0, 0, after},
-            behind = {blocks, 0, 0, s.reduce, 0, s.root_reduce, s.across, s.root_across, 0};
+            without = {blocks, inputs + weights, regathered, 0, back, 0, 0, 0, after},
+            later = {blocks, 0, 0, s.reduce, 0, s.root_reduce, s.across, s.root_across, 0};
     double seen_i = beyond(c, &of_inputs), seen_w = beyond(c, &of_weights);
     double seen = beyond(c, &of_both), unsummed = beyond(c, &without);
 
@@ -182,7 +182,7 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
     stage->group = each ? 0 : (int)l->group;
     stage->sum = seen_w;
     stage->sum_joined = seen - unsummed;
-    stage->sum_behind = beyond(c, &behind);
+    stage->sum_after = beyond(c, &later);
 }
 
 enum {

@@ -35,12 +35,12 @@ bool wf_par_ranks_alike(const wf_par_pipeline *p, int rank, int other, int *like
     return a == p->stages && b == p->stages;
 }
 
-/* Returns the length of a module's path where `place` is at it or below it; else 0. */
-static size_t covered(const char *path, const char *place)
+/* Returns the length of a module's path where `module` is at it or below it; else 0. */
+static size_t covered(const char *path, const char *module)
 {
     size_t n = strlen(path);
 
-    return strncmp(path, place, n) == 0 && (!place[n] || place[n] == '.') ? n : 0;
+    return strncmp(path, module, n) == 0 && (!module[n] || module[n] == '.') ? n : 0;
 }
 
 /* Returns module k of a step; NULL: it has no such one. */
@@ -53,40 +53,40 @@ static const wf_par_step_module *module_of(const wf_par_pipeline *p, int64_t ste
 }
 
 /* Replaces the first n bytes by a path. */
-static bool replace(char place[WF_MEMORY_MODULE], size_t n, const char *path)
+static bool replace(char module[WF_MEMORY_MODULE], size_t n, const char *path)
 {
-    size_t length = strlen(path), below = strlen(place + n) + 1;
+    size_t length = strlen(path), below = strlen(module + n) + 1;
 
     if (length + below > WF_MEMORY_MODULE)
         return false;
-    memmove(place + length, place + n, below);
-    memcpy(place, path, length);
+    memmove(module + length, module + n, below);
+    memcpy(module, path, length);
     return true;
 }
 
 /* Puts a module of `stage` instead of the one like it, in stage `from`. */
-static bool put_place(const wf_par_pipeline *p, int stage, int from,
-                      char place[WF_MEMORY_MODULE])
+static bool put_module(const wf_par_pipeline *p, int stage, int from,
+                       char module[WF_MEMORY_MODULE])
 {
     for (int64_t i = 0; i < p->first[stage + 1] - p->first[stage]; i++) {
         const wf_par_step_module *m, *to;
 
         for (int k = 0; (m = module_of(p, p->first[from] + i, k)); k++) {
-            size_t n = covered(m->path, place);
+            size_t n = covered(m->path, module);
 
             to = module_of(p, p->first[stage] + i, k);
             if (n && to)
-                return replace(place, n, to->path);
+                return replace(module, n, to->path);
         }
     }
     return false;
 }
 
-void wf_par_alike_place(const wf_par_pipeline *p, int rank, const int *like,
-                        char place[WF_MEMORY_MODULE])
+void wf_par_alike_module(const wf_par_pipeline *p, int rank, const int *like,
+                         char module[WF_MEMORY_MODULE])
 {
     int s = next_stage(p, rank, 0);
 
-    while (s < p->stages && !put_place(p, s, like[s], place))
+    while (s < p->stages && !put_module(p, s, like[s], module))
         s = next_stage(p, rank, s + 1);
 }

@@ -110,11 +110,11 @@ static wf_nn_parameter **parameters_of(wf_nn_module *model, int64_t *count)
 }
 
 /* Stages that share a parameter. */
-static void find_shared(wf_par_pipeline *p, const bool *places)
+static void find_shared(wf_par_pipeline *p, const bool *in_stage)
 {
-    int first = wf_par_pipeline_next_place(p, places, -1);
+    int first = wf_par_pipeline_next_stage(p, in_stage, -1);
 
-    for (int s = first; s >= 0; s = wf_par_pipeline_next_place(p, places, s))
+    for (int s = first; s >= 0; s = wf_par_pipeline_next_stage(p, in_stage, s))
         if (s != first)
             p->shares[first] = p->shares[s] = true;
 }
@@ -123,17 +123,17 @@ static wf_status find_ties(wf_par_pipeline *p, wf_nn_module *model)
 {
     int64_t count = 0;
     wf_nn_parameter **parameter = parameters_of(model, &count);
-    bool *places = parameter ? wf_par_pipeline_places(p, model, count, parameter) : NULL;
+    bool *in_stage = parameter ? wf_par_pipeline_stages_of(p, model, count, parameter) : NULL;
 
     p->shares = calloc((size_t)p->stages + 1, sizeof *p->shares);
     if (!p->shares)
         wf_fail(model->ctx, WF_ENOMEM, "no memory for %d stages", p->stages);
-    for (int64_t i = 0; places && p->shares && i < count; i++) {
-        p->tied |= !parameter[i]->frozen && p->stages > 1 && places[i * p->stages] &&
-                   places[i * p->stages + p->stages - 1];
-        find_shared(p, places + i * p->stages);
+    for (int64_t i = 0; in_stage && p->shares && i < count; i++) {
+        p->tied |= !parameter[i]->frozen && p->stages > 1 && in_stage[i * p->stages] &&
+                   in_stage[i * p->stages + p->stages - 1];
+        find_shared(p, in_stage + i * p->stages);
     }
-    free(places);
+    free(in_stage);
     free(parameter);
     return wf_context_status(model->ctx);
 }
@@ -279,18 +279,18 @@ const char *wf_par_pipeline_text(const wf_par_pipeline *p)
 }
 
 /* Which of the pipeline's ranks counts a parameter: that of its first stage. */
-static wf_status find_homes(const wf_par_pipeline *p, wf_nn_module *model)
+static wf_status find_owners(const wf_par_pipeline *p, wf_nn_module *model)
 {
     int64_t count = 0;
     wf_nn_parameter **parameter = parameters_of(model, &count);
-    bool *places = parameter ? wf_par_pipeline_places(p, model, count, parameter) : NULL;
+    bool *in_stage = parameter ? wf_par_pipeline_stages_of(p, model, count, parameter) : NULL;
 
-    for (int64_t i = 0; places && i < count; i++) {
-        int first = wf_par_pipeline_next_place(p, places + i * p->stages, -1);
+    for (int64_t i = 0; in_stage && i < count; i++) {
+        int first = wf_par_pipeline_next_stage(p, in_stage + i * p->stages, -1);
 
         wf_par_state_of(parameter[i])->owning_rank = wf_pipe_table_rank(p->table, first);
     }
-    free(places);
+    free(in_stage);
     free(parameter);
     return wf_context_status(model->ctx);
 }
@@ -309,7 +309,7 @@ wf_status wf_par_pipeline_materialize(const wf_par_pipeline *p, wf_par *par,
                        "the pipeline was made for pp %d, and the mesh has pp %d: make it with "
                        "the options of the run",
                        wf_pipe_table_shape(p->table).ranks, ranks);
-    if (find_homes(p, model) != WF_OK)
+    if (find_owners(p, model) != WF_OK)
         return wf_context_status(par->ctx);
     for (int s = 0; s < p->stages; s++)
         if (wf_pipe_table_rank(p->table, s) == mine)

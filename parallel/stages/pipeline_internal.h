@@ -53,12 +53,12 @@ static inline int64_t wf_par_pipeline_end(const wf_par_pipeline *p, int stage)
 
 /* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i *
    stages + s. NULL on errors. Owner: caller, free. */
-bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int64_t count,
-                             wf_nn_parameter *const *parameter);
+bool *wf_par_pipeline_stages_of(const wf_par_pipeline *p, wf_nn_module *model, int64_t count,
+                                wf_nn_parameter *const *parameter);
 
-/* Returns the next stage after s that a parameter lies in; -1 after the last. `places` is the
+/* Returns the next stage after s that a parameter lies in; -1 after the last. `in_stage` is the
    parameter's row. */
-int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int s);
+int wf_par_pipeline_next_stage(const wf_par_pipeline *p, const bool *in_stage, int s);
 
 /* Returns true where two pipeline ranks do the same in actions that are alike: they have as
    many stages, each with steps of the same kinds as the other's, in the order of their numbers.
@@ -66,9 +66,9 @@ int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int
    they are one rank. Writes into like[s] which stage of `other` stage s of `rank` is like. */
 bool wf_par_ranks_alike(const wf_par_pipeline *p, int rank, int other, int *like);
 
-/* Puts the module of `rank` into `place`, the path of a module or of one below it, that was
+/* Puts the module of `rank` into `module`, the path of a module or of one below it, that was
    found on a rank that is alike; `like` as wf_par_ranks_alike has it. */
-void wf_par_alike_place(const wf_par_pipeline *p, int rank, const int *like,
-                        char place[WF_MEMORY_MODULE]);
+void wf_par_alike_module(const wf_par_pipeline *p, int rank, const int *like,
+                         char module[WF_MEMORY_MODULE]);
 
 #endif

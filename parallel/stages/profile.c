@@ -30,7 +30,7 @@ int64_t wf_par_profile_entries(const wf_par_profile *p)
     return (int64_t)p->of[LAST].n;
 }
 
-entry *wf_par_profile_place(const entries *e, uint64_t key)
+entry *wf_par_profile_slot(const entries *e, uint64_t key)
 {
     uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15);
     size_t i = (size_t)(hash >> 20) & (e->room - 1);
@@ -51,7 +51,7 @@ static bool grow(entries *e)
         return false;
     for (size_t i = 0; i < e->room; i++)
         if (e->at[i].key)
-            *wf_par_profile_place(&wider, e->at[i].key) = e->at[i];
+            *wf_par_profile_slot(&wider, e->at[i].key) = e->at[i];
     free(e->at);
     *e = wider;
     return true;
@@ -72,7 +72,7 @@ static void put(wf_par_profile *p, uint64_t key, const entry *taken)
         p->failed = WF_ENOMEM;
         return;
     }
-    at = wf_par_profile_place(e, key);
+    at = wf_par_profile_slot(e, key);
     if (!at->key) {
         *at = *taken;
         at->key = key;
@@ -103,7 +103,7 @@ static void watch(void *self, const wf_pool_change *change)
         return;
     now->peak = now->delta;
     keep_text(now->phase, sizeof now->phase, change->phase);
-    keep_text(now->place, sizeof now->place, change->module);
+    keep_text(now->module, sizeof now->module, change->module);
 }
 
 void wf_par_profile_before(wf_par_profile *p)
@@ -130,10 +130,10 @@ static void note_action(wf_par_profile *p, uint64_t key)
     p->model_flops += p->now.model_flops;
 }
 
-static void end_rest(wf_par_profile *p)
+static void end_stored(wf_par_profile *p)
 {
     if (p->resting && p->failed == WF_OK)
-        note(p, wf_par_profile_rest_key(p->base[p->ranks - 1].stage));
+        note(p, wf_par_profile_stored_key(p->base[p->ranks - 1].stage));
     p->resting = false;
 }
 
@@ -169,7 +169,7 @@ void wf_par_profile_begin(wf_par_profile *p, const wf_pipe_table *table, int ran
     if (!p || p->failed != WF_OK)
         return;
     if (same_row(p, table, rank, ctx)) {
-        end_rest(p);
+        end_stored(p);
         wf_par_profile_row_restart(&p->row);
         p->steps++;
     } else {
@@ -196,7 +196,7 @@ void wf_par_profile_bucket(wf_par_profile *p, int k)
         note_action(p, key);
 }
 
-void wf_par_profile_rest(wf_par_profile *p)
+void wf_par_profile_stored(wf_par_profile *p)
 {
     if (!p || p->failed != WF_OK)
         return;
@@ -208,7 +208,7 @@ void wf_par_profile_end(wf_par_profile *p)
 {
     if (!p)
         return;
-    end_rest(p);
+    end_stored(p);
     if (p->ctx)
         wf_pool_watch(wf_context_pool(p->ctx), NULL, NULL);
     wf_par_profile_row_close(&p->row);

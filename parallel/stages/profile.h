@@ -43,7 +43,7 @@ typedef struct wf_par_profile_memory {
     int64_t unknown, varied;
     size_t at_peak[WF_MEMORY_KINDS]; /* by kind */
     /* then; the module is the profile's (wf_memory_report) */
-    char phase[WF_MEMORY_PHASE], place[WF_MEMORY_MODULE];
+    char phase[WF_MEMORY_PHASE], module[WF_MEMORY_MODULE];
     /* operations of the row's actions beyond those of the profile's last row, in its last
        step */
     double flops, model_flops;

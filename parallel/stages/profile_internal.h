@@ -44,7 +44,7 @@ uint64_t wf_par_profile_row_bucket(wf_par_profile_row *row, int k);
 
 /* Returns the key of the end of a step, after all actions, of the rank that begins with this
    stage. */
-static inline uint64_t wf_par_profile_rest_key(int stage)
+static inline uint64_t wf_par_profile_stored_key(int stage)
 {
     return (uint64_t)stage << 44 | 1;
 }
@@ -59,7 +59,7 @@ typedef struct wf_par_profile_entry {
     uint64_t key;
     wf_par_profile_bytes delta, peak;
     double flops, model_flops;
-    char phase[WF_MEMORY_PHASE], place[WF_MEMORY_MODULE]; /* at the peak */
+    char phase[WF_MEMORY_PHASE], module[WF_MEMORY_MODULE]; /* at the peak */
     bool varies; /* another action with this key took other bytes: the larger stand here */
 } wf_par_profile_entry;
 
@@ -96,7 +96,7 @@ struct wf_par_profile {
 };
 
 /* Returns the entry of a key, or the slot for it; there is room. */
-wf_par_profile_entry *wf_par_profile_place(const wf_par_profile_table *e, uint64_t key);
+wf_par_profile_entry *wf_par_profile_slot(const wf_par_profile_table *e, uint64_t key);
 
 /* ---- recording: of stages.c and open.c. A NULL profile is nothing ---- */
 
@@ -105,7 +105,7 @@ void wf_par_profile_begin(wf_par_profile *p, const wf_pipe_table *table, int ran
 void wf_par_profile_before(wf_par_profile *p);
 void wf_par_profile_after(wf_par_profile *p, const wf_pipe_action *action);
 void wf_par_profile_bucket(wf_par_profile *p, int k);
-void wf_par_profile_rest(wf_par_profile *p);
+void wf_par_profile_stored(wf_par_profile *p);
 void wf_par_profile_end(wf_par_profile *p);
 
 #endif

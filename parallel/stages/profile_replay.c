@@ -25,7 +25,7 @@ static void add_bytes(bytes *to, int64_t times, const bytes *b)
 
 static const entry *find(const entries *e, uint64_t key)
 {
-    const entry *at = e->room ? wf_par_profile_place(e, key) : NULL;
+    const entry *at = e->room ? wf_par_profile_slot(e, key) : NULL;
 
     return at && at->key ? at : NULL;
 }
@@ -100,7 +100,7 @@ static void add_entry(replaying *r, const entry *e, int64_t i)
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
         m->at_peak[k] = (size_t)top.kind[k];
     memcpy(m->phase, e->phase, sizeof m->phase);
-    memcpy(m->place, e->place, sizeof m->place);
+    memcpy(m->module, e->module, sizeof m->module);
     m->action = i;
 }
 
@@ -124,19 +124,19 @@ static int like_of(const wf_par_profile_row *row, int k)
 }
 
 /* Adds the remainder after all actions: its operations are not those of the row. */
-static void add_rest(replaying *r, const wf_par_profile_row *row)
+static void add_stored(replaying *r, const wf_par_profile_row *row)
 {
     entry rest = {.key = 0};
 
     for (int k = 0; k < row->stages; k++) {
-        const entry *e = find(r->of, wf_par_profile_rest_key(like_of(row, k)));
+        const entry *e = find(r->of, wf_par_profile_stored_key(like_of(row, k)));
 
         if (!e)
             continue;
         add_bytes(&rest.delta, 1, &e->delta);
         add_bytes(&rest.peak, 1, &e->peak);
         memcpy(rest.phase, e->phase, sizeof rest.phase);
-        memcpy(rest.place, e->place, sizeof rest.place);
+        memcpy(rest.module, e->module, sizeof rest.module);
         rest.varies |= e->varies;
     }
     add_entry(r, &rest, -1);
@@ -156,7 +156,7 @@ static void replay_step(replaying *r, wf_par_profile_row *row)
                 add(r, key, i);
         }
     }
-    add_rest(r, row);
+    add_stored(r, row);
 }
 
 /* Adds the memory of profiled ranks whose first stage is like each of these; the peak before
@@ -180,7 +180,7 @@ static void add_bases(const wf_par_profile *p, const wf_par_profile_row *row, in
             }
             if (!step) {
                 memcpy(m->phase, before->phase, sizeof m->phase);
-                memcpy(m->place, before->place, sizeof m->place);
+                memcpy(m->module, before->module, sizeof m->module);
             }
             break;
         }

@@ -13,7 +13,7 @@ enum {
     WEIGHTS = 4,  /* W or B */
     SENDS_F = 8,  /* its message has begun, and not ended */
     SENDS_B = 16,
-    AGAIN = 32 /* it has an R */
+    RECOMPUTES = 32 /* it has an R */
 };
 
 /* Nodes of the midpoint tree over micro-batches that are there; gradients_sum.c without
@@ -68,7 +68,7 @@ static void find_recomputed(wf_par_profile_row *r)
 
     for (int64_t i = 0; i < n; i++)
         if (a[i].kind == WF_PIPE_R)
-            r->flag[(int64_t)r->of[a[i].stage] * micro + a[i].micro] |= AGAIN;
+            r->flag[(int64_t)r->of[a[i].stage] * micro + a[i].micro] |= RECOMPUTES;
 }
 
 void wf_par_profile_row_restart(wf_par_profile_row *r)
@@ -76,7 +76,7 @@ void wf_par_profile_row_restart(wf_par_profile_row *r)
     int64_t n = (int64_t)r->stages * wf_pipe_table_shape(r->table).micro;
 
     for (int64_t i = 0; i < n; i++)
-        r->flag[i] &= AGAIN;
+        r->flag[i] &= RECOMPUTES;
     for (int k = 0; k < r->stages; k++) {
         state *s = &r->state[k];
 
@@ -139,16 +139,16 @@ static int add_node(tree *t, int64_t first, int64_t count, int64_t n, bool *newe
     t->node[at][1] = count;
     while (t->node[at][1] < n) {
         int64_t other[2];
-        int place;
+        int neighbour;
 
         sibling_of(t->node[at], n, other);
-        place = other[0] < t->node[at][0] ? at - 1 : at + 1;
-        if (place < 0 || place >= t->open || t->node[place][0] != other[0] ||
-            t->node[place][1] != other[1])
+        neighbour = other[0] < t->node[at][0] ? at - 1 : at + 1;
+        if (neighbour < 0 || neighbour >= t->open || t->node[neighbour][0] != other[0] ||
+            t->node[neighbour][1] != other[1])
             break;
         if (!merges++)
-            *newer = place > at;
-        at = place < at ? place : at;
+            *newer = neighbour > at;
+        at = neighbour < at ? neighbour : at;
         t->node[at][1] += t->node[at + 1][1];
         t->open--;
         memmove(t->node + at + 1, t->node + at + 2,
@@ -200,12 +200,12 @@ static uint16_t *flag_of(const wf_par_profile_row *r, int stage, int64_t micro)
 static uint64_t neighbours(const wf_par_profile_row *r, int stage, int64_t micro)
 {
     const uint16_t *before = flag_of(r, stage - 1, micro),
-                   *behind = flag_of(r, stage + 1, micro);
+                   *after = flag_of(r, stage + 1, micro);
 
-    return (uint64_t)(before != NULL) | (uint64_t)(behind != NULL) << 1 |
+    return (uint64_t)(before != NULL) | (uint64_t)(after != NULL) << 1 |
            (uint64_t)(before && *before & BACKWARD) << 2 |
            (uint64_t)(before && *before & WEIGHTS) << 3 |
-           (uint64_t)(behind && *behind & WEIGHTS) << 4;
+           (uint64_t)(after && *after & WEIGHTS) << 4;
 }
 
 /* The changes of an action in the flags of its micro-batch. */

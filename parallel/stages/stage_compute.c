@@ -51,11 +51,11 @@ static void leave(wf_par_stages *s, const setting *last)
     wf_scope_close(ctx);
 }
 
-static void put(wf_tensor **place, wf_tensor *t)
+static void put(wf_tensor **slot, wf_tensor *t)
 {
-    wf_tensor *last = *place;
+    wf_tensor *last = *slot;
 
-    *place = wf_tensor_retain(t);
+    *slot = wf_tensor_retain(t);
     wf_tensor_release(last);
 }
 
@@ -153,10 +153,10 @@ static void pass_to_stage_here(const wf_par_stages *s, const wf_par_stage *stage
     }
 }
 
-static void put_all(wf_tensor **places, wf_tensor *t)
+static void put_all(wf_tensor **slots, wf_tensor *t)
 {
     for (int k = 0; k < WF_NN_CARRIED; k++)
-        put(&places[k], t);
+        put(&slots[k], t);
 }
 
 /* Makes sources of the inputs whose gradients are sent back. */

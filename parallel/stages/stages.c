@@ -207,7 +207,7 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
         wf_par_profile_after(t->options.profile, a);
         continue_reductions(s, a);
     }
-    wf_par_profile_rest(t->options.profile);
+    wf_par_profile_stored(t->options.profile);
     t->step.micro = t->micros;
     t->step.action.name = NULL;
     t->step.action.order = 0;
@@ -260,7 +260,7 @@ static bool has(const wf_par_trainer *t, int64_t i, int rank)
     int at = coordinate_of(t, rank);
 
     for (int k = 0; k < s->pipeline->stages; k++)
-        if (s->places[i * s->pipeline->stages + k] &&
+        if (s->in_stage[i * s->pipeline->stages + k] &&
             wf_pipe_table_rank(s->pipeline->table, k) == at)
             return true;
     return false;

@@ -53,9 +53,9 @@ typedef struct wf_par_stages {
     int rank, ranks; /* coordinate on axis pp, and its size */
     int count;
     wf_par_stage *stage; /* [count] ascending */
-    int *of;      /* [stages of the pipeline] its index in `stage`; -1: another rank has it */
-    bool *places; /* wf_par_pipeline_places */
-    bool summed;  /* the gradients of the step are in step.grad */
+    int *of;        /* [stages of the pipeline] its index in `stage`; -1: another rank has it */
+    bool *in_stage; /* wf_par_pipeline_stages_of */
+    bool summed;    /* the gradients of the step are in step.grad */
     const wf_par_data *data;
     const wf_pipe_action *row; /* [actions] of this rank */
     int64_t actions;

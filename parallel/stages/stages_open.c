@@ -18,7 +18,7 @@ static bool lies_in(const wf_par_stages *s, const wf_par_unit *u, int stage)
     for (int64_t i = 0; i < u->count; i++)
         for (int64_t k = 0; k < t->count; k++)
             if (t->parameter[k] == u->parameter[i] &&
-                s->places[k * s->pipeline->stages + stage])
+                s->in_stage[k * s->pipeline->stages + stage])
                 return true;
     return false;
 }
@@ -62,7 +62,7 @@ static wf_status check_parameter(const wf_par_stages *s, int64_t i)
     bool fake = wf_tensor_is_fake(p->tensor), used = false;
 
     for (int k = 0; k < s->count; k++) {
-        bool here = s->places[i * s->pipeline->stages + s->stage[k].number];
+        bool here = s->in_stage[i * s->pipeline->stages + s->stage[k].number];
 
         used = used || here;
         if (here && fake)
@@ -118,10 +118,10 @@ static wf_status open_stages(wf_par_stages *s)
     s->rank = par->pp_axis < 0 ? 0 : wf_mesh_coordinate(par->mesh, par->pp_axis);
     s->stage = calloc((size_t)p->stages, sizeof *s->stage);
     s->of = calloc((size_t)p->stages, sizeof *s->of);
-    s->places = wf_par_pipeline_places(p, s->t->model, s->t->count, s->t->parameter);
+    s->in_stage = wf_par_pipeline_stages_of(p, s->t->model, s->t->count, s->t->parameter);
     s->row = wf_pipe_table_row(p->table, s->rank, &s->actions);
     s->name = calloc((size_t)s->actions + 1, sizeof *s->name);
-    if (!s->stage || !s->of || !s->places || !s->name)
+    if (!s->stage || !s->of || !s->in_stage || !s->name)
         return wf_fail(par->ctx, WF_ENOMEM, "no memory for %d stages", p->stages);
     for (int64_t i = 0; i < s->actions; i++)
         wf_pipe_action_text(&s->row[i], s->name[i], sizeof s->name[i]);
@@ -163,7 +163,7 @@ void wf_par_stages_close(wf_par_trainer *t)
     if (s) {
         free(s->stage);
         free(s->of);
-        free(s->places);
+        free(s->in_stage);
         free(s->name);
     }
     free(s);

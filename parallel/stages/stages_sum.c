@@ -11,7 +11,7 @@
 /* A parameter whose uses are in stages of several ranks. */
 typedef struct tie {
     int64_t i;
-    const bool *places;
+    const bool *in_stage;
     int last; /* its last stage */
 } tie;
 
@@ -29,12 +29,12 @@ static int rank_of(const wf_par_stages *s, int stage)
     return wf_pipe_table_rank(s->pipeline->table, stage);
 }
 
-static bool is_spread(const wf_par_stages *s, const bool *places, int *last)
+static bool is_spread(const wf_par_stages *s, const bool *in_stage, int *last)
 {
-    int first = wf_par_pipeline_next_place(s->pipeline, places, -1), at = first;
+    int first = wf_par_pipeline_next_stage(s->pipeline, in_stage, -1), at = first;
     bool spread = false;
 
-    for (*last = first; at >= 0; at = wf_par_pipeline_next_place(s->pipeline, places, at)) {
+    for (*last = first; at >= 0; at = wf_par_pipeline_next_stage(s->pipeline, in_stage, at)) {
         spread |= rank_of(s, at) != rank_of(s, first);
         *last = at;
     }
@@ -42,10 +42,10 @@ static bool is_spread(const wf_par_stages *s, const bool *places, int *last)
 }
 
 /* Returns true where a stage of this rank has the parameter. */
-static bool is_here(const wf_par_stages *s, const bool *places)
+static bool is_here(const wf_par_stages *s, const bool *in_stage)
 {
     for (int k = 0; k < s->count; k++)
-        if (places[s->stage[k].number])
+        if (in_stage[s->stage[k].number])
             return true;
     return false;
 }
@@ -63,10 +63,10 @@ static wf_status find_ties(summing *m)
     if (!m->ties || !m->sent)
         return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for the tied parameters of a model");
     for (int64_t i = 0; i < t->count; i++) {
-        tie one = {.i = i, .places = s->places + i * s->pipeline->stages};
+        tie one = {.i = i, .in_stage = s->in_stage + i * s->pipeline->stages};
 
-        if (!t->parameter[i]->frozen && is_here(s, one.places) &&
-            is_spread(s, one.places, &one.last))
+        if (!t->parameter[i]->frozen && is_here(s, one.in_stage) &&
+            is_spread(s, one.in_stage, &one.last))
             m->ties[m->count++] = one;
     }
     return WF_OK;
@@ -123,10 +123,10 @@ static void sum_stage(summing *m, const wf_par_stage *stage)
         const tie *e = &m->ties[k];
         int before = -1;
 
-        if (!e->places[stage->number])
+        if (!e->in_stage[stage->number])
             continue;
-        for (int at = wf_par_pipeline_next_place(p, e->places, -1); at < stage->number;
-             at = wf_par_pipeline_next_place(p, e->places, at))
+        for (int at = wf_par_pipeline_next_stage(p, e->in_stage, -1); at < stage->number;
+             at = wf_par_pipeline_next_stage(p, e->in_stage, at))
             before = at;
         if (before >= 0 && rank_of(s, before) != s->rank)
             take(m, e, rank_of(s, before), stage->number);
@@ -135,9 +135,9 @@ static void sum_stage(summing *m, const wf_par_stage *stage)
         wf_par_gradients_finish(stage->gradients, s->t->step.grad);
     for (int64_t k = 0; k < m->count && wf_context_status(ctx) == WF_OK; k++) {
         const tie *e = &m->ties[k];
-        int next = wf_par_pipeline_next_place(p, e->places, stage->number);
+        int next = wf_par_pipeline_next_stage(p, e->in_stage, stage->number);
 
-        if (e->places[stage->number] && next >= 0 && rank_of(s, next) != s->rank)
+        if (e->in_stage[stage->number] && next >= 0 && rank_of(s, next) != s->rank)
             give(m, e, rank_of(s, next), next);
     }
 }
@@ -145,8 +145,8 @@ static void sum_stage(summing *m, const wf_par_stage *stage)
 /* Returns true where a rank has one of the parameter's stages. */
 static bool holds(const wf_par_stages *s, const tie *e, int rank)
 {
-    for (int at = wf_par_pipeline_next_place(s->pipeline, e->places, -1); at >= 0;
-         at = wf_par_pipeline_next_place(s->pipeline, e->places, at))
+    for (int at = wf_par_pipeline_next_stage(s->pipeline, e->in_stage, -1); at >= 0;
+         at = wf_par_pipeline_next_stage(s->pipeline, e->in_stage, at))
         if (rank_of(s, at) == rank)
             return true;
     return false;

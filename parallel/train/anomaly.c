@@ -152,7 +152,7 @@ static int64_t bad_parameter(wf_par_trainer *t)
 }
 
 /* Repeats the micro-steps, of a pipeline by its schedule, and looks at every result. */
-static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
+static bool repeat_step(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
 {
     wf_tensor *total;
     anomaly w;
@@ -180,7 +180,7 @@ static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *tex
         snprintf(text, size,
                  "in no parameter; with the step's data and a loss function in the trainer's "
                  "options the op would be found");
-    else if (!run_again(t, data, text, size))
+    else if (!repeat_step(t, data, text, size))
         snprintf(text, size, "no op makes it, but a sum over micro-steps or ranks");
 }
 

@@ -110,7 +110,7 @@ wf_status wf_par_losses_check(const wf_par_trainer *t, const wf_tensor *loss)
 
 /* In what order a model sums its own mean is not known: its gradient goes back from each
    one. */
-static wf_status tell_scalar(const wf_par_trainer *t)
+static wf_status report_scalar(const wf_par_trainer *t)
 {
     if (t->sequences % (t->ranks * t->options.micro_batch))
         return wf_fail(
@@ -150,7 +150,7 @@ wf_status wf_par_losses_keep(wf_par_trainer *t, wf_par_losses *l, int64_t k, wf_
                        "the loss of micro-step %" PRId64
                        " has another size than those before: in one step all are alike",
                        k + 1);
-    if (loss->ndim == 0 && tell_scalar(t) != WF_OK)
+    if (loss->ndim == 0 && report_scalar(t) != WF_OK)
         return wf_context_status(ctx);
     loss = wf_par_losses_computed(loss);
     if (loss && loss->ndim > 0)

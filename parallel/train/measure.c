@@ -11,11 +11,11 @@
 
 bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter, const wf_tensor *t)
 {
-    int home = wf_par_state_of(parameter)->owning_rank;
+    int owner = wf_par_state_of(parameter)->owning_rank;
 
     for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
         if (wf_layout_split_dim(t->layout, axis) < 0 &&
-            wf_mesh_coordinate(par->mesh, axis) != (axis == par->pp_axis ? home : 0))
+            wf_mesh_coordinate(par->mesh, axis) != (axis == par->pp_axis ? owner : 0))
             return false;
     return true;
 }

@@ -70,7 +70,7 @@ static int add_axes(const wf_par *par, bool reduced, level *l, int n)
  * two, or has single sequences below it: halves of c x s sequences are halves of c, unless c is
  * odd and s above 1.
  */
-static void tell_order(const wf_par_trainer *t)
+static void report_order(const wf_par_trainer *t)
 {
     const wf_par *par = t->par;
     int64_t inside = t->per_sequence ? t->per_sequence : t->options.micro_batch;
@@ -118,7 +118,7 @@ static wf_status check_size(wf_par_trainer *t, int64_t batch)
             "gradients are summed over ranks for groups of %d micro-steps, and a step "
             "has %" PRId64 ": take a group that divides them into 1, 2, 4, .. parts",
             t->par->group, t->micros);
-    tell_order(t);
+    report_order(t);
     return wf_context_status(t->par->ctx);
 }
 

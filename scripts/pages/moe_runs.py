@@ -20,7 +20,7 @@ PAGE = ROOT / "docs/moe.md"
 BEGIN, END = "<!-- begin: scripts/pages/moe_runs.py -->\n", "<!-- end: scripts/pages/moe_runs.py -->\n"
 TOKENS, GIB = 4096, 2.0 ** 30
 AUTOMODEL = "NeMo Automodel, docs/performance-summary.md: DGX-H100, BF16"
-BRIDGE = "Megatron Bridge, docs/performance-summary.md: 25.09, DGX-H100, in fp8; runs that drop tokens are told as such"
+BRIDGE = "Megatron Bridge, docs/performance-summary.md: 25.09, DGX-H100, in fp8; runs that drop tokens are reported as such"
 FOLDING = "MoE Parallel Folding (arXiv 2504.14960), abstract: MFU on H100; it names neither batch nor layout"
 SOURCES = [AUTOMODEL, BRIDGE, FOLDING]
 DEEPSEEK = ("--arch llama --n-layer 61 --n-embd 7168 --n-head 128 --n-kv-head 128 --head-dim 128 --ffn 18432 --vocab-size 129280 --n-expert 256 "
@@ -77,8 +77,8 @@ def found(gpt_train, row):
     top = plan(gpt_train, row, f"--search --ranks {row['gpus']} --device-memory 80GB")["top"]
     if not top:
         return ["none fits", ""]
-    told = f"{rate(row, top[0]['seconds']):,.0f}" + (f", MFU {100 * top[0]['utilisation']:.1f} %" if "mfu" in row else "")
-    return [told, f"`{top[0]['flags']}`"]
+    reported = f"{rate(row, top[0]['seconds']):,.0f}" + (f", MFU {100 * top[0]['utilisation']:.1f} %" if "mfu" in row else "")
+    return [reported, f"`{top[0]['flags']}`"]
 
 
 def published(row):

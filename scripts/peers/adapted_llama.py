@@ -41,7 +41,7 @@ def run(program, *arguments):
     return done.stdout
 
 
-def tell(what, good, figures):
+def report(what, good, figures):
     """A line of the report; status 1 in the end where it is not good."""
     global wrong
     wrong |= not good
@@ -92,8 +92,8 @@ def weft_losses(folder, base, adapters, save, *flags):
     return [row["loss"] for row in rows if "step" in row and "loss" in row]
 
 
-def tell_losses(what, mine, theirs, most, layout):
+def report_losses(what, mine, theirs, most, layout):
     """Losses of every step beside torch's."""
     worst = max(abs(a - b) / abs(b) for a, b in zip(mine, theirs))
-    tell(what, len(mine) == STEPS and worst <= most,
+    report(what, len(mine) == STEPS and worst <= most,
          f"{len(mine)} steps {' '.join(layout) or 'on one rank'}: {mine[0]:.6f} to {mine[-1]:.6f}, at most {worst:.1e} apart")

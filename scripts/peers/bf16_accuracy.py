@@ -46,10 +46,10 @@ def weft_gradients(build, folder, before, flags):
     """Gradients, read off one step of SGD: an update is far larger than a weight's rounding."""
     from safetensors.torch import load_file
 
-    place = folder.parent
-    save, after = place / "stepped", place / "after"
+    work = folder.parent
+    save, after = work / "stepped", work / "after"
     run("rm", "-rf", save, after)
-    run(build / "apps" / "gpt_train", "--init-from", folder, "--data", place / "ids.bin", "--val-fraction", 0,
+    run(build / "apps" / "gpt_train", "--init-from", folder, "--data", work / "ids.bin", "--val-fraction", 0,
         "--eval-interval", 0, "--seq-len", TOKENS, "--global-batch-size", BATCH, "--threads-per-rank", 1,
         "--warmup-steps", 0, "--steps", 1, "--optimizer", "sgd", "--beta1", 0, "--lr", RATE, "--min-lr", RATE,
         "--weight-decay", 0, "--clip-grad", 0, "--save", save, *flags)
@@ -76,12 +76,12 @@ def distances(gradients, right):
     return apart / norm, sorted(each.values())[len(each) // 2]
 
 
-def check_gradients(build, family, place):
+def check_gradients(build, family, work):
     import torch
     import transformers
     from safetensors.torch import load_file
 
-    folder = place / family / "model"
+    folder = work / family / "model"
     folder.parent.mkdir()
     generator = torch.Generator().manual_seed(SEED)
     torch.manual_seed(SEED)
@@ -103,10 +103,10 @@ def check_gradients(build, family, place):
     return rows["Weft bf16, residual fp32"][0] <= rows["PyTorch autocast"][0]
 
 
-def check_curve(build, arch, place, data, steps):
+def check_curve(build, arch, work, data, steps):
     last = {}
     for dtype in "fp32", "bf16":
-        log = place / f"{arch}_{dtype}.jsonl"
+        log = work / f"{arch}_{dtype}.jsonl"
         run(build / "apps" / "gpt_train", *CURVES[arch], "--data", data, "--steps", steps, "--n-layer", 4, "--n-head",
             4, "--n-embd", 128, "--seq-len", 64, "--global-batch-size", 8, "--lr", 1e-3, "--eval-interval", 0,
             "--dtype", dtype, "--log-jsonl", log)
@@ -128,7 +128,7 @@ def main():
     build, good = options.weft.resolve(), True
     sys.path.pop(0)  # this folder has a tokenizers.py, and transformers mean the package of that name
     with tempfile.TemporaryDirectory() as temporary:
-        place = pathlib.Path(temporary)
+        work = pathlib.Path(temporary)
         if "gradients" in options.what:
             try:
                 import torch
@@ -138,9 +138,9 @@ def main():
                 return 2
             torch.set_num_threads(1)
             transformers.utils.logging.set_verbosity_error()
-            good &= all([check_gradients(build, family, place) for family in MODELS])
+            good &= all([check_gradients(build, family, work) for family in MODELS])
         if "curves" in options.what:
-            good &= all([check_curve(build, arch, place, options.data, options.steps) for arch in CURVES])
+            good &= all([check_curve(build, arch, work, options.data, options.steps) for arch in CURVES])
     return 0 if good else 1
 
 

@@ -23,21 +23,21 @@ sys.path.pop(0)  # scripts beside this one have the names of packages
 WORDS = "the river went on to the sea and a boat came with the evening wind from the town to the old mill on the hill ".encode()
 
 
-def make(build, place, longest, threads):
+def make(build, work, longest, threads):
     """The checkpoint, its folder and its file."""
-    (place / "text").write_bytes(WORDS * 200)
+    (work / "text").write_bytes(WORDS * 200)
     common = ["--threads-per-rank", str(threads)]
-    subprocess.run([build / "apps/gpt_train", "--data", place / "text", "--arch", "llama", "--n-embd", "512", "--n-head", "8", "--n-kv-head", "2",
+    subprocess.run([build / "apps/gpt_train", "--data", work / "text", "--arch", "llama", "--n-embd", "512", "--n-head", "8", "--n-kv-head", "2",
                     "--n-layer", "4", "--ffn", "1024", "--positions", str(longest), "--seq-len", "64", "--global-batch-size", "2", "--steps", "12",
-                    "--lr", "1e-3", "--warmup-steps", "0", "--eval-interval", "0", "--save", place / "run", *common], check=True, capture_output=True)
-    subprocess.run([build / "apps/gpt_export", place / "run", "--gguf", place / "model.gguf", "--gguf-type", "f32", "--tokenizer", "none"],
+                    "--lr", "1e-3", "--warmup-steps", "0", "--eval-interval", "0", "--save", work / "run", *common], check=True, capture_output=True)
+    subprocess.run([build / "apps/gpt_export", work / "run", "--gguf", work / "model.gguf", "--gguf-type", "f32", "--tokenizer", "none"],
                    check=True, capture_output=True)
 
 
-def ours(build, place, prompt, new, threads):
+def ours(build, work, prompt, new, threads):
     """The tokens that come, and how many a second after the first one."""
-    (place / "prompt.jsonl").write_text(json.dumps({"ids": prompt}) + "\n")
-    child = subprocess.Popen([build / "apps/gpt_generate", place / "run", "--tokenizer", "bytes", "--prompts", place / "prompt.jsonl", "--ignore-eos",
+    (work / "prompt.jsonl").write_text(json.dumps({"ids": prompt}) + "\n")
+    child = subprocess.Popen([build / "apps/gpt_generate", work / "run", "--tokenizer", "bytes", "--prompts", work / "prompt.jsonl", "--ignore-eos",
                               "--max-new-tokens", str(new), "--threads-per-rank", str(threads), "--dtype", "fp32"], stdout=subprocess.PIPE, bufsize=0)
     said, times = b"", []
     while chunk := os.read(child.stdout.fileno(), 1 << 20):
@@ -100,13 +100,13 @@ def main():
         return 2
     prompt, longest = list((WORDS * (o.tokens // len(WORDS) + 1))[:o.tokens]), -(-(o.tokens + o.new) // 256) * 256
     with tempfile.TemporaryDirectory() as folder:
-        place = pathlib.Path(folder)
-        make(o.weft.resolve(), place, longest, o.threads)
-        ids, rate = ours(o.weft.resolve(), place, prompt, o.new, o.threads)
+        work = pathlib.Path(folder)
+        make(o.weft.resolve(), work, longest, o.threads)
+        ids, rate = ours(o.weft.resolve(), work, prompt, o.new, o.threads)
         print(f"weft                    {rate:8.2f} tokens a second after {o.tokens} tokens, {o.threads} threads", flush=True)
         best = 0
         for flash in (True, False):
-            theirs, speed = LlamaCpp(place / "model.gguf", longest, o.threads, flash).run(prompt, o.new)
+            theirs, speed = LlamaCpp(work / "model.gguf", longest, o.threads, flash).run(prompt, o.new)
             best = max(best, speed)
             print(f"llama.cpp{', flash' if flash else '       '}        {speed:8.2f}; {sum(a == b for a, b in zip(ids, theirs))} of {o.new} tokens are the same",
                   flush=True)

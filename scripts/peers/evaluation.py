@@ -51,7 +51,7 @@ def package(name):
     return found[-1] if found else None
 
 
-class Place:
+class Setup:
     """BUILD/evaluation: the model, requests, and what has been computed."""
 
     def __init__(self, build, requests, threads):
@@ -108,16 +108,16 @@ def encode_pair(tokenizer, context, continuation):
     return before, whole[len(before):]
 
 
-def twin_choices(place, task, dtype="float32", wanted=None):
+def twin_choices(setup, task, dtype="float32", wanted=None):
     """{request: [log probability, greedy]} by transformers, a request at a time; what is there is kept."""
     import torch
-    kept = place.at / f"{task}_{dtype}.jsonl"
-    requests = rows_of(place.requests(task))
+    kept = setup.at / f"{task}_{dtype}.jsonl"
+    requests = rows_of(setup.requests(task))
     wanted = list(range(len(requests))) if wanted is None else wanted
     done = {i: [p, greedy] for i, p, greedy in rows_of(kept)} if kept.exists() else {}
     left = [i for i in wanted if i not in done]
     if left:
-        model, tokenizer = place.transformers(dtype)
+        model, tokenizer = setup.transformers(dtype)
         with open(kept, "a", encoding="utf-8") as out, torch.no_grad():
             for i in left:
                 row = requests[i]["request"]
@@ -150,11 +150,11 @@ def off(a, b):
     return max(abs(x - y) for x, y in zip(a, b)), (sum((x - y) ** 2 for x, y in zip(a, b)) / len(a)) ** 0.5
 
 
-def choices(place):
+def choices(setup):
     good = True
     for task in TASKS:
-        ours = [json.loads(line) for line in place.choices(place.requests(task)).splitlines()]
-        total, theirs, requests = ours.pop(), twin_choices(place, task), rows_of(place.requests(task))
+        ours = [json.loads(line) for line in setup.choices(setup.requests(task)).splitlines()]
+        total, theirs, requests = ours.pop(), twin_choices(setup, task), rows_of(setup.requests(task))
         apart = [abs(a["logprob"] - theirs[i][0]) for i, a in enumerate(ours)]
         over = [i for i, x in enumerate(apart) if x >= 1e-4]
         flags = sum(a["greedy"] != theirs[i][1] for i, a in enumerate(ours))
@@ -163,7 +163,7 @@ def choices(place):
         print(f"choices: {task}: {len(ours)} requests, log probabilities within {max(apart):.1e} of transformers' ({len(over)} of them "
               f"not within 1e-4), {flags} other greedy flags; of {mine[0]} questions {mine[1]} right and {mine[2]} by bytes, "
               f"{'as' if same else 'NOT as'} transformers", flush=True)
-        double = twin_choices(place, task, "float64", sorted(set(range(min(100, len(ours)))) | set(over)))
+        double = twin_choices(setup, task, "float64", sorted(set(range(min(100, len(ours)))) | set(over)))
         exact = [p for p, _ in double.values()]
         weft = off([ours[i]["logprob"] for i in double], exact)
         fp32 = off([theirs[i][0] for i in double], exact)
@@ -181,19 +181,19 @@ PAIRS = [("The capital of France is", " Paris"), ("The capital of France is ", "
          ("x" * 300, "y" * 40), ("don", "'t"), ("it'", "s"), ("a\u00a0", "b"), ("a\u3000", "b"), ("a\u2028", "b"), ("wide\u2003 ", "c")]
 
 
-def pairs(place):
+def pairs(setup):
     import lm_eval.api.instance
     from lm_eval.models.huggingface import HFLM
     import torch
-    torch.set_num_threads(place.threads)
-    other = HFLM(pretrained=str(place.model), dtype="float32", device="cpu", batch_size=1)
+    torch.set_num_threads(setup.threads)
+    other = HFLM(pretrained=str(setup.model), dtype="float32", device="cpu", batch_size=1)
     taken = [pair for pair in PAIRS if pair[0] == "" or all(other._encode_pair(*pair))]  # it asserts that neither is empty
     lines = [lm_eval.api.instance.Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(taken)]
     theirs = other.loglikelihood(lines, disable_tqdm=True)
-    file = place.at / "pairs.jsonl"
+    file = setup.at / "pairs.jsonl"
     file.write_text("".join(json.dumps({"request": {"context": a, "continuation": b}, "doc_id": i}) + "\n"
                             for i, (a, b) in enumerate(taken)))
-    ours = [json.loads(line) for line in place.choices(file).splitlines()][:-1]
+    ours = [json.loads(line) for line in setup.choices(file).splitlines()][:-1]
     wrong = 0
     for pair, a, b in zip(taken, ours, theirs):
         if abs(a["logprob"] - b[0]) > 1e-4 or a["greedy"] != b[1]:
@@ -203,12 +203,12 @@ def pairs(place):
     return wrong == 0 and len(ours) == len(taken) > 20
 
 
-def layouts(place):
+def layouts(setup):
     ways = [[], ["--tp", 2], ["--tp", 4], ["--tp", 8], ["--dp", 2], ["--dp", 2, "--tp", 2, "--batch-size", 3],
             ["--batch-size", 1], ["--batch-size", 64], ["--threads-per-rank", 1]]
     same, first = 0, None
     for way in ways:
-        out = place.choices(place.requests(next(iter(TASKS))), *way)
+        out = setup.choices(setup.requests(next(iter(TASKS))), *way)
         first = first or out
         same += out == first
         print(f"layouts: {' '.join(map(str, way)) or 'one rank':32} {hashlib.sha256(out).hexdigest()[:16]}"
@@ -217,20 +217,20 @@ def layouts(place):
     return same == len(ways)
 
 
-def harness(place):
-    folder, results = place.at / "tasks", {}
-    evaluation_tasks.write(folder, {task: rows_of(place.requests(task)) for task in TASKS})
+def harness(setup):
+    folder, results = setup.at / "tasks", {}
+    evaluation_tasks.write(folder, {task: rows_of(setup.requests(task)) for task in TASKS})
     names = [f"{task}_local" for task in TASKS] + ["texts_local"]
-    models = {"weft": f"pretrained={place.model},programs={place.build / 'apps'}", "hf": f"pretrained={place.model},dtype=float32,softmax_dtype=float64"}
+    models = {"weft": f"pretrained={setup.model},programs={setup.build / 'apps'}", "hf": f"pretrained={setup.model},dtype=float32,softmax_dtype=float64"}
     for name, arguments in models.items():
-        out = place.at / f"harness_{name}_{place.count}"
+        out = setup.at / f"harness_{name}_{setup.count}"
         if not list(out.rglob("results_*.json")):
             begin = time.monotonic()
             subprocess.run([sys.executable, ROOT / "apps/python/weft_lm_eval.py", "--model", name, "--model_args", arguments, "--tasks",
                             ",".join(names), "--include_path", folder, "--output_path", out, "--log_samples", "--device", "cpu"],
-                           check=True, stdout=subprocess.DEVNULL, stderr=open(place.at / f"harness_{name}.log", "w"),
+                           check=True, stdout=subprocess.DEVNULL, stderr=open(setup.at / f"harness_{name}.log", "w"),
                            env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TQDM_DISABLE": "1",
-                                "OMP_NUM_THREADS": str(place.threads), "HF_HOME": str(place.at / "hf")})
+                                "OMP_NUM_THREADS": str(setup.threads), "HF_HOME": str(setup.at / "hf")})
             print(f"harness: --model {name} took {time.monotonic() - begin:.0f} s", flush=True)
         results[name] = (json.loads(sorted(out.rglob("results_*.json"))[-1].read_text())["results"],
                          {task: rows_of(sorted(out.rglob(f"samples_{task}_*.jsonl"))[-1]) for task in names})
@@ -253,44 +253,44 @@ def harness(place):
     return good
 
 
-def small_model(place):
+def small_model(setup):
     """A text of 10 MB, a vocabulary of 1,000 tokens made of it, and a model of two layers trained on it."""
-    text, model = place.at / "ten.txt", place.at / "small"
-    apps, quiet = place.build / "apps", {"check": True, "stdout": subprocess.DEVNULL}
+    text, model = setup.at / "ten.txt", setup.at / "small"
+    apps, quiet = setup.build / "apps", {"check": True, "stdout": subprocess.DEVNULL}
     if not (model / "config.json").exists():
-        corpus = place.at / "corpus.txt"
+        corpus = setup.at / "corpus.txt"
         if not corpus.exists():
             subprocess.run([ROOT / "scripts/corpus.sh", corpus], **quiet)
         data = corpus.read_bytes()
         data = (data * (10 ** 7 // len(data) + 1))[:10 ** 7]
         text.write_bytes(data.decode("utf-8", "ignore").encode())
-        (place.at / "head.txt").write_bytes(text.read_bytes()[:10 ** 6])
-        subprocess.run([apps / "gpt_data", "train-bpe", text, "--vocab-size", "1000", "--output", place.at / "bpe"], **quiet)
-        subprocess.run([apps / "gpt_data", "tokenize", place.at / "head.txt", "--tokenizer", place.at / "bpe", "--output",
-                        place.at / "head"], **quiet)
-        subprocess.run([apps / "gpt_train", "--data", place.at / "head.idx", "--vocab-size", "1000", "--arch", "llama", "--n-layer",
+        (setup.at / "head.txt").write_bytes(text.read_bytes()[:10 ** 6])
+        subprocess.run([apps / "gpt_data", "train-bpe", text, "--vocab-size", "1000", "--output", setup.at / "bpe"], **quiet)
+        subprocess.run([apps / "gpt_data", "tokenize", setup.at / "head.txt", "--tokenizer", setup.at / "bpe", "--output",
+                        setup.at / "head"], **quiet)
+        subprocess.run([apps / "gpt_train", "--data", setup.at / "head.idx", "--vocab-size", "1000", "--arch", "llama", "--n-layer",
                         "2", "--n-head", "4", "--n-kv-head", "2", "--n-embd", "64", "--seq-len", "256", "--global-batch-size", "8",
-                        "--lr", "0.003", "--steps", "60", "--eval-interval", "0", "--save", place.at / "small_run"], **quiet)
-        subprocess.run([apps / "gpt_export", place.at / "small_run", model], **quiet)
-        shutil.copy(place.at / "bpe/tokenizer.json", model)
+                        "--lr", "0.003", "--steps", "60", "--eval-interval", "0", "--save", setup.at / "small_run"], **quiet)
+        subprocess.run([apps / "gpt_export", setup.at / "small_run", model], **quiet)
+        shutil.copy(setup.at / "bpe/tokenizer.json", model)
     return text, model
 
 
-def perplexity(place):
+def perplexity(setup):
     import tokenizers
     import torch
     import transformers
-    torch.set_num_threads(place.threads)
-    text, folder = small_model(place)
+    torch.set_num_threads(setup.threads)
+    text, folder = small_model(setup)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text.read_text(), add_special_tokens=False).ids
     good = True
     for length, stride in ((256, 256), (256, 128)):
         begin = time.monotonic()
-        run = subprocess.run([place.build / "apps/gpt_eval", "perplexity", folder, "--data", text, "--json", "--seq-length",
+        run = subprocess.run([setup.build / "apps/gpt_eval", "perplexity", folder, "--data", text, "--json", "--seq-length",
                               str(length), "--stride", str(stride), "--batch-size", "16"], stdout=subprocess.PIPE, check=True)
         ours, took = json.loads(run.stdout), time.monotonic() - begin
-        kept = place.at / f"perplexity_{length}_{stride}.json"
+        kept = setup.at / f"perplexity_{length}_{stride}.json"
         if not kept.exists():
             nats = count = 0
             starts = range(0, max(len(ids) - 1 - (length - stride), 1), stride)
@@ -316,14 +316,14 @@ def perplexity(place):
     return good
 
 
-def speed(place):
+def speed(setup):
     """Seconds of requests, loading aside."""
     import torch
-    model, tokenizer = place.transformers()
-    one = place.at / "one.jsonl"
+    model, tokenizer = setup.transformers()
+    one = setup.at / "one.jsonl"
     good = True
     for task in TASKS:
-        file = place.requests(task)
+        file = setup.requests(task)
         one.write_text(open(file, encoding="utf-8").readline())
         encoded = [sum(encode_pair(tokenizer, row["request"]["context"], row["request"]["continuation"]), [])[:-1]
                    for row in rows_of(file)]
@@ -334,7 +334,7 @@ def speed(place):
             least_of = []
             for path in (one, file):
                 begin = time.monotonic()
-                place.choices(path, "--threads-per-rank", place.threads)
+                setup.choices(path, "--threads-per-rank", setup.threads)
                 least_of.append(time.monotonic() - begin)
             return least_of[1] - least_of[0]
 
@@ -353,7 +353,7 @@ def speed(place):
                 least[name] = min(least.get(name, 1e9), run())
         best = min(least["alone"], least["batches of 8"])
         good = good and best / least["weft"] >= 1.2
-        print(f"speed: {task}: {len(encoded)} requests, {place.threads} threads: {least['weft']:.1f} s; transformers {least['alone']:.1f} s "
+        print(f"speed: {task}: {len(encoded)} requests, {setup.threads} threads: {least['weft']:.1f} s; transformers {least['alone']:.1f} s "
               f"alone, {least['batches of 8']:.1f} s in batches of 8: {best / least['weft']:.2f} times", flush=True)
     return good
 
@@ -371,11 +371,11 @@ def main():
     o = parser.parse_args()
     for task in [task for task in TASKS if o.task not in (None, task)]:
         del TASKS[task]
-    place = Place(o.build.resolve(), o.requests, o.threads)
-    if not place.prepare():
+    setup = Setup(o.build.resolve(), o.requests, o.threads)
+    if not setup.prepare():
         print("evaluation.py: skipped: a package of PyPI cannot be had")
         return 77
-    return 0 if all([part(place) for name, part in PARTS.items() if o.only in (None, name)]) else 1
+    return 0 if all([part(setup) for name, part in PARTS.items() if o.only in (None, name)]) else 1
 
 
 if __name__ == "__main__":

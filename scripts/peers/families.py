@@ -268,8 +268,8 @@ def musts(family):
                 rf'^(\w+)\({of}, "([\w.]+)"(?:, "([\w. ]*)")?(.*)\)$', text, re.M):
             own.setdefault(key, (kind, [key, *others.split()], rest))
         rows = {**own, **rows}
-    return [(key, places, re.search(r'"([^"]*)"', rest).group(1).split(), kind)
-            for key, (kind, places, rest) in rows.items() if kind in ("MUST", "EACH")]
+    return [(key, paths, re.search(r'"([^"]*)"', rest).group(1).split(), kind)
+            for key, (kind, paths, rest) in rows.items() if kind in ("MUST", "EACH")]
 
 
 def other_value(words, kind):
@@ -285,16 +285,16 @@ def check_refusals(build, family, folder):
     changed.mkdir()
     for name in "model.safetensors", "logits.safetensors":
         os.link(folder / name, changed / name)
-    for key, places, words, kind in musts(family):
-        for place in places:
+    for key, paths, words, kind in musts(family):
+        for path in paths:
             config = json.loads((folder / "config.json").read_text())
-            for here in places:
+            for here in paths:
                 *above, name = here.split(".")
                 inside = config
                 for key in above:
                     inside = inside.get(key) or {}
                 inside.pop(name, None)
-            *above, name = place.split(".")
+            *above, name = path.split(".")
             inside = config
             for key in above:
                 inside[key] = inside.get(key) or {}
@@ -302,8 +302,8 @@ def check_refusals(build, family, folder):
             inside[name] = other_value(words, kind)
             (changed / "config.json").write_text(json.dumps(config))
             text = run(build / "apps" / "gpt_export", changed, folder.parent / "refused", status=2)
-            if f'"{name}"' not in text and f'"{place}"' not in text:
-                raise Failure(f"{place} = {inside[name]} is refused by another name: {text}")
+            if f'"{name}"' not in text and f'"{path}"' not in text:
+                raise Failure(f"{path} = {inside[name]} is refused by another name: {text}")
             count += 1
     return count
 
@@ -312,11 +312,11 @@ def check_texts(build, folder, windows):
     """Greedy texts of prompts of 10 tokens, which become long ones, and of whole windows, which are; of bytes. (Transformers'
     cache of longrope beside Phi-3 keeps keys of the short text in a long one, which no forward pass over it has; of dynamic
     scaling it has each token's by the length of its text then, and so have Weft's.)"""
-    place = folder.parent
+    path = folder.parent
     prompts = [row[:n].tolist() for row in windows for n in (10, TOKENS)]
-    (place / "prompts.jsonl").write_text("".join(json.dumps({"ids": p}) + "\n" for p in prompts))
+    (path / "prompts.jsonl").write_text("".join(json.dumps({"ids": p}) + "\n" for p in prompts))
     for layout in ([], ["--tp", 2, "--batch-size", 3]):
-        lines = run(build / "apps" / "gpt_generate", folder, "--tokenizer", "bytes", "--prompts", place / "prompts.jsonl",
+        lines = run(build / "apps" / "gpt_generate", folder, "--tokenizer", "bytes", "--prompts", path / "prompts.jsonl",
                     "--json", "--ignore-eos", "--max-new-tokens", 12, *layout).splitlines()
         for prompt, line in zip(prompts, [line for line in lines if line.startswith("{")], strict=True):
             model = load(folder)  # frequencies of dynamic scaling stay from one text to the next
@@ -328,19 +328,19 @@ def check_texts(build, folder, windows):
     return len(prompts)
 
 
-def check(build, family, place):
-    folder = place / family / "model"
+def check(build, family, path):
+    folder = path / family / "model"
     folder.parent.mkdir(parents=True, exist_ok=True)
     windows = make(family, folder)
-    told = [f"logits {check_logits(build, folder):.1e}"]
+    reported = [f"logits {check_logits(build, folder):.1e}"]
     check_export(build, folder, windows)
-    told.append(f"gradients {check_gradients(build, folder, windows):.1e}")
-    told.append(f"{check_layouts(build, folder)} layouts alike")
+    reported.append(f"gradients {check_gradients(build, folder, windows):.1e}")
+    reported.append(f"{check_layouts(build, folder)} layouts alike")
     if "/" not in family:
-        told.append(f"{check_refusals(build, family, folder)} keys refused")
+        reported.append(f"{check_refusals(build, family, folder)} keys refused")
     if re.search("long_factor|dynamic", json.dumps(FAMILIES[family])):
-        told.append(f"{check_texts(build, folder, windows)} texts")
-    print(f"{family:14} {'; '.join(told)}", flush=True)
+        reported.append(f"{check_texts(build, folder, windows)} texts")
+    print(f"{family:14} {'; '.join(reported)}", flush=True)
 
 
 def main():

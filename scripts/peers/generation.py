@@ -229,8 +229,8 @@ def perplexity(build, folder):
         file.write(text)
         file.flush()
         for length, stride in ((256, 256), (256, 64)):
-            nats = count = behind = begin = 0
-            while behind < len(ids) - 1:  # the last target that counted
+            nats = count = after = begin = 0
+            while after < len(ids) - 1:  # the last target that counted
                 window = ids[begin:begin + length + 1]
                 with torch.no_grad():
                     rows = torch.log_softmax(model(torch.tensor([window[:-1]])).logits[0].double(), -1)
@@ -238,7 +238,7 @@ def perplexity(build, folder):
                     if begin + 1 + i > behind:
                         nats -= float(rows[i, token])
                         count += 1
-                behind = begin + len(window) - 1
+                after = begin + len(window) - 1
                 begin += stride
             run = subprocess.run([build / "apps/gpt_eval", "perplexity", folder, "--data", file.name, "--json", "--seq-length",
                                   str(length), "--stride", str(stride)], stdout=subprocess.PIPE, check=True)

@@ -135,9 +135,9 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     texts = [text_of(o.tokens, depth) for depth in (0.1, 0.5, 0.9)]
     print(f"{'scaling':9} {'perplexity':>10} {'apart':>8} {'a token':>8}   {'in double: apart':>16} {'a token':>8}", flush=True)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as work:
         for name in o.scaling or known:
-            folder = pathlib.Path(place) / name
+            folder = pathlib.Path(work) / name
             make(folder, *known[name])
             got = ours(o.weft.resolve(), folder, texts)
             columns = [apart(got, theirs(folder, [ids[:-1] for ids in texts], double)) for double in (False, True)]

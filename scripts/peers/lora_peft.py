@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 import adapted_llama as llama
-from adapted_llama import LAYOUTS, STEPS, TARGETS, run, tell, tell_losses
+from adapted_llama import LAYOUTS, STEPS, TARGETS, run, report, report_losses
 
 if len(sys.argv) not in (2, 3):
     sys.exit(__doc__)
@@ -99,11 +99,11 @@ def compare(work, case):
     model.save_pretrained(work / f"{case}.peft")
     count = model.get_nb_trainable_parameters()[0]
     ours = trained_count(work, base, case)
-    tell(f"{case} trained", ours == count, f"{ours} parameters, PEFT {count}")
+    report(f"{case} trained", ours == count, f"{ours} parameters, PEFT {count}")
 
     losses = llama.torch_losses(model, WINDOWS)
     for i, layout in enumerate(LAYOUTS):
-        tell_losses(f"{case} losses", llama.weft_losses(work, "base", f"{case}.peft", f"{case}.run{i}", *layout), losses, 1e-5, layout)
+        report_losses(f"{case} losses", llama.weft_losses(work, "base", f"{case}.peft", f"{case}.run{i}", *layout), losses, 1e-5, layout)
 
     run("gpt_export", work / f"{case}.run0", work / f"{case}.out")
     run("gpt_export", work / f"{case}.run0", work / f"{case}.merged", "--merge")
@@ -116,11 +116,11 @@ def compare(work, case):
         unloaded = back.merge_and_unload()(input_ids=ids).logits
     most = there.abs().max().item()
     off = (there - merged).abs().max().item() / most
-    tell(f"{case} files", off <= 1e-4, f"PEFT's logits of our adapters and those of the merged model: {off:.1e} apart")
+    report(f"{case} files", off <= 1e-4, f"PEFT's logits of our adapters and those of the merged model: {off:.1e} apart")
     off = (unloaded - merged).abs().max().item() / most
-    tell(f"{case} merge", off <= 1e-5, f"PEFT's merge and ours: {off:.1e} apart")
+    report(f"{case} merge", off <= 1e-5, f"PEFT's merge and ours: {off:.1e} apart")
     off = (there - theirs).abs().max().item() / most
-    tell(f"{case} end", off <= 1e-2, f"after {STEPS} steps PEFT's logits of both models: {off:.1e} apart")
+    report(f"{case} end", off <= 1e-2, f"after {STEPS} steps PEFT's logits of both models: {off:.1e} apart")
 
 
 with tempfile.TemporaryDirectory() as name:

@@ -23,7 +23,7 @@ import sys
 import tempfile
 
 import adapted_llama as llama
-from adapted_llama import LAYOUTS, SIZES, TARGETS, run, tell, tell_losses
+from adapted_llama import LAYOUTS, SIZES, TARGETS, run, report, report_losses
 
 if len(sys.argv) not in (2, 4) or len(sys.argv) == 4 and sys.argv[2] != "--weights":
     sys.exit(__doc__)
@@ -88,7 +88,7 @@ def codes(work):
         apart = (widened(file, name + ".weight")[0] - scales).abs()
         off = max(off, (apart > 1e-6 * scales.max()).float().mean().item())
     # the CPU's own loop takes the other one of two levels where a scale lies between them
-    tell("codes", differ == 0 and off < 0.02, f"{differ} of {count} numbers differ; {100 * off:.2f} % of the scales are another level's")
+    report("codes", differ == 0 and off < 0.02, f"{differ} of {count} numbers differ; {100 * off:.2f} % of the scales are another level's")
 
 
 def values(work):
@@ -103,7 +103,7 @@ def values(work):
         t = widened(file, name)[1] if t.dtype == torch.uint8 else t
         differ += int((t != wide.get_tensor(name)).sum())
         count += t.numel()
-    tell("values", differ == 0 and "quantization_config" not in json.loads((work / "wide/config.json").read_text()),
+    report("values", differ == 0 and "quantization_config" not in json.loads((work / "wide/config.json").read_text()),
          f"{differ} of {count} numbers differ")
 
 
@@ -123,7 +123,7 @@ def loads(work):
     differ = sum(int((bnb.dequantize_4bit(m.weight.data, m.weight.quant_state) != plain.weight).sum()) for m, plain in linears)
     plain = logits(floats)
     off = ((logits(model) - plain).abs().max() / plain.abs().max()).item()
-    tell("loads", len(linears) == 7 * sizes.num_hidden_layers and differ == 0 and off <= 5e-2,
+    report("loads", len(linears) == 7 * sizes.num_hidden_layers and differ == 0 and off <= 5e-2,
          f"{len(linears)} of Linear4bit, {differ} numbers differ; logits {off:.1e} apart")
 
 
@@ -133,7 +133,7 @@ def moments():
     tables = {signed: list((ctypes.c_float * 256).in_dll(library, f"wf_dynamic8_{name}"))
               for name, signed in (("signed", True), ("unsigned", False))}
     differ = sum(int((torch.tensor(mine) != bnb.create_dynamic_map(signed=signed)).sum()) for signed, mine in tables.items())
-    tell("moments", differ == 0, f"{differ} of 512 levels differ")
+    report("moments", differ == 0, f"{differ} of 512 levels differ")
 
 
 def training(work):
@@ -142,15 +142,15 @@ def training(work):
     model.save_pretrained(work / "adapters")
     losses = llama.torch_losses(model, WINDOWS)
     for i, layout in enumerate(LAYOUTS):
-        tell_losses("losses", llama.weft_losses(work, "base4", "adapters", f"run{i}", "--base-dtype", "nf4", *layout), losses, 1e-5, layout)
+        report_losses("losses", llama.weft_losses(work, "base4", "adapters", f"run{i}", "--base-dtype", "nf4", *layout), losses, 1e-5, layout)
     run("gpt_export", work / "run1", work / "merged", "--merge")
     run("gpt_export", work / "run1", work / "out")
     merged = logits(transformers.LlamaForCausalLM.from_pretrained(work / "merged"))
     theirs = peft.PeftModel.from_pretrained(transformers.LlamaForCausalLM.from_pretrained(work / "wide"), work / "out")
     off = ((logits(theirs.merge_and_unload()) - merged).abs().max() / merged.abs().max()).item()
-    tell("merge", off <= 1e-5, f"PEFT's merge and ours: {off:.1e} apart")
+    report("merge", off <= 1e-5, f"PEFT's merge and ours: {off:.1e} apart")
     mine = llama.weft_losses(work, "base", "adapters", "run2", "--base-dtype", "nf4", *LAYOUTS[1])
-    tell_losses("quantised", mine, losses, 1e-3, LAYOUTS[1])
+    report_losses("quantised", mine, losses, 1e-3, LAYOUTS[1])
 
 
 with tempfile.TemporaryDirectory() as name:

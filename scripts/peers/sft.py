@@ -85,9 +85,9 @@ def wefts(folder, chats):
     """The losses of all tokens but the first of each conversation."""
     with open(folder / "ids.jsonl", "w") as file:
         file.writelines(json.dumps({"ids": ids}) + "\n" for ids in chats)
-    told = run("gpt_generate", MODEL, "--prompts", folder / "ids.jsonl", "--json", "--echo", "--logprobs", 0,
+    reported = run("gpt_generate", MODEL, "--prompts", folder / "ids.jsonl", "--json", "--echo", "--logprobs", 0,
                "--max-new-tokens", 1)
-    return [[-x for x in json.loads(line)["prompt_logprobs"]] for line in told.splitlines()]
+    return [[-x for x in json.loads(line)["prompt_logprobs"]] for line in reported.splitlines()]
 
 
 def theirs(chats):
@@ -194,10 +194,10 @@ def packed_losses(folder, windows):
 def main():
     wrong, missing = 0, False
 
-    def check(name, good, told):
+    def check(name, good, reported):
         nonlocal wrong
         wrong += not good
-        print(("ok    " if good else "FALSE ") + f"{name}: {told}", flush=True)
+        print(("ok    " if good else "FALSE ") + f"{name}: {reported}", flush=True)
 
     with tempfile.TemporaryDirectory() as where:
         folder = pathlib.Path(where)

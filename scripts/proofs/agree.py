@@ -163,11 +163,11 @@ class Cluster:
                     "10.77.0.0/24"]
         parts = []
         for number, flags in enumerate((one, two)):
-            place = ["--host", f"node{number}"] if self.hosts else []
+            on_host = ["--host", f"node{number}"] if self.hosts else []
             # mpirun takes them of the first program for all
             exports = ["-x", "WEFT_PLUGINS"] if not number else []
             folder = ["-wdir", str(folders[number] or self.work)]
-            parts.append(["-np", "1", *place, *exports, *folder, str(self.build / "apps" / program), *flags])
+            parts.append(["-np", "1", *on_host, *exports, *folder, str(self.build / "apps" / program), *flags])
         return [*head, *parts[0], ":", *parts[1]]
 
     def run(self, *arguments, limit=25):
@@ -176,16 +176,16 @@ class Cluster:
                            WEFT_PLUGINS=str(self.build))
         process = subprocess.Popen(self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    errors="replace", env=environment, cwd=self.work, start_new_session=True)
-        begun, told, text = time.monotonic(), None, []
+        begun, reported, text = time.monotonic(), None, []
         timer = concurrent.futures.ThreadPoolExecutor(1)
         watch = timer.submit(end_of, process, limit)
         for line in process.stdout:
-            if told is None and re.match(r"gpt_\w+: ", line):
-                told = time.monotonic() - begun
+            if reported is None and re.match(r"gpt_\w+: ", line):
+                reported = time.monotonic() - begun
             text.append(line)
         status = watch.result()
         timer.shutdown()
-        return status, "".join(text), told
+        return status, "".join(text), reported
 
 
 def rows():
@@ -201,7 +201,7 @@ def digests(text):
 
 def refused(result, pattern):
     """What is wrong with a run that has to be refused, or nothing."""
-    status, text, told = result
+    status, text, reported = result
     error = [line for line in text.splitlines() if re.match(r"gpt_\w+: ", line)]
     if status is None:
         return "it has not ended"
@@ -211,8 +211,8 @@ def refused(result, pattern):
         return "a step was made"
     if len(error) != 1 or not re.search(pattern, error[0]):
         return f"not named ({pattern}): {text[-500:]}"
-    if told > SOON:
-        return f"after {told:.1f} s"
+    if reported > SOON:
+        return f"after {reported:.1f} s"
     return ""
 
 
@@ -349,13 +349,13 @@ def main():
                        for name, task in tasks(options, cluster, whole).items()}
             counts, failures, seconds = {}, 0, []
             for name, future in futures.items():
-                kind, problem, told = future.result()
+                kind, problem, reported = future.result()
                 counts[kind] = counts.get(kind, 0) + 1
                 failures += bool(problem)
                 if problem:
                     print(f"FAIL  {name}: {problem}", flush=True)
-                elif told is not None:
-                    seconds.append(told)
+                elif reported is not None:
+                    seconds.append(reported)
     words = ", ".join(f"{counts[kind]} {what}" for kind, what in
                       (("named", "that must be named"), ("own", "that processes may have of their own")) if kind in counts)
     print(f"{len(futures)} differences: {words}; {failures} failures; named after "

@@ -41,7 +41,7 @@ class Fault:
     def draw(self):
         """What it does."""
 
-    def told(self):
+    def reported(self):
         """What it is, in few words."""
         return type(self).__name__
 
@@ -92,7 +92,7 @@ class Rank(Fault):
         self.rank = self.random.randrange(trial.processes if self.phase in OUTSIDE else trial.ranks)
         self.at = 0 if self.phase in ("init", *OUTSIDE) else max(1, self.step)
 
-    def told(self):
+    def reported(self):
         return f"WEFT_FAULT='{self.action} {self.phase} {self.rank} {self.at}'"
 
     def environment(self):
@@ -128,7 +128,7 @@ class Signal(Fault):
         self.launcher = self.trial.way != "threads" and self.signal == "KILL" and self.random.random() < 0.2
         self.process, self.length = self.random.randrange(self.trial.processes), 0.1 + 1.4 * self.random.random()
 
-    def told(self):
+    def reported(self):
         where = "the launcher" if self.launcher else f"process {self.process}"
         return f"{self.signal} to {where} {self.delay:.2f} after step {self.step}"
 
@@ -174,7 +174,7 @@ class Call(Fault):
         self.code = self.random.choice((errno.EIO, errno.ENOSPC))
         self.process = 0 if self.log else self.random.randrange(self.trial.processes)
 
-    def told(self):
+    def reported(self):
         where = "the log" if self.log else "checkpoints"
         return f"{errno.errorcode[self.code]} at call {self.number} of process {self.process} on {where}"
 
@@ -192,10 +192,10 @@ class Torn(Fault):
     """A file of the newest checkpoint is cut short, or has another byte."""
 
     def draw(self):
-        self.cut, self.file, self.place = self.random.random() < 0.5, self.random.random(), self.random.random()
+        self.cut, self.file, self.at_share = self.random.random() < 0.5, self.random.random(), self.random.random()
 
-    def told(self):
-        return f"{'cut' if self.cut else 'another byte in'} {self.trial.torn or 'no'} checkpoint at {self.place:.3f}"
+    def reported(self):
+        return f"{'cut' if self.cut else 'another byte in'} {self.trial.torn or 'no'} checkpoint at {self.at_share:.3f}"
 
     def before(self):
         step = newest(self.trial.run)[0] if self.trial.saving else 0
@@ -204,7 +204,7 @@ class Torn(Fault):
         files = sorted(path for path in (self.trial.run / f"step-{step:08d}").iterdir() if path.stat().st_size)
         path = files[int(self.file * len(files))]
         data = bytearray(path.read_bytes())
-        at = int(self.place * len(data))
+        at = int(self.at_share * len(data))
         if self.cut:
             data = data[:at]
         else:
@@ -230,7 +230,7 @@ class Disk(Fault):
     def draw(self):
         self.room = self.random.choice((0, 8, 64, 200, 400))
 
-    def told(self):
+    def reported(self):
         return f"{self.room} KiB on the disk"
 
     def before(self):
@@ -252,7 +252,7 @@ class Data(Fault):
     def draw(self):
         self.size = self.random.choice(("gone", "folder", 0, self.random.randint(1, 40), self.random.randint(1, 6000)))
 
-    def told(self):
+    def reported(self):
         return f"data: {self.size}"
 
     def command(self, words):
@@ -280,7 +280,7 @@ class Shrinks(Fault):
     def draw(self):
         self.size = self.random.choice((0, 1000, self.random.randint(1, 12000)))
 
-    def told(self):
+    def reported(self):
         return f"data cut to {self.size} bytes {self.delay:.2f} after step {self.step}"
 
     def before(self):
@@ -309,7 +309,7 @@ class Config(Fault):
                                         good.replace("lr", "Ir"), good.replace("0.95", "-7"),
                                         good.replace("0.1", '"much"')))
 
-    def told(self):
+    def reported(self):
         return f"config: {self.text!r}"
 
     def command(self, words):
@@ -328,7 +328,7 @@ class Console(Fault):
         self.how = self.random.choice(("closed", "full", "gone", "slow", "no input"))
         self.length = 1.5 * STALL * self.random.random() ** 2
 
-    def told(self):
+    def reported(self):
         return f"console: {self.how}" + (f" for {self.length:.1f} s" if self.how == "slow" else "")
 
     def command(self, words):

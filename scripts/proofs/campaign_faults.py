@@ -170,8 +170,8 @@ class Trial:
             for fault in faults:
                 fault.after()
         printed = self.out.read_text(errors="replace").splitlines()
-        told = "\n".join([err.read_text(errors="replace"), *(line for line in printed if line.startswith("gpt_train"))])
-        self.judge(faults, words, found, status, left, told)
+        reported = "\n".join([err.read_text(errors="replace"), *(line for line in printed if line.startswith("gpt_train"))])
+        self.judge(faults, words, found, status, left, reported)
 
     def left(self):
         """Processes of the run that are there for longer than they may be."""
@@ -187,14 +187,14 @@ class Trial:
                 pass
         return pids
 
-    def judge(self, faults, words, found, status, left, told):
+    def judge(self, faults, words, found, status, left, reported):
         """Failure where a start ended as none of its faults may make it end."""
         torn = self.torn.split("/")[0]
-        lines = [line for line in Runner.told(told) if not INFORMS.search(line)]
+        lines = [line for line in Runner.reported(reported) if not INFORMS.search(line)]
         others = [line for line in lines if not torn or torn not in line]
         if status == 0 or others:  # that a checkpoint cannot be used ends a run where there is no other word
             lines = others
-        what = "; ".join(fault.told() for fault in faults) or "no fault"
+        what = "; ".join(fault.reported() for fault in faults) or "no fault"
         self.ends.append(f"{what}: status {status}" + "".join(f": {line}" for line in lines[:1]))
         expected = any(fault.accepts(status, lines) for fault in faults or [kinds.Fault(self)])
         if expected and not left and status != "hangs":
@@ -202,7 +202,7 @@ class Trial:
         variables = " ".join(f"{k}='{v}'" for k, v in found.items() if k.startswith(("WEFT_", "LD_PRELOAD")))
         running = f", left running: {left}" if left else ""
         raise Failure(f"start {self.number}: {what}: status {status}, {len(lines)} lines{running}"
-                      f"\n{variables} {' '.join(words)}\n{told[-3000:]}")
+                      f"\n{variables} {' '.join(words)}\n{reported[-3000:]}")
 
     def whole(self):
         """The run that nothing disturbs, on one rank."""
@@ -261,7 +261,7 @@ def trial(options, random_, folder):
             **{f"kind {type(fault).__name__}": sum(isinstance(f, type(fault)) for f in faults) for fault in faults}}
 
 
-def told(state):
+def reported(state):
     """Counts, for the last line."""
     keys = sorted({key for row in state.rows.values() for key in row if key.startswith(("kind ", "way "))})
     some = [f"{key.split()[1]} {state.total(key)}" for key in keys]
@@ -283,4 +283,4 @@ def main(options):
             os.execve(f"{HOSTS}/hosts.sh", [f"{HOSTS}/hosts.sh", "2", "-", sys.executable, *sys.argv],
                       dict(os.environ, WEFT_INSIDE="yes"))
         options.ways = [*options.ways, "hosts"]
-    return drive(options, "faults", trial, told)
+    return drive(options, "faults", trial, reported)

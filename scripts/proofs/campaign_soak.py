@@ -53,10 +53,10 @@ def flat(tenths):
         raise Failure(f"too short: {[len(tenth) for tenth in tenths]} samples")
     before, after = ([int(statistics.median(row[0] for row in tenths[i])), min(row[1] for row in samples),
                       min(row[2] for row in samples)] for i, samples in ((1, tenths[1]), (9, sum(tenths[5:], []))))
-    told = f"KiB, descriptors and threads are {before}, and at last {after}"
+    reported = f"KiB, descriptors and threads are {before}, and at last {after}"
     if after[0] > before[0] + max(MEMORY, before[0] // 50) or after[1] > before[1] or after[2] > before[2]:
         trend = " ".join(str(int(statistics.median(row[0] for row in tenth))) for tenth in tenths if tenth)
-        raise Failure(f"grows: {told}; KiB of each tenth: {trend}")
+        raise Failure(f"grows: {reported}; KiB of each tenth: {trend}")
     return before, after
 
 
@@ -97,7 +97,7 @@ def trial(options, random_, folder):
     return {"steps": options.steps, "lost": lost, "before": before, "after": after}
 
 
-def told(state):
+def reported(state):
     """Counts, for the last line."""
     rows = [row for row in state.rows.values() if row["passed"]]
     grown = max((row["after"][0] - row["before"][0] for row in rows), default=0)
@@ -107,4 +107,4 @@ def told(state):
 
 def main(options):
     """See the head of this file."""
-    return drive(options, "soak", trial, told)
+    return drive(options, "soak", trial, reported)

@@ -87,7 +87,7 @@ def one(state, trial, options, number):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def drive(options, name, trial, told):
+def drive(options, name, trial, reported):
     """All trials that are left, and the line that says what was done; the exit status."""
     state = State(options.state, name, options.seed)
     numbers = state.left(options)
@@ -100,12 +100,12 @@ def drive(options, name, trial, told):
                 if time.monotonic() - shown > 30:
                     shown = time.monotonic()
                     left = (shown - begun) / done * (len(jobs) - done)
-                    print(f"{name}: {done} of {len(jobs)}, {left:.0f} s left; {told(state)}", flush=True)
+                    print(f"{name}: {done} of {len(jobs)}, {left:.0f} s left; {reported(state)}", flush=True)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     failed = state.failed()
-    print(f"{name}: {len(state.rows)} trials, {len(failed)} failed; {told(state)}")
+    print(f"{name}: {len(state.rows)} trials, {len(failed)} failed; {reported(state)}")
     return 1 if failed else 0
 
 

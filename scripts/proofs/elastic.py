@@ -72,7 +72,7 @@ def trial(options, random_, number, expected):
     rank, step = random_.randrange(options.ranks), random_.randint(1, 4)
     absent = random_.choice((0, 0, 2, 3))
     flags += ["--elastic", "on", *(["--rejoin-after", str(absent)] if absent else [])]
-    told = f"trial {number}: {' '.join(model + flags)}, rank {rank} in step {step}"
+    described = f"trial {number}: {' '.join(model + flags)}, rank {rank} in step {step}"
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
         write_text(where / "text")
@@ -81,20 +81,20 @@ def trial(options, random_, number, expected):
             expected[tuple(model)] = numbers_of(rows)
         whole, rows = run(f"{options.build}/apps/gpt_train", where, model + flags)
         if numbers_of(rows) != expected[tuple(model)]:
-            raise Failure(f"{told}: without a loss it has other digests: {whole.stderr}")
+            raise Failure(f"{described}: without a loss it has other digests: {whole.stderr}")
         time = max(row["ms"] for row in rows[1:])
         done, rows = run(f"{options.build}/tests/hosts/gpt_train_faulty", where, model + flags,
                          {"WEFT_FAULT": f"vanish step {rank} {step}", "WEFT_FAULT_MS": str(max(1, int(1.5 * time)))})
     lost, grown = LOST.search(done.stderr), GROWN.search(done.stderr)
     if done.returncode != 0 or not lost:
-        raise Failure(f"{told}: status {done.returncode}: {done.stderr}")
+        raise Failure(f"{described}: status {done.returncode}: {done.stderr}")
     if [row["step"] for row in rows] != list(range(1, STEPS + 1)):
-        raise Failure(f"{told}: steps {[row['step'] for row in rows]} were logged")
+        raise Failure(f"{described}: steps {[row['step'] for row in rows]} were logged")
     if numbers_of(rows) != expected[tuple(model)]:
-        raise Failure(f"{told}: other digests: {done.stderr}")
+        raise Failure(f"{described}: other digests: {done.stderr}")
     returns = absent > 0 and int(lost[1] or 0) + absent < STEPS
     if (int(lost[2]) < dp) != (absent > 0) or bool(grown) != returns:
-        raise Failure(f"{told}: another mesh than it should be: {done.stderr}")
+        raise Failure(f"{described}: another mesh than it should be: {done.stderr}")
     return [float(lost[3])] + ([float(grown[3])] if grown else [])
 
 

@@ -104,7 +104,7 @@ def trial(options, random_, number, expected):
     arch = random_.choice(("gpt2", "llama"))
     flags, dp = layout_of(random_, options.hosts, options.each)
     host, after, returns = f"node{random_.randrange(options.hosts)}", random_.randint(3, 9), random_.random() < 0.5
-    told = f"trial {number}: {arch} {' '.join(flags)}, {host} lost after step {after}, {'back' if returns else 'away'}"
+    described = f"trial {number}: {arch} {' '.join(flags)}, {host} lost after step {after}, {'back' if returns else 'away'}"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_text(folder / "text")
@@ -138,11 +138,11 @@ def trial(options, random_, number, expected):
         out, rows = (folder / "out").read_text(), rows_of(folder / "log")
     back = BACK.findall(out)
     if status != 0 or not back:
-        raise Failure(f"{told}: status {status}: {out}")
+        raise Failure(f"{described}: status {status}: {out}")
     if [row["step"] for row in rows] != list(range(1, options.steps + 1)):
-        raise Failure(f"{told}: steps {[row['step'] for row in rows]} were logged: {out}")
+        raise Failure(f"{described}: steps {[row['step'] for row in rows]} were logged: {out}")
     if numbers_of(rows) != expected[arch]:
-        raise Failure(f"{told}: other digests: {out}")
+        raise Failure(f"{described}: other digests: {out}")
     return float(back[0][2]), int(back[0][1]) < dp, [float(one[2]) for one in back[1:] if int(one[1]) == dp]
 
 

@@ -88,7 +88,7 @@ class Case:
         self.early = phase in ("init", *OUTSIDE)
         self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
 
-    def judge_place(self, line):
+    def judge_position(self, line):
         """Host, coordinates in the mesh, step and collective of a rank that had them."""
         needed = [r" on \w+"]
         if self.phase in OUTSIDE:
@@ -164,11 +164,11 @@ class Subset(Case):
 
     def judge(self, runner, status, text, acted, ended):
         everybody = len(self.ranks) == 4
-        told = runner.told(text)
+        reported = runner.reported(text)
         if acted is None:
             return ["the fault did not happen"]
         if self.action == "term":  # which asks for an end, with what has been done saved
-            return [] if status in (0, 75) and not told else [f"exit status {status}", *told]
+            return [] if status in (0, 75) and not reported else [f"exit status {status}", *reported]
         if everybody and self.action == "stop" and status == "hangs":
             return []  # no process is left to notice
         problems = ["hangs"] if status == "hangs" else []
@@ -176,14 +176,14 @@ class Subset(Case):
             problems.append(f"took {ended - acted:.1f} s of {self.limit()}")
         if status == 0:
             problems.append("exit status 0")
-        if not told and not problems and self.action == "kill":
+        if not reported and not problems and self.action == "kill":
             # no process is left, or the launcher ended the others before they could notice, or before
             # they had begun to look themselves
             self.silent = "all are dead" if everybody else f"{ended - acted:.2f} s to the launcher's end"
             if everybody or ended - acted < 0.35 or self.phase == "start":
                 return []
-        if len(told) != 1 and not (not told and everybody and self.action == "stop"):
-            problems.append(f"told on {len(told)} lines")
+        if len(reported) != 1 and not (not reported and everybody and self.action == "stop"):
+            problems.append(f"reported on {len(reported)} lines")
         return problems
 
 
@@ -198,10 +198,10 @@ class Together(Case):
         self.name = f"{on:8} {ranks} ranks crash together, {number}"
 
     def judge(self, runner, status, text, acted, ended):
-        told = runner.told(text)
+        reported = runner.reported(text)
         problems = [] if status not in (0, "hangs") else [f"exit status {status}"]
-        if len(told) != 1 or not re.search(r"rank \d+: SIGSEGV, an invalid memory", told[0]):
-            problems.append(f"told on {len(told)} lines")
+        if len(reported) != 1 or not re.search(r"rank \d+: SIGSEGV, an invalid memory", reported[0]):
+            problems.append(f"reported on {len(reported)} lines")
         # the process may be gone before it has noted when it crashed
         if acted is not None and status != "hangs" and ended - acted > self.limit():
             problems.append("late")
@@ -217,11 +217,11 @@ class Call(Case):
         self.name = f"mpi      {name} {number} of process {process} fails: {errno.errorcode.get(code, code)}"
 
     def judge(self, runner, status, text, acted, ended):
-        told = runner.told(text)
+        reported = runner.reported(text)
         if status == "hangs":
             return ["hangs"]
         wanted = 0 if status == 0 else 1
-        return [] if len(told) == wanted else [f"exit status {status}, told on {len(told)} lines"]
+        return [] if len(reported) == wanted else [f"exit status {status}, reported on {len(reported)} lines"]
 
 
 class Pipeline(Case):
@@ -236,7 +236,7 @@ class Pipeline(Case):
         self.flags = ["--pp", "3", "--dp", "2", "--pp-schedule", schedule, "--strategy", strategy, "--n-layer", "4",
                       "--micro-batch-size", "1", *(["--recompute", "stage"] if phase == "R" else [])]
 
-    def judge_place(self, line):
+    def judge_position(self, line):
         """Host, coordinates in the mesh, step, stage, micro-batch and action: of the rank, or of one that misses it."""
         if self.action == "nonfinite":
             needed = rf"micro-step \d, {self.phase}1\.\d of stage 1, on rank {self.rank},"

@@ -101,7 +101,7 @@ class Runner:
         if left:
             problems.append(f"left running: {' '.join(left)}")
             self.end_all(left)
-        return case, acted and ended - acted, problems, self.told(text), text
+        return case, acted and ended - acted, problems, self.reported(text), text
 
     @staticmethod
     def kill_when(job, log):
@@ -138,7 +138,7 @@ class Runner:
                 pass
 
     @staticmethod
-    def told(text):
+    def reported(text):
         """Lines of what ended the run: no warnings, and no notices that a start takes its time."""
         return [line for line in text.splitlines()
                 if line.startswith("gpt_train") and " warning: " not in line and " still waits for the run's start " not in line]
@@ -148,7 +148,7 @@ class Runner:
         words, code = EXPECT[case.action]
         words = UNWATCHED.get((case.action, case.phase), words)
         words = words and words.replace("RANK", str(case.rank))
-        told = self.told(text)
+        reported = self.reported(text)
         if acted is None:
             return ["the fault did not happen"]
         if case.action == "launcher":
@@ -164,23 +164,23 @@ class Runner:
                 case.on != "threads" and case.action in ("kill", "quit", "stop")):
             problems.append(f"exit status {status}, not {code}")
         if case.on in ("hosts", "mixed") and case.phase in NO_WORD_YET and not (
-                len(told) == 1 and re.search(words, told[0])):
-            problems += self.judge_hosts(told)
-        elif len(told) != 1:
-            problems.append(f"told on {len(told)} lines")
-        elif not re.search(words, told[0]):
+                len(reported) == 1 and re.search(words, reported[0])):
+            problems += self.judge_hosts(reported)
+        elif len(reported) != 1:
+            problems.append(f"reported on {len(reported)} lines")
+        elif not re.search(words, reported[0]):
             problems.append(f"does not say '{words}'")
         else:
-            problems += case.judge_place(told[0])
+            problems += case.judge_position(reported[0])
         return problems
 
     @staticmethod
-    def judge_hosts(told):
+    def judge_hosts(reported):
         """One line a host at most, each of what that host sees."""
-        seen = [re.search(SEEN_FROM_A_HOST, line) for line in told]
+        seen = [re.search(SEEN_FROM_A_HOST, line) for line in reported]
         hosts = [next(g for g in m.groups() if g) for m in seen if m]
-        if not told or len(hosts) < len(told) or len(set(hosts)) < len(hosts):
-            return [f"told on {len(told)} lines, not on one that a host sees"]
+        if not reported or len(hosts) < len(reported) or len(set(hosts)) < len(hosts):
+            return [f"reported on {len(reported)} lines, not on one that a host sees"]
         return []
 
 
@@ -244,12 +244,12 @@ def main():
                 chosen *= options.times
         seeds = enumerate(map(copy.copy, chosen), start=1000 * (os.getpid() % 1000000) + 1)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            for case, took, problems, told, text in pool.map(runner.run, seeds):
+            for case, took, problems, reported, text in pool.map(runner.run, seeds):
                 failed += bool(problems)
                 alone += hasattr(case, "alone")
                 seconds = f"{took:5.1f} s" if took else "      -"
                 print(f"{'FAIL' if problems else 'ok  '} {case.name:43} {seconds}  "
-                      f"{told[0] if told else getattr(case, 'silent', '')}", flush=True)
+                      f"{reported[0] if reported else getattr(case, 'silent', '')}", flush=True)
                 if problems:
                     print(f"     {'; '.join(problems)}")
                     print("\n".join("     | " + line for line in text.splitlines()[-20:]), flush=True)

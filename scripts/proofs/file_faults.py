@@ -47,7 +47,7 @@ class Surprise(Exception):
     """A case that went otherwise; its text says how."""
 
 
-class Place:
+class Setup:
     """Programs, and a folder to work in."""
 
     def __init__(self, build, folder):
@@ -110,15 +110,15 @@ def last_digest(done):
 
 # ---- every call fails once ----
 
-def fail_call(place, before, flags, launcher, process, at, code, digest):
+def fail_call(setup, before, flags, launcher, process, at, code, digest):
     """Call number `at` fails in a run from `before`; then a run without faults."""
-    folder = place.fresh()
+    folder = setup.fresh()
     shutil.copytree(before, folder / "run")
     counted = folder / "count"
     save = ["--steps", str(STEPS), "--save", str(folder / "run"), "--save-interval", "1", "--keep",
             "2", "--log-jsonl", str(folder / "run/log.jsonl"), "--stall-timeout", "20", *flags]
     try:
-        done = place.run(save, folder / "run", at, process, launcher, code=code, count=counted)
+        done = setup.run(save, folder / "run", at, process, launcher, code=code, count=counted)
         lines = counted.read_text().splitlines() if counted.exists() else []
         call = next((line.split(" ", 1)[1] for line in lines if line.startswith(f"{at} ")), None)
         if call is None:
@@ -127,12 +127,12 @@ def fail_call(place, before, flags, launcher, process, at, code, digest):
         said = [line for line in done.stderr.splitlines() if line.startswith("gpt_train: ")]
         need(done.returncode in (0, 3, 8), f"{name}: an undocumented status", done)
         need(done.returncode == 0 or said, f"{name}: ends without a word", done)
-        need(len(said) <= 2, f"{name}: told more than once", done)
+        need(len(said) <= 2, f"{name}: reported more than once", done)
         if done.returncode == 0:
             need(last_digest(done) == digest, f"{name}: another digest", done)
         saved = sorted(folder.glob("run/step-????????"))
         need(saved, f"{name}: nothing is left", done)
-        again = place.run(save, launcher=launcher)
+        again = setup.run(save, launcher=launcher)
         need(again.returncode == 0, f"{name}: the next run fails", again)
         need("continuing from" in again.stdout, f"{name}: the next run begins anew", again)
         after = re.search(r"after step (\d+)", again.stdout)
@@ -140,7 +140,7 @@ def fail_call(place, before, flags, launcher, process, at, code, digest):
         need(int(after[1]) == STEPS or last_digest(again) == digest, f"{name}: another digest after it",
              again)
         for path in folder.glob("run/step-????????"):
-            wrong = place.whole(path)
+            wrong = setup.whole(path)
             need(not wrong, f"{name}: not whole: {wrong}")
         need((folder / "run/latest").read_text() == f"step-{STEPS:08d}\n", f"{name}: latest is old")
         # what could not be deleted goes with the next save, where there is one
@@ -151,13 +151,13 @@ def fail_call(place, before, flags, launcher, process, at, code, digest):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def calls_of(place, before, flags, launcher, process, stride):
+def calls_of(setup, before, flags, launcher, process, stride):
     """(number, errno) of each call that a run without faults makes; some more, for threads vary."""
-    folder = place.fresh()
+    folder = setup.fresh()
     shutil.copytree(before, folder / "run")
     save = ["--steps", str(STEPS), "--save", str(folder / "run"), "--save-interval", "1", "--keep",
             "2", "--log-jsonl", str(folder / "run/log.jsonl"), *flags]
-    done = place.run(save, folder / "run", 0, process, launcher, count=folder / "count")
+    done = setup.run(save, folder / "run", 0, process, launcher, count=folder / "count")
     need(done.returncode == 0, "a run without faults fails", done)
     lines = (folder / "count").read_text().splitlines()
     shutil.rmtree(folder)
@@ -169,7 +169,7 @@ def calls_of(place, before, flags, launcher, process, stride):
     return cases[::stride]
 
 
-def call_campaign(place, arguments, pool):
+def call_campaign(setup, arguments, pool):
     """All configurations; the number of surprises."""
     configurations = []
     if arguments.on in ("threads", None):
@@ -182,23 +182,23 @@ def call_campaign(place, arguments, pool):
     surprises = 0
     for name, flags, launcher, process in configurations:
         flags = [*MODELS["small"], *flags]  # few tensors: the calls of each are alike
-        before = place.fresh()
+        before = setup.fresh()
         before.mkdir()
-        first = place.run(["--steps", str(STEPS), "--save", str(before / "run"), "--save-interval",
+        first = setup.run(["--steps", str(STEPS), "--save", str(before / "run"), "--save-interval",
                            str(BEFORE), "--keep", "0", *flags], launcher=launcher)
         need(first.returncode == 0, "a first run fails", first)
         digest = last_digest(first)
         shutil.rmtree(before / f"run/step-{STEPS:08d}")
         (before / "run/latest").write_text(f"step-{BEFORE:08d}\n")
-        cases = calls_of(place, before / "run", flags, launcher, process, arguments.stride)
-        jobs = {pool.submit(fail_call, place, before / "run", flags, launcher, process, at, code,
+        cases = calls_of(setup, before / "run", flags, launcher, process, arguments.stride)
+        jobs = {pool.submit(fail_call, setup, before / "run", flags, launcher, process, at, code,
                             digest): (at, code) for at, code in cases}
-        surprises += tell(name, jobs)
+        surprises += report(name, jobs)
         shutil.rmtree(before)
     return surprises
 
 
-def tell(name, jobs):
+def report(name, jobs):
     """What came of the cases of a configuration; how many were surprises."""
     print(f"{name}: {len(jobs)} cases", flush=True)
     ends, surprises = collections.Counter(), collections.Counter()
@@ -219,17 +219,17 @@ def tell(name, jobs):
 
 # ---- what killed runs leave ----
 
-def leave(place, kind, model, mesh, how):
+def leave(setup, kind, model, mesh, how):
     """A directory in which a run was killed while it published step 1, or replaced it."""
-    folder = place.fresh()
+    folder = setup.fresh()
     flags = [*MODELS[model], *MESHES[mesh], "--checkpoint", kind, "--save", str(folder)]
     at = 1 # of the renames: the first one shows the checkpoint
     if how == "replaced":
-        first = place.run([*flags, "--steps", "1"])
+        first = setup.run([*flags, "--steps", "1"])
         need(first.returncode == 0, "a first run fails", first)
         flags += ["--resume", "none", "--seed", "7"]
         at = 2 # the first one puts the old one aside
-    killed = place.run([*flags, "--steps", "1"], folder, at, only="rename", code="kill")
+    killed = setup.run([*flags, "--steps", "1"], folder, at, only="rename", code="kill")
     need(killed.returncode == -signal.SIGKILL, "was not killed", killed)
     left = [path.name for path in folder.glob("step-*.*")]
     need(any(name.endswith(f".{how}") for name in left), f"{how}: only {left} is left")
@@ -238,25 +238,25 @@ def leave(place, kind, model, mesh, how):
     return folder
 
 
-def meet(place, left, how, first, second):
+def meet(setup, left, how, first, second):
     """Another run in a copy of a directory that was left."""
-    folder = place.fresh()
+    folder = setup.fresh()
     shutil.copytree(left, folder, symlinks=True)
     kind, model, mesh = second
     flags = [*MODELS[model], *MESHES[mesh], "--checkpoint", kind, "--save", str(folder), "--steps",
              "2", "--save-interval", "1"]
     try:
-        done = place.run(flags)
+        done = setup.run(flags)
         if how == "replaced" and (model != first[1] or (first[0] == "local" and mesh != first[2])):
             need(done.returncode == 2 and re.search("is of another model|saved as local", done.stderr),
                  f"{how}: is not refused", done)
-            need(not place.whole(folder / "step-00000001.replaced"), f"{how}: the old one is lost")
-            done = place.run([*flags, "--resume", "none"])
+            need(not setup.whole(folder / "step-00000001.replaced"), f"{how}: the old one is lost")
+            done = setup.run([*flags, "--resume", "none"])
         elif how == "replaced":
             need("after step 1" in done.stdout, f"{how}: does not go on", done)
         need(done.returncode == 0, f"{how}: fails", done)
         for step in (1, 2):
-            wrong = place.whole(folder / f"step-{step:08d}")
+            wrong = setup.whole(folder / f"step-{step:08d}")
             need(not wrong, f"{how}: not whole: {wrong}")
         need(not list(folder.glob("step-*.*")), f"{how}: something is left over")
         return how, done.returncode
@@ -264,15 +264,15 @@ def meet(place, left, how, first, second):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def stale_campaign(place, arguments, pool):
+def stale_campaign(setup, arguments, pool):
     """The matrix; the number of surprises."""
     states = list(itertools.product(KINDS, MODELS, MESHES))
     surprises = 0
     for how in ("partial", "replaced"):
-        left = dict(zip(states, pool.map(lambda s, h=how: leave(place, *s, h), states)))
+        left = dict(zip(states, pool.map(lambda s, h=how: leave(setup, *s, h), states)))
         pairs = list(itertools.product(states, states))[::arguments.stride]
-        jobs = {pool.submit(meet, place, left[a], how, a, b): (a, b) for a, b in pairs}
-        surprises += tell(f"left over, {how}", jobs)
+        jobs = {pool.submit(meet, setup, left[a], how, a, b): (a, b) for a, b in pairs}
+        surprises += report(f"left over, {how}", jobs)
         for folder in left.values():
             shutil.rmtree(folder)
     return surprises
@@ -292,13 +292,13 @@ def main():
     surprises = 0
     with tempfile.TemporaryDirectory(prefix="weft-files-") as folder, \
             concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        place = Place(arguments.build.resolve(), folder)
-        if not os.access(place.library, os.R_OK):
-            sys.exit(f"there is no {place.library}: scripts/build.sh build makes it")
+        setup = Setup(arguments.build.resolve(), folder)
+        if not os.access(setup.library, os.R_OK):
+            sys.exit(f"there is no {setup.library}: scripts/build.sh build makes it")
         if not arguments.stale:
-            surprises += call_campaign(place, arguments, pool)
+            surprises += call_campaign(setup, arguments, pool)
         if not arguments.calls:
-            surprises += stale_campaign(place, arguments, pool)
+            surprises += stale_campaign(setup, arguments, pool)
     sys.exit(1 if surprises else 0)
 
 

@@ -3,7 +3,7 @@
 gpu_check.py [OPTION...] - what Weft promises of a GPU (docs/gpu.md), measured here. Run by
 gpu_check.sh, which builds first.
 
-Prints one table: the promise's number, what was looked at, the figure, the verdict. A verdict is
+Prints one table: the promise's number, what was looked at, the figure, the finding. A finding is
 "ok", "FAIL", "measured" (a figure without a bound), or "not run" with the reason: a tool or a peer that
 is not here, or no time left. Status 0 where nothing failed, 1 where something did, 77 without a GPU.
 """
@@ -84,9 +84,9 @@ class Check:
     def left(self):
         return self.until - time.monotonic()
 
-    def row(self, line, what, figure, verdict):
-        self.rows.append((str(line), what, figure, verdict))
-        print(f"  {line} {what}: {figure}: {verdict}", file=sys.stderr, flush=True)
+    def row(self, line, what, figure, finding):
+        self.rows.append((str(line), what, figure, finding))
+        print(f"  {line} {what}: {figure}: {finding}", file=sys.stderr, flush=True)
 
     def judge(self, line, what, figure, good):
         self.row(line, what, figure, "ok" if good else "FAIL")
@@ -256,8 +256,8 @@ class Check:
     def fp32(self, dtype, more):
         ways = {"exact": [], "exact off": ["--exact", "off"]}
         rates = {way: self.rate(GPT2, 16, "fp32", *more, *flags) for way, flags in ways.items() if not more or flags}
-        told = ", ".join(f"{way} {rate:,.0f} tokens/s" for way, rate in rates.items())
-        self.row(5, f"GPT-2 124M, batch 16 x 1024, {dtype}", told, "measured")
+        reported = ", ".join(f"{way} {rate:,.0f} tokens/s" for way, rate in rates.items())
+        self.row(5, f"GPT-2 124M, batch 16 x 1024, {dtype}", reported, "measured")
         self.peer(f"GPT-2 124M in {dtype}", GPT2, 16, rates, dtype)
 
     def models(self):
@@ -342,7 +342,7 @@ class Check:
         gpu_table.Table(self, self.gpus).fill(PEAK)
 
     def print_rows(self):
-        rows = [("line", "what", "figure", "verdict"), *sorted(self.rows, key=lambda r: r[0])]
+        rows = [("line", "what", "figure", "finding"), *sorted(self.rows, key=lambda r: r[0])]
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         for row in rows:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())

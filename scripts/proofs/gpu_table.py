@@ -95,7 +95,7 @@ def memory_of_gpu():
     return size.value
 
 
-def told(kinds, ms):
+def reported(kinds, ms):
     """A row of the table."""
     gaps = ms - sum(kinds.values())
     return ", ".join(f"{kind} {time:.1f}" for kind, time in {**kinds, "gaps": gaps, "sum": ms}.items()) + " ms"
@@ -119,7 +119,7 @@ class Table:
         """Times of kernels, one after the other, of a step op by op; the step's is that of the rate."""
         said = self.check.run(self.check.command(*flags_of(c, micro), *more, "--cuda-graph", "off", "--profile", 1000,
                                                    "--trace-steps", "3", steps=3), 400)
-        self.check.row(8, f"{name}, {way}, by kind", told(kinds_of(said), 1e3 * TOKENS / rate), "measured")
+        self.check.row(8, f"{name}, {way}, by kind", reported(kinds_of(said), 1e3 * TOKENS / rate), "measured")
 
     def peer(self, name, c, micro, rates):
         """torch.compile's rows, and the ratio of each of ours."""
@@ -130,7 +130,7 @@ class Table:
             return
         theirs = json.loads(out.splitlines()[-1])
         self.check.row(8, f"{name}, torch.compile {theirs['version']}", f"{theirs['tokens_per_s']:,.0f} tokens/s", "measured")
-        self.check.row(8, f"{name}, torch.compile, by kind", told(theirs["kernels"], theirs["ms"]), "measured")
+        self.check.row(8, f"{name}, torch.compile, by kind", reported(theirs["kernels"], theirs["ms"]), "measured")
         for way, rate in rates.items():
             ratio, least = rate / theirs["tokens_per_s"], 1.1 if way == "exact off" else 1.05
             self.check.judge(8, f"{name}, {way}, of torch.compile", f"{ratio:.2f} (at least {least})", ratio >= least)

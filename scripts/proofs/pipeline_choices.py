@@ -134,8 +134,8 @@ class Draw:
 
     def __init__(self, source, name, ranks, stages, micros):
         self.source, self.name, self.stages, self.micros = source, name, stages, micros
-        self.place = [*range(ranks), *(source.randrange(ranks) for _ in range(stages - ranks))]
-        source.shuffle(self.place)
+        self.stage_rank = [*range(ranks), *(source.randrange(ranks) for _ in range(stages - ranks))]
+        source.shuffle(self.stage_rank)
         self.apart = source.random()  # share of backward passes that are I and W
         self.deep = source.random() / 2  # share of actions that go on with what came last
         self.rows = [[] for _ in range(ranks)]
@@ -147,11 +147,11 @@ class Draw:
     def perform(self, kind, stage, micro):
         """One more action of a row, and what can be done after it."""
         if kind == "B" and self.name == AGAIN and self.source.random() < 0.5:
-            self.rows[self.place[stage]].append(("R", stage, micro))
+            self.rows[self.stage_rank[stage]].append(("R", stage, micro))
         if kind == "B" and self.source.random() < self.apart:
             kind = "I"
             self.ready.append(("W", stage, micro))
-        self.rows[self.place[stage]].append((kind, stage, micro))
+        self.rows[self.stage_rank[stage]].append((kind, stage, micro))
         if kind == "F":
             last = stage + 1 == self.stages
             self.ready.insert(0, ("B", stage, micro) if last else ("F", stage + 1, micro))
@@ -160,7 +160,7 @@ class Draw:
 
     def row_text(self, row):
         """A row, weights of micro-batches that follow each other as one action, some pairs as one."""
-        words, behind = [], None  # of what the next action may overlap
+        words, after = [], None  # of what the next action may overlap
         for kind, stage, micro in row:
             if words and kind == "W" and words[-1][:2] == ["W", stage] and \
                     words[-1][3] + 1 == micro:
@@ -170,18 +170,18 @@ class Draw:
         texts = []
         for kind, stage, first, last in words:
             texts.append(f"{kind}{stage}.{first}" + (f"-{last}" if last > first else ""))
-            pair = kind in "BI" and behind is not None and behind != stage
+            pair = kind in "BI" and after is not None and after != stage
             if self.name in OVERLAPPING and pair and self.source.random() < 0.3:
                 texts[-2:] = [f"({texts[-2]} + {texts[-1]})"]
-                behind = None
+                after = None
             else:
-                behind = stage if kind == "F" else None
+                after = stage if kind == "F" else None
         return " ".join(texts)
 
     def text(self):
         """The file."""
         head = (f"weft-schedule 1\nstages {self.stages}  micro {self.micros}  place "
-                + " ".join(map(str, self.place)))
+                + " ".join(map(str, self.stage_rank)))
         return "\n".join([head, *(f"{rank}: {self.row_text(row)}"
                                   for rank, row in enumerate(self.rows))]) + "\n"
 

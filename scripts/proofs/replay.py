@@ -77,27 +77,27 @@ def trial(options, random_, number):
     dtype = random_.choice(("fp32", "fp32", "bf16"))
     model = ["--arch", random_.choice(("gpt2", "llama")), "--dtype", dtype]
     first, second = layout_of(random_), layout_of(random_)
-    told = f"trial {number}: {' '.join(model + first)}, repeated with {' '.join(second)}"
+    described = f"trial {number}: {' '.join(model + first)}, repeated with {' '.join(second)}"
     with tempfile.TemporaryDirectory(prefix="weft-replay-") as name:
         where = pathlib.Path(name)
         write_text(where / "text")
         saving = ["--save", "saved", "--save-interval", "2", "--keep", "0"]
         status, _, err = run(options, where, *model, *first, *saving, "--log-digests", "logged")
         if status:
-            raise Failure(f"{told}: {err}")
+            raise Failure(f"{described}: {err}")
         step, rank, path, kind, element, bit = bit_to_turn(random_, where, dtype)
         flip = f"{step}:{rank}:{path}{SUFFIX[kind]}:{element}:{bit}"
         # A bit of an exponent may end the run: what it logged is there all the same.
         run(options, where, *model, *first, "--log-digests", "flipped", "--flip-bit", flip)
-        told += f", --flip-bit {flip}"
+        described += f", --flip-bit {flip}"
         status, out, err = replay(options, where, model, second, "logged", step)
         if status or "is the same, part by part" not in out:
-            raise Failure(f"{told}: a run as it should be: {out}{err}")
+            raise Failure(f"{described}: a run as it should be: {out}{err}")
         status, out, err = replay(options, where, model, second, "flipped", step)
         named = NAMED.findall(out)
         if status != 3 or named != [(str(step), str(rank), path, KINDS[kind])]:
-            raise Failure(f"{told}: status {status}, named {named}\n{out}{err}")
-    return told
+            raise Failure(f"{described}: status {status}, named {named}\n{out}{err}")
+    return described
 
 
 def main():

@@ -98,8 +98,8 @@ def row(name, arch, code):
     counts = {word: sum(t for op, t in code.items() if re.match(word, op)) for word in ("HGMMA", "HMMA", "UTMA", "LDL|STL")}
     wide = sum(times for op, times in code.items() if op.startswith(("LDG", "STG", "LDGSTS")) and "128" in op.split("."))
     memory = sum(times for op, times in code.items() if op.startswith(("LDG", "STG", "LDGSTS")))
-    told = ", ".join(f"{times} {word}" for word, times in counts.items() if times)
-    return f"{arch:8} {sum(code.values()):6} instructions, {wide} of {memory} accesses of 16 bytes{', ' if told else ''}{told}  {name[:150]}"
+    reported = ", ".join(f"{times} {word}" for word, times in counts.items() if times)
+    return f"{arch:8} {sum(code.values()):6} instructions, {wide} of {memory} accesses of 16 bytes{', ' if reported else ''}{reported}  {name[:150]}"
 
 
 def main():

@@ -102,7 +102,7 @@ def processes():
             pass
 
 
-def doors():
+def sockets():
     """Ports of 127.0.0.1 on which gpt_train listens, and not MPI in it, which listens on all addresses."""
     ports = {}
     with open("/proc/net/tcp") as file:
@@ -118,15 +118,15 @@ def doors():
     return sorted(int(port, 16) for port in found)
 
 
-def show_doors(top):
+def show_sockets(top):
     """Writes the ports where the other user sees them, as a scan of ports would find them. The run's other processes
     are held up for a moment, as on a busy host, so that the flood is there before them."""
     held = False
     while True:
-        ports = doors()
-        with open(f"{top}/doors.new", "w") as file:
+        ports = sockets()
+        with open(f"{top}/sockets.new", "w") as file:
             file.write(" ".join(map(str, ports)))
-        os.rename(f"{top}/doors.new", f"{top}/doors")
+        os.rename(f"{top}/sockets.new", f"{top}/sockets")
         if ports and not held:
             others = [pid for pid, number in processes() if number]
             for sign in (signal.SIGSTOP, signal.SIGCONT):
@@ -145,7 +145,7 @@ def flood(way, top):
     words = (b"", head[:5], head + struct.pack("<Qiiii", 1, 1, 1, 1, 0) + b"stranger".ljust(64, b"\0"))[way]
     kept, n = [None] * 150, 0
     while True:
-        with open(f"{top}/doors") as file:
+        with open(f"{top}/sockets") as file:
             ports = [int(port) for port in file.read().split()]
         for port in ports:
             for _ in range(200):
@@ -195,8 +195,8 @@ def disturb(kind, rng, top, environment):
                 os.mkdir(folder, 0o700 if rng.random() < 0.5 else 0o777)
             os.chown(folder, STRANGER, STRANGER, follow_symlinks=False)
     if kind == "flood":
-        pids.append(child(show_doors, top, stranger=False))
-        while not os.path.exists(f"{top}/doors"):
+        pids.append(child(show_sockets, top, stranger=False))
+        while not os.path.exists(f"{top}/sockets"):
             time.sleep(0.001)
         pids += [child(flood, way, top) for way in range(3)]
     if kind == "sockets":
@@ -245,7 +245,7 @@ class Campaign:
     def trial(self, number, only):
         rng = random.Random(f"{self.seed} {number}")
         kind = only or KINDS[number % len(KINDS)]
-        for path in (f"{self.top}/job", f"{self.top}/doors", f"{self.top}/public"):
+        for path in (f"{self.top}/job", f"{self.top}/sockets", f"{self.top}/public"):
             shutil.rmtree(path) if os.path.isdir(path) else os.path.exists(path) and os.unlink(path)
         os.mkdir(f"{self.top}/public")
         os.chmod(f"{self.top}/public", 0o1777)

@@ -109,7 +109,7 @@ class Case:
     def command(self, program, where):
         return [str(program), "--data", str(where / "text"), *MODEL, *self.model, *self.flags, "--log-jsonl", "log"]
 
-    def told(self):
+    def reported(self):
         settings = " ".join(f"{name}='{value}'" for name, value in self.environment().items())
         return f"seed {self.seed}: {settings} gpt_train_scheduled {' '.join(MODEL + self.model + self.flags)}"
 
@@ -161,12 +161,12 @@ def trial(options, where, expected, case):
             if case.kind == "stop" and done.returncode == STOPPED:  # and gone on with, in another order
                 done = run(case.command(program, where), folder, {"WEFT_SCHEDULER": str(case.seed + 1)})
         except subprocess.TimeoutExpired:
-            return f"{case.told()}\n    it has not ended after {LIMIT} s"
+            return f"{case.reported()}\n    it has not ended after {LIMIT} s"
         if case.kind == "fail":
             wrong = judge_failure(case, done)
         else:
             wrong = judge_end(case, done, folder, expected[tuple(case.model)])
-    return wrong and f"{case.told()}\n    {wrong}\n{done.stderr}"
+    return wrong and f"{case.reported()}\n    {wrong}\n{done.stderr}"
 
 
 def trial_of_test(where, program, seed):

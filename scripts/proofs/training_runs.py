@@ -72,7 +72,7 @@ class Trainer:
                     OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                     **({"WEFT_CPU_ISA": isa} if isa else {}))
 
-    def told(self, command):
+    def reported(self, command):
         """A command as people read it, with the files that are gone when the script ends."""
         files = [pathlib.Path(word) for word in command if word.startswith(f"{self.folder}/")]
         return "\n".join([" ".join(command), *(f"{file.name}:\n{file.read_text()}" for file in files
@@ -93,9 +93,9 @@ class Trainer:
                                   text=True, timeout=TIMEOUT, env=self.environment(isa),
                                   check=False)
         except subprocess.TimeoutExpired as error:
-            raise Failure(f"no end after {TIMEOUT} s: {self.told(command)}") from error
+            raise Failure(f"no end after {TIMEOUT} s: {self.reported(command)}") from error
         if done.returncode:
-            raise Failure(f"status {done.returncode}: {self.told(command)}\n{done.stderr}")
+            raise Failure(f"status {done.returncode}: {self.reported(command)}\n{done.stderr}")
         rows = [json.loads(line) for line in log.read_text().splitlines()]
         log.unlink()
         steps = [(row["loss_bits"], row["digest"]) for row in rows if "step" in row]
@@ -187,7 +187,7 @@ def compare_choices(trainer, jobs, runs, numbers, layout):
         if difference:
             command = [*trainer.model, "--steps", str(trainer.steps), *kind, *flags]
             raise Failure(f"differs from one rank at {difference}\nin {where}: "
-                          f"{trainer.told(command)}")
+                          f"{trainer.reported(command)}")
         progress.step(f"{where}: {' '.join([*kind, *flags])}")
 
     def task(run):

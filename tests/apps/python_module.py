@@ -90,7 +90,7 @@ def test_bad_input_leaves_the_run_as_it_was(batches):
 
 
 def test_mistakes_leave_the_run_as_it_was(batches, tmp_path):
-    """What a stranger does wrong: each is told, and nothing that was given is left out without a word."""
+    """What a stranger does wrong: each is reported, and nothing that was given is left out without a word."""
     ids = batches[0]
     hidden = np.ones_like(ids)
     hidden[:, -3:] = 0

@@ -34,7 +34,7 @@ traces()
     shift
     rm -rf traces
     "$gpt_train" --plan "${model[@]}" "$@" --chakra traces >out 2>err || { result "$name" "is not written" && return; }
-    python3 "$here/chakra/check.py" "$gpt_train" "$reader" traces "${model[@]}" "$@" >told 2>problem && result "$name: $(cat told)" "" ||
+    python3 "$here/chakra/check.py" "$gpt_train" "$reader" traces "${model[@]}" "$@" >reported 2>problem && result "$name: $(cat reported)" "" ||
         result "$name" "$(head -c 600 problem)"
 }
 traces "one rank"

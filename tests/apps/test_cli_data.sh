@@ -56,8 +56,8 @@ mkdir -p pointed
 cp pointer.txt pointed/config.json
 refuse "instead of a config" 3 "config.json is the pointer that Git LFS left" --data text.txt --init-from pointed --steps 1
 mkdir -p within && cp pointer.txt within/model.gguf
-for place in within/model.gguf within; do
-    other "in place of a GGUF file: $place" 3 "^gpt_generate: within/model.gguf is the pointer that Git LFS left" gpt_generate "$place" --prompt a
+for path in within/model.gguf within; do
+    other "in place of a GGUF file: $path" 3 "^gpt_generate: within/model.gguf is the pointer that Git LFS left" gpt_generate "$path" --prompt a
 done
 other "for gpt_eval" 3 "pointer.txt is the pointer that Git LFS left" gpt_eval perplexity pointer.txt --data text.txt
 other "for gpt_export" 3 "pointer.txt is the pointer that Git LFS left" gpt_export pointer.txt out

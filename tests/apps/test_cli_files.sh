@@ -162,7 +162,7 @@ for case in 'layers|o["options"]["n_layer"] = "65536"|8|"n_layer" is 65536, and 
     result "and nothing is begun" "$(grep '^model:' out)"
 done
 
-# A damaged index is told before what is wrong with flags that it would have completed.
+# A damaged index is reported before what is wrong with flags that it would have completed.
 rm -rf bad && cp -r good bad && echo x >>bad/step-00000001/index.json
 for path in bad/step-00000001 bad; do
     ends "damaged, with half of the flags: $path" 8 'bad/step-00000001/index.json: no JSON' gpt_train \

@@ -268,8 +268,8 @@ python "ranks are in order" '
 import json
 events = json.load(open("t.json"))
 if sorted({e["pid"] for e in events}) != list(dict.fromkeys(e["pid"] for e in events)): print("not in the file")
-place = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
-if place != {r: r for r in range(4)}: print(place)'
+order = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+if order != {r: r for r in range(4)}: print(order)'
 
 for steps in 2-3 2-1000000; do
     begun "^step *5/" "${tiny[@]}" --dp 2 --tp 2 --steps 1000000 --trace killed.json --trace-steps $steps \
@@ -305,7 +305,7 @@ if [ "$sanitized" != --sanitized ]; then
 fi
 
 # A sample holds keys and values of its whole text, where training with recomputation holds less: what it takes
-# is in the plan, to the digits that are told, and a run that has room for all but that is not started.
+# is in the plan, to the digits that are reported, and a run that has room for all but that is not started.
 sampling=(--data text.txt --n-layer 64 --n-embd 32 --n-head 4 --seq-len 1024 --recompute block --optimizer sgd
     --dp 4 --device cpu --global-batch-size 4 --micro-batch-size 1 --threads-per-rank 1 --eval-interval 0)
 prompt=(--sample 1 --sample-prompt "$(printf 'a cat sat. %.0s' {1..50})")

@@ -80,12 +80,12 @@ run "the same when that has ended" "${tiny[@]}" --save locked
 "$bin/ckpt" verify saved >out 2>err
 result "ckpt verify" "$([ $? = 0 ] && grep -q "step-00000004 is whole" out || echo "not whole")"
 "$bin/ckpt" diff saved/step-00000002 saved/step-00000003 >out 2>err
-result "ckpt diff" "$([ $? = 1 ] && grep -q "^embed.table: .* elements differ" out || echo "not told")"
+result "ckpt diff" "$([ $? = 1 ] && grep -q "^embed.table: .* elements differ" out || echo "not reported")"
 for file in saved/step-*/index.json; do
     echo " " >>"$file"
 done
 "$gpt_train" "${saved[@]}" --save saved >out 2>err
-result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not told")"
+result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not reported")"
 "$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 --sample 9 >out 2>err
 result "a run whose time is over" "$([ $? = 75 ] && [ -f long/latest ] || echo "not saved, or not 75")"
 result "makes no sample" "$(grep "^--- sample" out)"

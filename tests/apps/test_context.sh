@@ -62,7 +62,7 @@ got=$(steps --exact off --cp 2 --micro-batch-size 2 | head -n 1 | cut -d " " -f 
 result "two sequences at a time, in the usual order of sums" "$([ "$first" = "$got" ] || echo "a loss of $got in place of $first")"
 for plan in "" --plan; do # the first stage sums nothing
     "$gpt_train" "${common[@]}" --steps 1 --seq-len 64 --pp 3 --cp 2 --freeze embed $plan >out 2>err
-    result "a reason that other stages have${plan:+, planned}" "$(grep -aq "not layout-exact: .* cp splits" out err || echo "none is told")"
+    result "a reason that other stages have${plan:+, planned}" "$(grep -aq "not layout-exact: .* cp splits" out err || echo "none is reported")"
 done
 
 refused "use --cp-form gather" --cp 2 --tp 2 --sequence-parallel --cp-form heads

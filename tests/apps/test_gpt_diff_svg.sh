@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_gpt_diff_svg.sh GPT_DIFF - gpt_diff --svg: curves lie where their numbers are, gaps stay gaps, names are text and
-# nothing else, many steps become few points, and mistakes are told.
+# nothing else, many steps become few points, and mistakes are reported.
 #
 # ctest: arguments gpt_diff, timeout 60, builds plain
 set -uo pipefail

@@ -136,8 +136,8 @@ result "which is another text" "$(cmp -s out wanted && echo 'is the same')"
 cp out wanted
 generate "the same on --tp 2 --dp 2" llama "${wide[@]}" --tp 2 --dp 2 --batch-size 3 --threads-per-rank 1
 result "has one text as well" "$(cmp out wanted 2>&1)"
-told=$("$bin/gpt_generate" llama --prompt x --fp32-residual-connection 2>&1)
-result "and is refused without bf16" "$(grep -q 'use it with --dtype bf16' <<<"$told" || echo "$told")"
+reported=$("$bin/gpt_generate" llama --prompt x --fp32-residual-connection 2>&1)
+result "and is refused without bf16" "$(grep -q 'use it with --dtype bf16' <<<"$reported" || echo "$reported")"
 
 # What the folder of a model says of how texts end.
 cp -r "$reference/hf_llama" ends

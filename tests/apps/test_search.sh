@@ -48,7 +48,7 @@ if plain and plain["seconds"] < top[0]["seconds"]:
     sys.exit("data parallelism alone is faster than the first line")
 left = sum(search["left_out"].values())
 if left + len(top) != search["considered"]:
-    sys.exit(f"{search['considered']} were considered, and {left} + {len(top)} told")
+    sys.exit(f"{search['considered']} were considered, and {left} + {len(top)} reported")
 for found in top[:3] + top[-1:] + ([plain] if plain else []):
     words = shlex.split(found["flags"])
     command = [program, "--plan", *flags, *words, "--json", "plan.json"]

@@ -51,20 +51,20 @@ unevaluated()
     problem=$(python3 - "$gpt_train" "${tiny[@]}" --save halt --log-jsonl halt.jsonl --steps 3 --eval-interval 1 "$@" 2>&1 <<'END'
 import json, os, signal, subprocess, sys, time
 run = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)
-told = "the evaluation after step 1 was stopped: a run that is resumed does not make it up\n"
+reported = "the evaluation after step 1 was stopped: a run that is resumed does not make it up\n"
 next((line for line in run.stdout if line.startswith("data:")), None)
 time.sleep(1)
 run.send_signal(signal.SIGTERM)
 asked = time.time()
 try:
     status = run.wait(timeout=20)
-    told = told in run.stdout.read()
+    reported = reported in run.stdout.read()
 except subprocess.TimeoutExpired:
     run.kill()
     status = "waits"
 rows = [json.loads(line) for line in open("halt.jsonl")][1:]
 said = [status, [(row["step"], row["val_loss"], row.get("acc")) for row in rows], os.listdir("halt")]
-if status != 75 or told is not True or time.time() - asked > 5 or [row["step"] for row in rows] != [1] or "acc" in rows[0] or \
+if status != 75 or reported is not True or time.time() - asked > 5 or [row["step"] for row in rows] != [1] or "acc" in rows[0] or \
         not os.path.exists("halt/step-00000001") or (rows[0]["val_loss"] is None) != ("--eval-requests" not in sys.argv):
     print(said, time.time() - asked)
 END

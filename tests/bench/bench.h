@@ -174,7 +174,7 @@ typedef struct bench_handover {
 } bench_handover;
 
 /* An entrant whose run is one hand-over. */
-bench_entrant bench_hand_over(bench_handover *h);
+bench_entrant bench_gather_to_one(bench_handover *h);
 
 /* One such copy by this thread; both ends and bytes are multiples of 16, bytes of 64. */
 void bench_copy_bytes(bench_store store, void *to, const void *from, size_t bytes);

@@ -190,7 +190,7 @@ static wf_status race_size(bench *b, size_t bytes, double mpi)
                                          .spread = copy >= BENCH_STORES};
         entrants[i] = (bench_entrant){.run = copy < 0 ? run : run_copy, .arg = &runners[i]};
     }
-    entrants[COUNT] = bench_hand_over(&word);
+    entrants[COUNT] = bench_gather_to_one(&word);
     if (!bench_race(b->o, hands ? COUNT + 1 : COUNT, entrants))
         return wf_error_set(b->error, WF_EINTERNAL, "a collective failed");
     for (int i = 0; i < KINDS; i++)

@@ -47,7 +47,7 @@ static double run(void *arg, int64_t repeat)
     return bench_workers_run(h->workers, pass, h) / 2; /* there and back */
 }
 
-bench_entrant bench_hand_over(bench_handover *h)
+bench_entrant bench_gather_to_one(bench_handover *h)
 {
     return (bench_entrant){.run = run, .arg = h};
 }

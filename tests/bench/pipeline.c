@@ -22,7 +22,7 @@ typedef struct run {
     int ranks;
     bench_world *world;
     wf_error *error;
-    /* told by the ranks */
+    /* reported by the ranks */
     size_t *peak; /* [ranks] */
     float loss[LOSSES];
     int64_t steps, asked; /* done; of the turn that runs */

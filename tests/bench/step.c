@@ -22,7 +22,7 @@ typedef struct layout {
     const bench_model *model;
     bench_world *world;
     wf_error *error;
-    /* told by the ranks */
+    /* reported by the ranks */
     bool exact;
     size_t *peak;            /* [ranks] */
     wf_memory_report memory; /* rank 0's memory */

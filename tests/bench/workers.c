@@ -29,12 +29,12 @@ struct bench_workers {
 /* Member i takes the i-th of the processors that are allowed, round and round. */
 static void take_core(const bench_workers *workers, int index)
 {
-    int place = index % CPU_COUNT(&workers->allowed);
+    int shift = index % CPU_COUNT(&workers->allowed);
     size_t cpu = 0;
     cpu_set_t mine;
 
     for (;; cpu++) {
-        if (CPU_ISSET(cpu, &workers->allowed) && place-- == 0)
+        if (CPU_ISSET(cpu, &workers->allowed) && shift-- == 0)
             break;
     }
     CPU_ZERO(&mine);

@@ -245,7 +245,7 @@ static void changed_results_and_seeds(void)
 }
 
 /* Calls recorded after the root have their own walk later; a hook there is called. */
-static void behind_the_root(void)
+static void after_the_root(void)
 {
     wf_context *ctx = open_reference(0);
     wf_tape *tape = wf_tape_open(ctx);
@@ -363,7 +363,7 @@ int main(void)
                                     {"changed before backward", changed_before_backward},
                                     {"changes that do not matter", changes_that_do_not_matter},
                                     {"changed results and seeds", changed_results_and_seeds},
-                                    {"behind the root", behind_the_root},
+                                    {"behind the root", after_the_root},
                                     {"gradients made early", early_gradients},
                                     {"rows meet a sum", rows_meet_a_sum},
                                     {"rows of two batches meet", rows_of_two_batches_meet},

@@ -108,26 +108,26 @@ static void moment_of_the_peak(void)
 {
     logging_allocator l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
-    char place[2 * WF_MEMORY_MODULE] = "block.7.mlp";
+    char module[2 * WF_MEMORY_MODULE] = "block.7.mlp";
     void *block;
 
     CU_ASSERT_STRING_EQUAL(report_of(pool).phase, "");
-    wf_pool_moment(pool, "backward", place);
+    wf_pool_moment(pool, "backward", module);
     block = wf_pool_take(pool, 640, WF_MEMORY_GRADIENT, NULL);
     wf_pool_give(pool, block, 640, WF_MEMORY_GRADIENT);
-    strcpy(place, "gone");
+    strcpy(module, "gone");
     wf_pool_moment(pool, "optimizer", NULL);
     block = wf_pool_take(pool, 640, WF_MEMORY_GRADIENT, NULL); /* as much, but not more */
     CU_ASSERT_STRING_EQUAL(report_of(pool).phase, "backward");
-    CU_ASSERT_STRING_EQUAL(report_of(pool).place, "block.7.mlp");
+    CU_ASSERT_STRING_EQUAL(report_of(pool).module, "block.7.mlp");
     wf_pool_reset_peak(pool);
     CU_ASSERT_STRING_EQUAL(report_of(pool).phase, "optimizer");
-    CU_ASSERT_STRING_EQUAL(report_of(pool).place, "");
-    memset(place, 'x', sizeof place - 1);
+    CU_ASSERT_STRING_EQUAL(report_of(pool).module, "");
+    memset(module, 'x', sizeof module - 1);
     wf_pool_give(pool, block, 640, WF_MEMORY_GRADIENT);
-    wf_pool_moment(pool, "forward", place);
+    wf_pool_moment(pool, "forward", module);
     block = wf_pool_take(pool, 1280, WF_MEMORY_GRADIENT, NULL);
-    CU_ASSERT_EQUAL(strlen(report_of(pool).place), WF_MEMORY_MODULE - 1); /* cut */
+    CU_ASSERT_EQUAL(strlen(report_of(pool).module), WF_MEMORY_MODULE - 1); /* cut */
     wf_pool_give(pool, block, 1280, WF_MEMORY_GRADIENT);
     close_pool(pool, &l);
 }

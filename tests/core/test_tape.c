@@ -47,7 +47,7 @@ static void shared_inside(void)
 }
 
 /* Each place of use is a leaf, with a gradient of its own. */
-static void places_of_use(void)
+static void uses_of_a_leaf(void)
 {
     static const double pv[] = {3, 4};
     wf_context *ctx = open_reference(0);
@@ -384,7 +384,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"shared tensors", shared_tensors},
                                     {"shared inside", shared_inside},
-                                    {"places of use", places_of_use},
+                                    {"places of use", uses_of_a_leaf},
                                     {"at once and deferred", at_once_and_deferred},
                                     {"two tapes in flight", two_tapes},
                                     {"across tapes", across_tapes},

@@ -93,19 +93,19 @@ static void small_stages(void)
 }
 
 /* A hook's view of a leaf and of a source, and when it was called. */
-typedef struct place {
+typedef struct position {
     const wf_tensor *leaf, *source;
     int number;
     bool leaf_has, source_has;
-} place;
+} position;
 
-static int places_passed;
+static int positions_passed;
 
 static wf_status look(void *arg)
 {
-    place *p = arg;
+    position *p = arg;
 
-    p->number = p->number ? -1 : ++places_passed;
+    p->number = p->number ? -1 : ++positions_passed;
     p->leaf_has = p->leaf->grad != NULL;
     p->source_has = p->source->grad != NULL;
     return WF_OK;
@@ -118,24 +118,24 @@ static void hooks_have_their_walk(void)
         wf_context *ctx = open_reference(0);
         wf_tape *tape = wf_tape_open(ctx);
         wf_tensor *b = wf_leaf(make(ctx, 0, 2, av)), *x, *z;
-        place at[4];
+        position at[4];
 
-        places_passed = 0;
+        positions_passed = 0;
         for (int i = 0; i < 2; i++)
             wf_tape_hook(ctx, i ? WF_WALK_WEIGHTS : WF_WALK_INPUTS, look, &at[i]);
         x = wf_source(make(ctx, 0, 2, av));
         for (int i = 0; i < 4; i++)
-            at[i] = (place){.leaf = b, .source = x};
+            at[i] = (position){.leaf = b, .source = x};
         z = wf_mul(x, b);
         for (int i = 2; i < 4; i++)
             wf_tape_hook(ctx, i == 3 ? WF_WALK_WEIGHTS : WF_WALK_INPUTS, look, &at[i]);
         CU_ASSERT_EQUAL(wf_backward(z, make(ctx, 0, 2, ones), defer), WF_OK);
-        CU_ASSERT_EQUAL(places_passed, defer ? 2 : 4);
+        CU_ASSERT_EQUAL(positions_passed, defer ? 2 : 4);
         CU_ASSERT_TRUE(at[0].source_has && at[0].leaf_has == !defer);
         CU_ASSERT_TRUE(!at[2].source_has && !at[2].leaf_has);
         CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
         CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK); /* once */
-        CU_ASSERT_EQUAL(places_passed, 4);
+        CU_ASSERT_EQUAL(positions_passed, 4);
         CU_ASSERT_TRUE(at[1].source_has && at[1].leaf_has);
         CU_ASSERT_TRUE(at[3].source_has == defer && !at[3].leaf_has);
         CU_ASSERT_TRUE(defer ? at[2].number == 1 && at[0].number == 2 && at[3].number == 3

@@ -13,7 +13,7 @@ static wf_device *device;
 static uint64_t stream;
 static size_t shift; /* elements */
 
-void place_at(size_t elements)
+void shift_to(size_t elements)
 {
     shift = elements;
 }

@@ -44,7 +44,7 @@ size_t bytes_of(const wf_tensor *t);
 numbers part_of(const numbers *whole, int dim, int p, int r);
 
 /* Sets the number of elements by which data lie after an aligned address from now on. */
-void place_at(size_t elements);
+void shift_to(size_t elements);
 
 /* Makes one call on the device: operands go there, results come back (of an op in place:
    operands). `add`: results go there too. */

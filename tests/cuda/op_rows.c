@@ -83,7 +83,7 @@ static void draw(numbers *n, char kind, int64_t below)
 }
 
 /* The dim of a word that has this letter, WHOLE where none has. */
-static int place_of(const char *words, int index, char letter)
+static int index_of(const char *words, int index, char letter)
 {
     for (; index > 0; index--)
         words = strchr(words, ' ') + 1;
@@ -102,9 +102,9 @@ static bool split_over(const op_row *r, char letter, const wf_call *call, const 
 
     *s = (split){.name = r->op, .parts = 1u << 3};
     for (int i = 0; i < call->n_in; i++)
-        s->in[i] = place_of(r->in, i, letter);
+        s->in[i] = index_of(r->in, i, letter);
     for (int o = 0; o < call->n_out; o++) {
-        s->out[o] = place_of(r->out, o, letter);
+        s->out[o] = index_of(r->out, o, letter);
         if (s->out[o] == WHOLE) {
             s->out[o] = call->op->flags & WF_OP_MAX ? MAX : SUM;
             partial = true;
@@ -125,14 +125,14 @@ static bool same(const numbers *a, const numbers *b)
 /* Neither another run nor another address shows in the bits. */
 static void check_again(const wf_call *call, numbers *in, const numbers *out)
 {
-    for (size_t place = 0; place <= 1; place++) {
+    for (size_t shift = 0; shift <= 1; shift++) {
         numbers again[WF_MAX_OUTPUTS];
 
         for (int o = 0; o < call->n_out; o++)
             again[o] = numbers_of(out[o].t.ndim, out[o].t.dim, out[o].t.dtype);
-        place_at(place);
+        shift_to(shift);
         run_on_device(call, in, again, false);
-        place_at(0);
+        shift_to(0);
         for (int o = 0; o < call->n_out; o++) {
             bool alike = same(&again[o], &out[o]);
 
@@ -140,7 +140,7 @@ static void check_again(const wf_call *call, numbers *in, const numbers *out)
             if (!alike)
                 printf(
                     "\n%s: other bits of output %d at %zu elements from an aligned address\n",
-                    call->op->name, o, place);
+                    call->op->name, o, shift);
             free(again[o].host);
         }
     }

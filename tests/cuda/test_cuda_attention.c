@@ -253,7 +253,7 @@ static void attention_of_bf16(void)
 enum { SLOTS = 3, ROOM = 77 };
 
 /* i32 [2] */
-static numbers places(int32_t a, int32_t b)
+static numbers positions(int32_t a, int32_t b)
 {
     const wf_dim dim = wf_dim_batch(2);
     numbers n = numbers_of(1, &dim, WF_I32);
@@ -282,8 +282,8 @@ static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, const
     in[0] = random_numbers(4, q_dims, dtype);
     in[1] = random_numbers(4, cache, WF_F32);
     in[2] = random_numbers(4, cache, WF_F32);
-    in[3] = places((int32_t)(ROOM - shape[2]), 3);
-    in[4] = places(2, 0);
+    in[3] = positions((int32_t)(ROOM - shape[2]), 3);
+    in[4] = positions(2, 0);
     out = numbers_of(4, q_dims, dtype);
     check(&call, in, &out, parts, false);
     for (int i = 0; i < 5; i++)
@@ -319,8 +319,8 @@ static void a_cache_is_written(void)
     open_context(false);
     for (int i = 0; i < 4; i++)
         in[i] = random_numbers(4, i < 2 ? cache : new_dims, WF_F32);
-    in[4] = places((int32_t)first[0], (int32_t)first[1]);
-    in[5] = places((int32_t)slot[0], (int32_t)slot[1]);
+    in[4] = positions((int32_t)first[0], (int32_t)first[1]);
+    in[5] = positions((int32_t)slot[0], (int32_t)slot[1]);
     for (int i = 0; i < 2; i++) {
         want[i] = malloc(bytes_of(&in[i].t));
         CU_ASSERT_PTR_NOT_NULL_FATAL(want[i]);

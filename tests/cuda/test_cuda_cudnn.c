@@ -23,8 +23,8 @@ typedef struct heads {
 
 enum { OPERANDS = 6, RESULTS = 3 };
 
-static char told[8][512];
-static int n_told;
+static char reported[8][512];
+static int n_reported;
 
 /* Returns how many plans the emulated cuDNN has run; -1: it is a real one. */
 static long runs(void)
@@ -49,9 +49,9 @@ static void set_version(const char *version)
 static void keep_warning(void *self, const char *text)
 {
     (void)self;
-    if (n_told < 8)
-        snprintf(told[n_told], sizeof told[0], "%s", text);
-    n_told++;
+    if (n_reported < 8)
+        snprintf(reported[n_reported], sizeof reported[0], "%s", text);
+    n_reported++;
 }
 
 /* Forward and back, whole against the reference, then the parts of both; returns whether cuDNN
@@ -155,11 +155,11 @@ static void tiles_in_order(void)
 /* A call that it never serves, and what it says of it, once. */
 static void refused(const heads *h, const char *why)
 {
-    n_told = 0;
+    n_reported = 0;
     CU_ASSERT(runs() < 0 || !attention(h, &over_batch, &over_batch_grad));
-    CU_ASSERT(runs() < 0 || (n_told == 1 && strstr(told[0], why)));
-    if (runs() >= 0 && (n_told != 1 || !strstr(told[0], why)))
-        printf("\n%d warnings: %s\n", n_told, n_told ? told[0] : "");
+    CU_ASSERT(runs() < 0 || (n_reported == 1 && strstr(reported[0], why)));
+    if (runs() >= 0 && (n_reported != 1 || !strstr(reported[0], why)))
+        printf("\n%d warnings: %s\n", n_reported, n_reported ? reported[0] : "");
 }
 
 static void refusals(void)
@@ -172,9 +172,9 @@ static void refusals(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"heads with keys of their own", own_keys}, {"heads that share keys", groups},
-        {"windows and caps", windows_and_caps},     {"tiles in one order", tiles_in_order},
-        {"what is refused is told once", refusals}, {NULL, NULL},
+        {"heads with keys of their own", own_keys},     {"heads that share keys", groups},
+        {"windows and caps", windows_and_caps},         {"tiles in one order", tiles_in_order},
+        {"what is refused is reported once", refusals}, {NULL, NULL},
     };
 
     set_version("91900");

@@ -104,7 +104,7 @@ static void bytes_there_and_back(void)
     float *x, *y, one = 0;
     wf_host_data vx, vy;
 
-    /* columns 5 .. 14 of a to columns 20 .. 29 of b, then b's first floats one place on */
+    /* columns 5 .. 14 of a to columns 20 .. 29 of b, then b's first floats one element on */
     device->memory->copy(device,
                          &(wf_copy){.from = (float *)a->data + 5,
                                     .to = (float *)b->data + 20,
@@ -298,9 +298,9 @@ static void what_cannot_be(void)
     wf_context_close(ctx);
 }
 
-/* By its name a rank gets the device of its place among the ranks of its host; a plan has
+/* By its name a rank gets the device of its index among the ranks of its host; a plan has
    none. */
-static void places(void)
+static void locations(void)
 {
     wf_device_options options = {.local_rank = 5, .local_size = 7, .cuda_graph = true};
     wf_error error = {WF_OK, ""};
@@ -312,13 +312,13 @@ static void places(void)
     device = wf_device_open("cuda", &options, &error);
     unsetenv("WEFT_EMULATOR_DEVICES");
     CU_ASSERT_PTR_NOT_NULL_FATAL(device);
-    CU_ASSERT(device->place.ordinal == 5 % gpus && device->place.devices == gpus);
-    CU_ASSERT(device->place.ranks == 7 && device->graphs != NULL);
+    CU_ASSERT(device->location.ordinal == 5 % gpus && device->location.devices == gpus);
+    CU_ASSERT(device->location.ranks == 7 && device->graphs != NULL);
     device->close(device);
     options.plan = true;
     device = wf_device_open("cuda", &options, &error);
     CU_ASSERT_PTR_NOT_NULL_FATAL(device);
-    CU_ASSERT_EQUAL(device->place.devices, 0);
+    CU_ASSERT_EQUAL(device->location.devices, 0);
     device->close(device);
 }
 
@@ -391,7 +391,7 @@ int main(void)
         {"squares are the CPU's", squares},
         {"digests are the CPU's", digests},
         {"what cannot be", what_cannot_be},
-        {"places of ranks", places},
+        {"locations of ranks", locations},
         {"a plan refuses what a run does", a_plan_refuses_what_a_run_does},
         {NULL, NULL}};
 

@@ -92,21 +92,21 @@ static void in_place(void)
 
 /* Floats as bf16 and back, in the device's own table: ties, denormals, infinities, and
    addresses that are not aligned. Of a NaN only that it is one. */
-static void cast_of(wf_device *device, const float *x, int64_t n, int64_t place)
+static void cast_of(wf_device *device, const float *x, int64_t n, int64_t shift)
 {
     wf_allocator *a = &device->allocator;
-    size_t wide = (size_t)(n + place) * sizeof(float), narrow = wide / 2;
+    size_t wide = (size_t)(n + shift) * sizeof(float), narrow = wide / 2;
     float *floats = a->alloc(a->self, wide), back[64];
     uint16_t *halves = a->alloc(a->self, narrow), half[64];
     wf_error error = {WF_OK, ""};
 
     CU_ASSERT_FATAL(floats && halves && n <= 64);
-    device->memory->write(device, floats + place, x, (size_t)n * sizeof *x);
-    device->narrow(device, floats + place, halves + place, n);
-    device->widen(device, halves + place, floats + place, n);
-    CU_ASSERT_EQUAL(device->memory->read(device, half, halves + place, (size_t)n * 2, &error),
+    device->memory->write(device, floats + shift, x, (size_t)n * sizeof *x);
+    device->narrow(device, floats + shift, halves + shift, n);
+    device->widen(device, halves + shift, floats + shift, n);
+    CU_ASSERT_EQUAL(device->memory->read(device, half, halves + shift, (size_t)n * 2, &error),
                     WF_OK);
-    CU_ASSERT_EQUAL(device->memory->read(device, back, floats + place, (size_t)n * 4, &error),
+    CU_ASSERT_EQUAL(device->memory->read(device, back, floats + shift, (size_t)n * 4, &error),
                     WF_OK);
     for (int64_t i = 0; i < n; i++) {
         float expected = wf_bf16_value(wf_bf16_of(x[i]));
@@ -134,8 +134,8 @@ static void casts(void)
         x[i] = wf_random_normal(5, 9, (uint64_t)i);
     memcpy(x + 3, special, sizeof special);
     for (int64_t n = 1; n <= 64; n += 7)
-        for (int64_t place = 0; place < 3; place++)
-            cast_of(device, x, n, place);
+        for (int64_t shift = 0; shift < 3; shift++)
+            cast_of(device, x, n, shift);
     wf_context_close(own);
 }
 

@@ -159,7 +159,7 @@ static void norms(void)
     try_rows(rows);
 }
 
-/* Products that underflow to -0: an empty part adds +0, and no zero may tell. */
+/* Products that underflow to -0: an empty part adds +0, and no zero may differ. */
 static void vanishing(void)
 {
     const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(8), wf_dim_width(4)};

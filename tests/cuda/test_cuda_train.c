@@ -187,11 +187,11 @@ static void checkpoints(void)
 static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
 {
-    const wf_device_location *place = &wf_context_device(wf_par_context(par))->place;
+    const wf_device_location *location = &wf_context_device(wf_par_context(par))->location;
 
     (void)t, (void)model, (void)step;
-    NEED(place->devices == 3 && place->ranks == rank->size);
-    NEED(rank->local_rank == rank->index && place->ordinal == rank->index % 3);
+    NEED(location->devices == 3 && location->ranks == rank->size);
+    NEED(rank->local_rank == rank->index && location->ordinal == rank->index % 3);
     return WF_OK;
 }
 

@@ -148,7 +148,7 @@ int partial_members(const placing *at, const world *w)
     int members = 1;
 
     for (int a = 0; a < w->n_axes; a++)
-        members *= at->at[a] == PLACE_SUM || at->at[a] == PLACE_MAX ? w->size[a] : 1;
+        members *= at->at[a] == LAYOUT_SUM || at->at[a] == LAYOUT_MAX ? w->size[a] : 1;
     return members;
 }
 
@@ -171,7 +171,7 @@ static float fold_members(const folded *f, int axis, int first, int n, int membe
         return fold_axes(f, axis + 1, member * f->w->size[axis] + first);
     a = fold_members(f, axis, first, n / 2, member);
     b = fold_members(f, axis, first + n / 2, n - n / 2, member);
-    if (f->s->to.at[axis] == PLACE_MAX)
+    if (f->s->to.at[axis] == LAYOUT_MAX)
         return a > b ? a : b;
     return a + b;
 }
@@ -180,7 +180,7 @@ static float fold_axes(const folded *f, int axis, int member)
 {
     if (axis == f->w->n_axes)
         return leaf_number(f->s, f->v->dtype, f->v->below, f->index, member, f->members);
-    if (f->s->to.at[axis] == PLACE_SUM || f->s->to.at[axis] == PLACE_MAX)
+    if (f->s->to.at[axis] == LAYOUT_SUM || f->s->to.at[axis] == LAYOUT_MAX)
         return fold_members(f, axis, 0, f->w->size[axis], member);
     return fold_axes(f, axis + 1, member);
 }

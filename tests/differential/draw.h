@@ -11,9 +11,9 @@ typedef struct draw {
     uint64_t key, n;
 } draw;
 
-static inline draw draw_at(uint64_t seed, uint64_t thing, uint64_t place)
+static inline draw draw_at(uint64_t seed, uint64_t thing, uint64_t index)
 {
-    return (draw){wf_mix64(wf_mix64(wf_mix64(seed) ^ thing) ^ place), 0};
+    return (draw){wf_mix64(wf_mix64(wf_mix64(seed) ^ thing) ^ index), 0};
 }
 
 static inline uint64_t draw_bits(draw *d)

@@ -161,7 +161,7 @@ bool draw_move(maker *m)
 
     if (!p->n_values || !within_reach(m, id))
         return false;
-    s.to = place_dims(p, &m->d, v->ndim, v->dtype == WF_F32 && !draw_one_in(&m->d, 3));
+    s.to = draw_dim_layouts(p, &m->d, v->ndim, v->dtype == WF_F32 && !draw_one_in(&m->d, 3));
     s.way = (way)(WAY_REDISTRIBUTE + draw_below(&m->d, WAYS - WAY_REDISTRIBUTE));
     s.axis = draw_below(&m->d, p->world->n_axes);
     return append(m, s) && run_on_one(m);
@@ -183,7 +183,7 @@ static void draw_weighed_root(maker *m)
         s.in[1] = make_leaf(m, WF_F32, v->ndim, v->dim, 0, false);
         s.rest = v->ndim;
         s.way = p->strict ? WAY_REDISTRIBUTE : WAY_AS_IS;
-        s.to = place_dims(p, &m->d, v->ndim, false);
+        s.to = draw_dim_layouts(p, &m->d, v->ndim, false);
         for (int a = 0; a < AXES; a++)
             s.to.at[a] = (int8_t)(s.to.at[a] + (s.to.at[a] >= 0 ? 26 : 0));
         if (s.in[1] < 0 || !append(m, s) || !run_on_one(m))
@@ -197,7 +197,7 @@ static void draw_weighed_root(maker *m)
                         .n_out = 1,
                         .way = s.way};
 
-            sum.to = place_dims(p, &m->d, 0, false);
+            sum.to = draw_dim_layouts(p, &m->d, 0, false);
             if (!append(m, sum) || !run_on_one(m))
                 return;
         }

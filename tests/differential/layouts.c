@@ -10,9 +10,9 @@ const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim)
 
         if (axis >= r->mesh->n_axes)
             continue;
-        if (at == PLACE_SUM || at == PLACE_MAX)
+        if (at == LAYOUT_SUM || at == LAYOUT_MAX)
             layout = wf_layout_partial(r->mesh, layout, axis,
-                                       at == PLACE_SUM ? WF_REDUCE_SUM : WF_REDUCE_MAX);
+                                       at == LAYOUT_SUM ? WF_REDUCE_SUM : WF_REDUCE_MAX);
         else if (at >= 0 && at < ndim)
             layout = wf_layout_split(r->mesh, layout, at, axis);
     }

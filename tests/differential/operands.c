@@ -138,14 +138,14 @@ step *append(maker *m, step s)
     return &p->step[p->n_steps++];
 }
 
-/* Each axis to one of n places, or to none. */
-placing draw_placing(const program *p, draw *d, int n, const int *places)
+/* Each axis to one of n indices, or to none. */
+placing draw_placing(const program *p, draw *d, int n, const int *indices)
 {
     placing to;
 
     for (int a = 0; a < AXES; a++) {
         to.at[a] =
-            (int8_t)(n == 0 || draw_one_in(d, 5) ? PLACE_WHOLE : places[draw_below(d, n)]);
+            (int8_t)(n == 0 || draw_one_in(d, 5) ? LAYOUT_WHOLE : indices[draw_below(d, n)]);
         to.order[a] = (int8_t)a;
     }
     if (draw_one_in(d, 4))
@@ -160,14 +160,14 @@ placing draw_placing(const program *p, draw *d, int n, const int *places)
 }
 
 /* Draws a placing of a tensor's dims; sums where that may be. */
-placing place_dims(const program *p, draw *d, int ndim, bool partial)
+placing draw_dim_layouts(const program *p, draw *d, int ndim, bool partial)
 {
-    int places[WF_MAX_DIMS + 1];
+    int indices[WF_MAX_DIMS + 1];
 
     for (int i = 0; i < ndim; i++)
-        places[i] = i;
-    places[ndim] = PLACE_SUM;
-    return draw_placing(p, d, ndim + partial, places);
+        indices[i] = i;
+    indices[ndim] = LAYOUT_SUM;
+    return draw_placing(p, d, ndim + partial, indices);
 }
 
 int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below, bool positive)
@@ -183,10 +183,10 @@ int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below,
     s.key = draw_bits(&m->d);
     if (dtype == WF_F32 && p->storage == WF_BF16 && draw_one_in(&m->d, 2) && !index)
         dtype = WF_BF16;
-    s.to = place_dims(p, &m->d, ndim, partial && dtype == WF_F32);
+    s.to = draw_dim_layouts(p, &m->d, ndim, partial && dtype == WF_F32);
     for (int a = 0; a < AXES; a++)
-        if (maximum && s.to.at[a] == PLACE_SUM)
-            s.to.at[a] = PLACE_MAX;
+        if (maximum && s.to.at[a] == LAYOUT_SUM)
+            s.to.at[a] = LAYOUT_MAX;
     if (!append(m, s))
         return -1;
     p->value[id] =
@@ -203,7 +203,7 @@ static int compute_from(maker *m, int leaf)
     step s = {.kind = STEP_APPLY, .round = m->round, .n_in = 1, .in = {leaf}, .n_out = 1};
     int id, how = draw_below(&m->d, 6);
 
-    s.to = place_dims(p, &m->d, v->ndim, false);
+    s.to = draw_dim_layouts(p, &m->d, v->ndim, false);
     s.way = p->strict ? WAY_REDISTRIBUTE : WAY_AS_IS;
     s.rest = v->ndim;
     if (how == 0) {

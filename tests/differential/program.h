@@ -17,7 +17,7 @@
 enum { AXES = 3, STEPS = 64, VALUES = 192, ROUNDS = 14, MODULES = 4, NOTES = 1 << 16 };
 
 /* The placing of an axis that splits nothing. */
-enum { PLACE_WHOLE = -1, PLACE_SUM = -2, PLACE_MAX = -3 };
+enum { LAYOUT_WHOLE = -1, LAYOUT_SUM = -2, LAYOUT_MAX = -3 };
 
 /* The target of each axis: a dim, or a letter of a signature; and the order in which they are
    added. */
@@ -191,8 +191,8 @@ void draw_attributes(maker *m, step *s);
 /* Appends a step whose outputs are the next values; NULL where the program is full. */
 step *append(maker *m, step s);
 /* Maps each axis to one of n dims, or to none, or to a sum if that may be. */
-placing draw_placing(const program *p, draw *d, int n, const int *places);
-placing place_dims(const program *p, draw *d, int ndim, bool partial);
+placing draw_placing(const program *p, draw *d, int n, const int *indices);
+placing draw_dim_layouts(const program *p, draw *d, int ndim, bool partial);
 /* A new leaf; -1 where there is no room. */
 int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below, bool positive);
 /* One more op, its operands found among the values or made; false where that fails. */

@@ -5,11 +5,11 @@
 static void look(void *arg, const wf_call *call)
 {
     run *r = arg;
-    const char *told = wf_context_inexact(r->ctx);
+    const char *reported = wf_context_inexact(r->ctx);
 
-    if (call->op != &weigh_op && told && certainly_exact(call))
-        fail_case(r->b, "this sum is that of one rank: %s", told);
-    if (call->op != &weigh_op && (told || r->p->world->exact_off))
+    if (call->op != &weigh_op && reported && certainly_exact(call))
+        fail_case(r->b, "this sum is that of one rank: %s", reported);
+    if (call->op != &weigh_op && (reported || r->p->world->exact_off))
         r->rough_now = r->rough_any = true;
     wf_context_inexact_clear(r->ctx);
 }
@@ -192,7 +192,7 @@ static wf_status agree(run *r)
     float piece[9], most[9];
 
     for (int i = 0; i < 4; i++) {
-        piece[i] = (float)(r->told >> 16 * i & 0xffff);
+        piece[i] = (float)(r->reported >> 16 * i & 0xffff);
         piece[4 + i] = -piece[i];
     }
     piece[8] = (float)atomic_load(&r->b->failed);

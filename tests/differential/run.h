@@ -27,7 +27,7 @@ struct run {
     bool again;          /* a module is recomputed, and does the same */
     int8_t tried[STEPS]; /* the attempt that went well */
     recomputed recomputed[MODULES];
-    uint64_t told; /* every refusal, in one number: alike on all ranks */
+    uint64_t reported; /* every refusal, in one number: alike on all ranks */
 };
 
 /* layouts.c */

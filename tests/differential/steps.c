@@ -44,7 +44,7 @@ wf_status note_refusal(run *r, const char *what)
         return give_up(r->rank, r->ctx);
     }
     for (const char *s = strstr(text, ": "); s && *s; s++) /* behind "rank 1" */
-        r->told = wf_mix64(r->told ^ (uint64_t)*s);
+        r->reported = wf_mix64(r->reported ^ (uint64_t)*s);
     wf_context_clear(r->ctx);
     return WF_OK;
 }
@@ -66,7 +66,7 @@ static wf_tensor *make_part(run *r, const step *s, const value *v)
     if (members == 1)
         return wf_distribute(r->ctx, v->whole, v->dtype, v->ndim, v->dim, layout);
     for (int a = 0; a < w->n_axes; a++)
-        if (s->to.at[a] == PLACE_SUM || s->to.at[a] == PLACE_MAX)
+        if (s->to.at[a] == LAYOUT_SUM || s->to.at[a] == LAYOUT_MAX)
             member = member * w->size[a] + wf_mesh_coordinate(r->mesh, a);
     t = wf_tensor_new(r->ctx, v->dtype, v->ndim, v->dim, layout, WF_MEMORY_ACTIVATION);
     for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)

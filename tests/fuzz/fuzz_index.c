@@ -43,15 +43,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     wf_error error = {WF_OK, ""};
     char *text = malloc(size + 1), *again, digits[WF_CHECKSUM_TEXT];
-    size_t place = wf_index_checksum_place((const char *)data, size), bytes;
+    size_t offset = wf_index_checksum_offset((const char *)data, size), bytes;
     uint64_t checksum;
     wf_index index;
     wf_status status;
 
     PROMISE(text);
     memcpy(text, data, size);
-    if (place && wf_index_checksum(text, size, place, &checksum) == WF_OK)
-        memcpy(text + place, wf_checksum_print(checksum, digits), sizeof digits - 1);
+    if (offset && wf_index_checksum(text, size, offset, &checksum) == WF_OK)
+        memcpy(text + offset, wf_checksum_print(checksum, digits), sizeof digits - 1);
     status = wf_index_parse(&index, "i", text, size, &error);
     ANSWERED(status, error);
     for (int64_t i = 0; i < index.count; i++)

@@ -75,7 +75,7 @@ static wf_status run_row(const row *where, int steps, wf_rank_order order, wf_er
 {
     run *r = calloc(1, sizeof *r);
     const int ranks = where->tp * where->dp;
-    const wf_place_axis axes[] = {{"dp", where->dp, 1e6}, {"tp", where->tp, 1e7}};
+    const wf_placement_axis axes[] = {{"dp", where->dp, 1e6}, {"tp", where->tp, 1e7}};
     const wf_launch_options launch = {
         .ranks = ranks, .n_axes = 2, .axis = axes, .order = order};
     wf_status status;

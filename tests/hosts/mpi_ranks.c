@@ -237,7 +237,7 @@ static struct {
     const char *name;
     rank_case *run;
     double begun; /* by CLOCK_MONOTONIC */
-    bool told_here;
+    bool reported_here;
 } now;
 
 static wf_status rank_main(wf_rank *rank, void *arg)
@@ -266,13 +266,13 @@ static void say(const wf_error *error, const char *who)
 static void report(const wf_error *error, void *arg)
 {
     (void)arg;
-    now.told_here = true;
+    now.reported_here = true;
     say(error, "here");
 }
 
 static bool find_case(const char *name)
 {
-    now.told_here = false;
+    now.reported_here = false;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (strcmp(cases[i].name, name) == 0) {
             now.name = name;
@@ -293,9 +293,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s RANKS CASE...\n", argv[0]);
         return 2;
     }
-    signal(
-        SIGTERM,
-        SIG_IGN); /* mpirun sends it when a process has died: what became of it is told first */
+    signal(SIGTERM,
+           /* mpirun sends it when a process has died: what became of it is reported first */
+           SIG_IGN);
     for (int i = 2; i < argc; i++) {
         wf_launch_end end = {.reported = false};
         wf_launch_options options = {
@@ -305,7 +305,7 @@ int main(int argc, char **argv)
         error = (wf_error){WF_OK, ""};
         now.begun = wf_test_clock(CLOCK_MONOTONIC);
         wf_launch(&options, rank_main, NULL, &error);
-        if (!now.told_here)
+        if (!now.reported_here)
             say(&error, end.reported ? "elsewhere" : "here");
     }
     return (int)error.code;

@@ -26,7 +26,7 @@ inside()
     local problem='' group
     # shellcheck disable=SC2046 # paste takes as many words
     seats out "$2" | tr ' ' '\n' | paste -d ' ' $(yes - | head -"$3") >groups
-    [ -s groups ] || problem="no seats are told"
+    [ -s groups ] || problem="no seats are reported"
     while read -r group; do
         [ "$(tr ' ' '\n' <<<"$group" | sort -u | wc -l)" = 1 ] || problem="tp over $group"
     done <groups

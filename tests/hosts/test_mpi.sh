@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_mpi.sh BUILD [--sanitized] - ranks in several processes on this machine: every case of the
-# transports' test, and what goes wrong: an error on every rank, soon, told once, nothing left over.
+# transports' test, and what goes wrong: an error on every rank, soon, reported once, nothing left over.
 # Cases mostly wait, so a few run at a time, each in a folder of its own.
 #
 # ctest: arguments build sanitized, heavy, lock launchers, cost 100
@@ -80,7 +80,7 @@ ranks()
             echo "$name: not on all;"
         [[ $name == several_parts || $name == background ]] ||
             [ "$(lines "^$name: process .*: status [1-9].*\(here\)")" = 1 ] ||
-            echo "$name: told more or less than once;"
+            echo "$name: reported more or less than once;"
     done
     [ "$status" != 0 ] || echo "exit status 0;" # that of the last case, which fails
     [ $((SECONDS - begun)) -le 20 ] || echo "took $((SECONDS - begun)) s;"

@@ -28,7 +28,7 @@ rest()
     local problem=''
     digests log >got
     tail -n +$(($2 + 1)) alone >expected
-    [ "$(lines "^continuing from .*, after step $2\$")" = 1 ] || problem+=" not told from where;"
+    [ "$(lines "^continuing from .*, after step $2\$")" = 1 ] || problem+=" not reported from where;"
     cmp -s got expected || problem+=" other digests: $(wc -l <got) steps;"
     result "$1" "$problem"
 }
@@ -62,7 +62,7 @@ for from in four two; do
     fi
 done
 
-# Damage is found by all, and told once.
+# Damage is found by all, and reported once.
 printf 'x' | dd of=four/step-00000020/rank-00002.safetensors bs=1 seek=100000 conv=notrunc 2>err
 flags=("${tp[@]}" --resume four/step-00000020)
 go "a damaged file" 8 "${four[@]}"

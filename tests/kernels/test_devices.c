@@ -16,7 +16,7 @@ static void by_name(void)
 
         CU_ASSERT_PTR_NOT_NULL_FATAL(device);
         CU_ASSERT_STRING_EQUAL(device->name, "cpu");
-        CU_ASSERT_EQUAL(device->place.devices, 0);
+        CU_ASSERT_EQUAL(device->location.devices, 0);
         device->close(device);
     }
 }

@@ -19,7 +19,7 @@ typedef struct pair {
     /* operands, in this order: [batch, tokens, width], [width, width], [width] */
     int activations, matrices, vectors;
     int outputs;
-    forward *joined, *apart;
+    forward *joined, *separate;
 } pair;
 
 static void bias_gelu(wf_tensor *const *in, wf_tensor **out)
@@ -168,7 +168,7 @@ static void compare(wf_context *ctx, const pair *p, const wf_dim *dims, bool def
 
     wf_scope_open(ctx);
     a = run(ctx, p, p->joined, dims, defer);
-    b = run(ctx, p, p->apart, dims, defer);
+    b = run(ctx, p, p->separate, dims, defer);
     for (int i = 0; i < a.n; i++) {
         CU_ASSERT_PTR_NOT_NULL_FATAL(a.of[i]);
         CU_ASSERT_PTR_NOT_NULL_FATAL(b.of[i]);

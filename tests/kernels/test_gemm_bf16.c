@@ -281,8 +281,8 @@ static void nothing(void)
     check_parts(20, 0, one, 1, ORDINARY);
 }
 
-/* The sum of a chunk can be told from that of its neighbours where it is a denormal: 1.5
-   FLT_MIN and -FLT_MIN are half of it as two chunks, which ranks could have, and zero as
+/* The sum of a chunk can be distinguished from that of its neighbours where it is a denormal:
+   1.5 FLT_MIN and -FLT_MIN are half of it as two chunks, which ranks could have, and zero as
    one. */
 static void denormal_nodes(void)
 {

@@ -209,7 +209,7 @@ static void masks(void)
     close_context();
 }
 
-/* Sequences are told apart by their global index: a rank's part has a first sequence of its
+/* Sequences are distinguished by their global index: a rank's part has a first sequence of its
  * own. */
 static void masks_of_sequences(void)
 {

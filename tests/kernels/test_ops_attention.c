@@ -17,8 +17,8 @@ static op_operand cache_of(const op_shape *s)
                                 wf_dim_chunked(s->groups), wf_dim_width(s->head_dim)}};
 }
 
-/* i32 [batch]: places in a cache. */
-static op_operand place(const op_shape *s, int64_t below)
+/* i32 [batch]: positions in a cache. */
+static op_operand position(const op_shape *s, int64_t below)
 {
     return (op_operand){.ndim = 1, .dim = {wf_dim_batch(s->batch)}, .below = below};
 }
@@ -34,8 +34,8 @@ static void attention_cached(op_case *c, const op_shape *s)
     *c = (op_case){.n_in = 5, .n_out = 2, .constant = {true}, .apply = apply_attention_cached};
     c->in[0] = op_unwanted(op_heads(s, s->heads));
     c->in[1] = c->in[2] = cache_of(s);
-    c->in[3] = place(s, 71);
-    c->in[4] = place(s, s->batch + 1);
+    c->in[3] = position(s, 71);
+    c->in[4] = position(s, s->batch + 1);
 }
 
 static void apply_attention(wf_tensor *const *in, wf_tensor **out)

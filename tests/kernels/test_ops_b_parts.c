@@ -152,7 +152,7 @@ static void norm_parts_of_heads(void)
     close_context();
 }
 
-/* Products that underflow to -0: an empty part adds +0, and no zero may tell. */
+/* Products that underflow to -0: an empty part adds +0, and no zero may differ. */
 static void norm_parts_of_zeros(void)
 {
     const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(8), wf_dim_width(4)};

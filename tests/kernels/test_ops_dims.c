@@ -157,8 +157,8 @@ static op_operand matrices(const op_shape *s, wf_dim rows, wf_dim columns)
         .ndim = 3, .dim = {wf_dim_batch(s->batch), rows, columns}, .wanted = true};
 }
 
-static const wf_matmul_options turned_a = {.transpose_a = true};
-static const wf_matmul_options turned_b = {.transpose_b = true};
+static const wf_matmul_options transposed_a = {.transpose_a = true};
+static const wf_matmul_options transposed_b = {.transpose_b = true};
 static const wf_matmul_options turned = {.transpose_a = true, .transpose_b = true};
 
 static void apply_matmul(wf_tensor *const *in, wf_tensor **out)
@@ -167,10 +167,10 @@ static void apply_matmul(wf_tensor *const *in, wf_tensor **out)
     out[1] = wf_matmul(in[2], in[3], &turned);
 }
 
-static void apply_matmul_one_turned(wf_tensor *const *in, wf_tensor **out)
+static void apply_matmul_one_transposed(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_matmul(in[0], in[3], &turned_b);
-    out[1] = wf_matmul(in[2], in[1], &turned_a);
+    out[0] = wf_matmul(in[0], in[3], &transposed_b);
+    out[1] = wf_matmul(in[2], in[1], &transposed_a);
 }
 
 static void matmul(op_case *c, const op_shape *s)
@@ -185,15 +185,15 @@ static void matmul(op_case *c, const op_shape *s)
     c->in[3] = matrices(s, n, k);
 }
 
-static void matmul_one_turned(op_case *c, const op_shape *s)
+static void matmul_one_transposed(op_case *c, const op_shape *s)
 {
     matmul(c, s);
-    c->apply = apply_matmul_one_turned;
+    c->apply = apply_matmul_one_transposed;
 }
 
 static void apply_matmul_over_batch(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_matmul(in[0], in[1], &turned_a);
+    out[0] = wf_matmul(in[0], in[1], &transposed_a);
 }
 
 /* The sum over a batch has a chunk for each of its indices. */
@@ -271,7 +271,7 @@ static const op_entry cases[] = {
     {"stack", stack},
     {"broadcast", broadcast},
     {"matmul", matmul},
-    {"matmul of one transposed", matmul_one_turned},
+    {"matmul of one transposed", matmul_one_transposed},
     {"matmul over a batch", matmul_over_batch},
     {NULL, NULL},
 };

@@ -29,12 +29,12 @@ static void cache_write(op_case *c, const op_shape *s)
     const op_operand cache = {.ndim = 4,
                               .dim = {wf_dim_width(s->batch + 1), wf_dim_width(s->tokens + 70),
                                       wf_dim_chunked(s->groups), wf_dim_width(s->head_dim)}};
-    const op_operand place = {.ndim = 1, .dim = {wf_dim_batch(s->batch)}, .below = 71};
+    const op_operand position = {.ndim = 1, .dim = {wf_dim_batch(s->batch)}, .below = 71};
 
     *c = (op_case){.n_in = 6, .n_out = 2, .apply = apply_cache_write};
     c->in[0] = c->in[1] = cache;
     c->in[2] = c->in[3] = op_unwanted(op_heads(s, s->groups));
-    c->in[4] = c->in[5] = place;
+    c->in[4] = c->in[5] = position;
     c->in[5].below = s->batch + 1;
 }
 

@@ -138,22 +138,23 @@ static void transposed(void)
 /* Channels that are cut by whole groups, and others. */
 static void group_norms(void)
 {
-    enum { PLACES = 4, GROUPS = 2, EACH = 3, CHANNELS = GROUPS * EACH };
+    enum { POSITIONS = 4, GROUPS = 2, EACH = 3, CHANNELS = GROUPS * EACH };
     const wf_dim channels[] = {wf_dim_heads(GROUPS, EACH), wf_dim_chunked(CHANNELS)};
 
     for (int k = 0; k < 2; k++) {
         wf_context *ctx = begin();
-        const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_width(PLACES), channels[k]};
+        const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_width(POSITIONS), channels[k]};
         wf_tensor *x = numbers(ctx, 3, dims, 2), *w = numbers(ctx, 1, &channels[k], 1);
         wf_tensor *y = wf_group_norm(x, GROUPS, w, w, 1e-5F);
 
         CU_ASSERT_PTR_NOT_NULL_FATAL(y);
         for (int64_t i = 0; i < wf_tensor_count(y); i++) {
-            int64_t b = i / CHANNELS / PLACES, g = i % CHANNELS / EACH;
-            double sum = 0, squares = 0, n = PLACES * EACH, mean;
+            int64_t b = i / CHANNELS / POSITIONS, g = i % CHANNELS / EACH;
+            double sum = 0, squares = 0, n = POSITIONS * EACH, mean;
 
-            for (int64_t j = 0; j < PLACES * EACH; j++) {
-                double v = value(x, (b * PLACES + j / EACH) * CHANNELS + g * EACH + j % EACH);
+            for (int64_t j = 0; j < POSITIONS * EACH; j++) {
+                double v =
+                    value(x, (b * POSITIONS + j / EACH) * CHANNELS + g * EACH + j % EACH);
 
                 sum += v;
                 squares += v * v;

@@ -174,12 +174,12 @@ def reached(graph, unit):
 def circles(root):
     graph = include_graph(root)
     below = {unit: reached(graph, unit) for unit in graph}
-    told = set()
+    reported = set()
     for unit in sorted(graph):
         circle = {other for other in below[unit] if unit in below.get(other, ())}
-        if len(circle) <= MOST_CIRCLE or unit in told:
+        if len(circle) <= MOST_CIRCLE or unit in reported:
             continue
-        told |= circle
+        reported |= circle
         path, number = next(graph[unit][other] for other in sorted(circle) if other in graph[unit])
         yield path, number, f"{len(circle)} files in a circle: {', '.join(sorted(circle))}"
 

@@ -97,16 +97,16 @@ static inline void *meet(void *arg)
 }
 
 /* The address at which process 0 waits, as the market carries it. */
-static inline detector_place place_of_head(void)
+static inline detector_address address_of_head(void)
 {
-    detector_place place;
+    detector_address address;
 
     pthread_mutex_lock(&market.lock);
     while (!market.shared)
         pthread_cond_wait(&market.changed, &market.lock);
-    memcpy(&place, market.data, sizeof place);
+    memcpy(&address, market.data, sizeof address);
     pthread_mutex_unlock(&market.lock);
-    return place;
+    return address;
 }
 
 static inline int strange_connection(int port)

@@ -119,7 +119,7 @@ typedef struct shares {
     const wf_mesh *mesh;
     const wf_layout *from, *to;
     int64_t id, index;
-    int place[WF_MAX_AXES]; /* 0 where not partial */
+    int coordinate[WF_MAX_AXES]; /* 0 where not partial */
 } shares;
 
 static inline bool partial_in(const wf_layout *layout, int axis, wf_reduction r)
@@ -134,16 +134,16 @@ static inline bool folds(const shares *s, int axis, wf_reduction r)
 
 static inline float fold(shares *s, int axis);
 
-static inline float fold_places(shares *s, int axis, int first, int n)
+static inline float fold_coordinates(shares *s, int axis, int first, int n)
 {
     float a, b;
 
     if (n == 1) {
-        s->place[axis] = first;
+        s->coordinate[axis] = first;
         return fold(s, axis + 1);
     }
-    a = fold_places(s, axis, first, n / 2);
-    b = fold_places(s, axis, first + n / 2, n - n / 2);
+    a = fold_coordinates(s, axis, first, n / 2);
+    b = fold_coordinates(s, axis, first + n / 2, n - n / 2);
     if (folds(s, axis, WF_REDUCE_MAX))
         return a > b ? a : b;
     return a + b;
@@ -156,13 +156,13 @@ static inline float fold(shares *s, int axis)
 
     if (axis < s->mesh->n_axes) {
         if (folds(s, axis, WF_REDUCE_SUM) || folds(s, axis, WF_REDUCE_MAX))
-            return fold_places(s, axis, 0, s->mesh->size[axis]);
-        s->place[axis] =
+            return fold_coordinates(s, axis, 0, s->mesh->size[axis]);
+        s->coordinate[axis] =
             wf_layout_is_partial(s->from, axis) ? wf_mesh_coordinate(s->mesh, axis) : 0;
         return fold(s, axis + 1);
     }
     for (int i = 0; i < s->mesh->n_axes; i++)
-        member = member * 8 + s->place[i];
+        member = member * 8 + s->coordinate[i];
     return number(member, s->id, s->index);
 }
 

@@ -102,7 +102,7 @@ static inline wf_dim op_letter_dim(const wf_op *op, char letter)
 
 /* Adds the dims of "...": tokens, with heads after them or nothing; and the batch before them
    where the signature has no letter for it. */
-static inline void add_rest(op_operand *o, const char *signature, bool heads)
+static inline void add_stored(op_operand *o, const char *signature, bool heads)
 {
     if (!strchr(signature, 'b'))
         o->dim[o->ndim++] = letter_dim('b');
@@ -128,7 +128,7 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
             n++;
             o[n] = (op_operand){.dtype = operand_type(op, n)};
         } else if (*s == '.') {
-            add_rest(&o[n], signature, heads);
+            add_stored(&o[n], signature, heads);
             s += 2;
         } else if (*s != '!') {
             o[n].dim[o[n].ndim++] = op_letter_dim(op, *s);

@@ -191,8 +191,8 @@ wf_status check_lists(trial *t)
                                 t->op->name);
     for (int k = 0; inexact[k].op; k++)
         if (op_is(t->op, inexact[k].op) && inexact[k].heads <= t->heads &&
-            wf_context_exact(t->mesh->ctx) && !t->told_inexact)
-            return wf_error_set(&t->rank->error, WF_EINTERNAL, "%s never tells of its sums",
+            wf_context_exact(t->mesh->ctx) && !t->reported_inexact)
+            return wf_error_set(&t->rank->error, WF_EINTERNAL, "%s never reports its sums",
                                 t->op->name);
     return WF_OK;
 }

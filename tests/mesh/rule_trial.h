@@ -27,8 +27,8 @@ typedef struct trial {
     wf_tensor *want[WF_MAX_OUTPUTS];
     op_attr attr;
     bool heads; /* after the tokens of "..." */
-    int64_t accepted, refused, unclaimed, told_inexact;
-    uint64_t told; /* a hash of this rank's reports */
+    int64_t accepted, refused, unclaimed, reported_inexact;
+    uint64_t reported; /* a hash of this rank's reports */
 } trial;
 
 /* Returns one of two ops of an application, 0 and 1. */

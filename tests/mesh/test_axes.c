@@ -137,7 +137,7 @@ static bool parts_agree(const wf_mesh *mesh, const wf_layout *layout, int64_t si
     return agree;
 }
 
-/* All ranks see what the whole has there, or all are told the same. */
+/* All ranks see what the whole has there, or all learn the same. */
 static wf_status same_answer(wf_rank *rank, wf_mesh *mesh, wf_tensor *y, bool agree)
 {
     char said[WF_ERROR_TEXT] = "";

@@ -58,7 +58,7 @@ static wf_status reduce_all(wf_rank *rank, wf_comm *c, bool max, bool chain, boo
     return WF_OK;
 }
 
-enum { APART, AT_START, AT_PLACE };
+enum { APART, AT_START, IN_PLACE };
 
 static wf_status scatter(wf_rank *rank, wf_comm *c, int where)
 {
@@ -73,7 +73,7 @@ static wf_status scatter(wf_rank *rank, wf_comm *c, int where)
         for (int64_t i = 0; i < counts[b]; i++)
             s.in[b][i] = number(c->rank, b, i);
         if (where != APART)
-            s.buffer[b].out = s.in[b] + (where == AT_PLACE ? cuts[c->rank] : 0);
+            s.buffer[b].out = s.in[b] + (where == IN_PLACE ? cuts[c->rank] : 0);
     }
     what = all_of(&s, WF_REDUCE_SCATTER);
     GOOD(run_buffers(c, &what, &rank->error));
@@ -100,7 +100,7 @@ static wf_status gather(wf_rank *rank, wf_comm *c, int where)
 
         cut(cuts, c->size, counts[b], (int)b);
         if (where != APART)
-            in = s.out[b] + (where == AT_PLACE ? cuts[c->rank] : 0);
+            in = s.out[b] + (where == IN_PLACE ? cuts[c->rank] : 0);
         s.buffer[b].in = in;
         for (int64_t i = cuts[c->rank]; i < cuts[c->rank + 1]; i++)
             in[i - cuts[c->rank]] = number(c->rank, b, i);
@@ -209,13 +209,13 @@ static wf_status everything(wf_rank *rank, void *arg)
     wf_comm_set_reduce(c, &ops);
     if (w->transport)
         c->transport = w->transport;
-    for (int place = APART; place <= AT_PLACE; place++) {
-        GOOD(reduce_all(rank, c, false, w->chain, place != APART));
-        GOOD(reduce_all(rank, c, true, w->chain, place != APART));
+    for (int how = APART; how <= IN_PLACE; how++) {
+        GOOD(reduce_all(rank, c, false, w->chain, how != APART));
+        GOOD(reduce_all(rank, c, true, w->chain, how != APART));
         if (!w->chain)
-            GOOD(scatter(rank, c, place));
-        GOOD(gather(rank, c, place));
-        GOOD(exchange(rank, c, place != APART));
+            GOOD(scatter(rank, c, how));
+        GOOD(gather(rank, c, how));
+        GOOD(exchange(rank, c, how != APART));
     }
     GOOD(spread(rank, c, 0));
     GOOD(spread(rank, c, c->size - 1));

@@ -38,7 +38,7 @@ static void rank_fails(void)
     CU_ASSERT(o.seconds < 2);
 }
 
-static wf_status go_home(wf_rank *rank, void *arg)
+static wf_status leave_early(wf_rank *rank, void *arg)
 {
     outcome *o = arg;
     float x = 1;
@@ -54,7 +54,7 @@ static void early_leaver(void)
 {
     outcome o = {0};
 
-    run(&o, 5, go_home);
+    run(&o, 5, leave_early);
     CU_ASSERT(
         says(&o.launch, WF_ELOST, "rank 3 has finished, rank", "in all_reduce over world"));
     CU_ASSERT_EQUAL(o.of[3].code, WF_OK);

@@ -26,7 +26,7 @@ static int64_t all_cuts(int64_t *cuts, int size, int64_t b)
 }
 
 /* Returns the index in `total` elements of element k of a part of n elements, after `first`. */
-static int64_t place(int64_t rows, int64_t first, int64_t n, int64_t total, int64_t k)
+static int64_t element_of(int64_t rows, int64_t first, int64_t n, int64_t total, int64_t k)
 {
     int64_t row = n / rows;
 
@@ -88,8 +88,9 @@ static wf_status scatter(wf_rank *rank, wf_comm *c)
         int64_t first = s.cuts[b][c->rank], n = s.cuts[b][c->rank + 1] - first;
 
         for (int64_t k = 0; k < n; k++)
-            NEED(same_bits(s.out[b][k], tree_of(0, c->size, b,
-                                                place(ROWS, first, n, s.cuts[b][c->size], k))));
+            NEED(same_bits(
+                s.out[b][k],
+                tree_of(0, c->size, b, element_of(ROWS, first, n, s.cuts[b][c->size], k))));
     }
     close_side(&s);
     return WF_OK;
@@ -113,7 +114,7 @@ static wf_status gather(wf_rank *rank, wf_comm *c)
             int64_t first = s.cuts[b][m], n = s.cuts[b][m + 1] - first;
 
             for (int64_t k = 0; k < n; k++)
-                NEED(same_bits(s.out[b][place(ROWS, first, n, s.cuts[b][c->size], k)],
+                NEED(same_bits(s.out[b][element_of(ROWS, first, n, s.cuts[b][c->size], k)],
                                number(m, b, k)));
         }
     close_side(&s);
@@ -140,16 +141,16 @@ static wf_status exchange(wf_rank *rank, wf_comm *c)
         }
         for (int m = 0; m < c->size; m++)
             for (int64_t k = 0, n = block(c->rank, m, b); k < n; k++)
-                s.in[b][place(ROWS, s.cuts[b][m], n, s.cuts[b][c->size], k)] =
+                s.in[b][element_of(ROWS, s.cuts[b][m], n, s.cuts[b][c->size], k)] =
                     number(c->rank * 64 + m, b, k);
     }
     GOOD(wf_collective_run(c, &what, &rank->error));
     for (int64_t b = 0; b < N_BUFFERS; b++)
         for (int m = 0; m < c->size; m++)
             for (int64_t k = 0, n = block(m, c->rank, b); k < n; k++)
-                NEED(same_bits(
-                    s.out[b][place(OUT_ROWS, s.out_cuts[b][m], n, s.out_cuts[b][c->size], k)],
-                    number(m * 64 + c->rank, b, k)));
+                NEED(same_bits(s.out[b][element_of(OUT_ROWS, s.out_cuts[b][m], n,
+                                                   s.out_cuts[b][c->size], k)],
+                               number(m * 64 + c->rank, b, k)));
     close_side(&s);
     return WF_OK;
 }

@@ -100,7 +100,7 @@ static wf_tensor *masked(program *p)
 }
 
 /* Computed on every rank, from a leaf that is gathered before. */
-static wf_tensor *scaled_behind(program *p)
+static wf_tensor *scaled_after(program *p)
 {
     wf_tensor *w = wf_redistribute(leaf(p, 2), p->columns);
 
@@ -144,7 +144,7 @@ static const kind kinds[] = {
     {"gathered", open_matrix, gathered},
     {"scaled", open_matrix, scaled},
     {"masked", open_matrix, masked},
-    {"gathered, then scaled", open_matrix, scaled_behind},
+    {"gathered, then scaled", open_matrix, scaled_after},
     {"weight norm", open_weight_norm, weight_norm},
     {"merged low rank", open_low_rank, low_rank},
 };

@@ -39,7 +39,7 @@ static bool complete(const float *all, int size, int64_t call)
     return true;
 }
 
-static void told(tally *t, wf_status status, bool right)
+static void reported(tally *t, wf_status status, bool right)
 {
     atomic_fetch_add(&t->calls, 1);
     if (status != WF_OK)
@@ -103,7 +103,7 @@ static wf_status gather_and_abort(wf_rank *rank, void *arg)
         }
         if (status == WF_OK)
             status = wf_threads_finish_exchange(rank->world, &x, quits ? NULL : &rank->error);
-        told(t, status, complete(p->out, rank->size, call));
+        reported(t, status, complete(p->out, rank->size, call));
     }
     memset(p, 0xff, sizeof *p); /* nobody looks at it any more */
     free(p);
@@ -118,7 +118,7 @@ static wf_status disagree(wf_rank *rank, void *arg)
     wf_status status = wf_all_to_all(rank->world, sizeof *in, in, cuts, out,
                                      rank->index == 1 ? more : cuts, &rank->error);
 
-    told(arg, status, false);
+    reported(arg, status, false);
     return status;
 }
 
@@ -165,7 +165,7 @@ static wf_status share_of_two(const wf_exchange *x, int share, int64_t piece, wf
 {
     shares *s = x->owner;
     const group *g = wf_threads_of(x->comm)->group;
-    const place *p = x->place;
+    const slot *p = x->slot;
 
     (void)piece;
     if (share == 0 && s->fails)

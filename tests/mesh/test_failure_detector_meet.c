@@ -14,7 +14,8 @@ typedef struct host_of_one {
     wf_failure failure;
     int peer; /* the other's end of the connection */
     bool crashes,
-        /* it reports as a crash does; that has been sent when wf_detector_crash_told returns */
+        /* it reports as a crash does; that has been sent when wf_detector_crash_reported
+           returns */
         sent;
 } host_of_one;
 
@@ -55,7 +56,7 @@ static void *report_a_loss(void *arg)
     if (h->crashes) {
         double start = wf_test_clock(CLOCK_MONOTONIC);
 
-        wf_detector_crash_told(true);
+        wf_detector_crash_reported(true);
         fcntl(h->peer, F_SETFL, O_NONBLOCK);
         h->sent =
             hears(h->peer, DETECTOR_REPORTED) && wf_test_clock(CLOCK_MONOTONIC) - start < 1;
@@ -75,13 +76,13 @@ static void lose_process_1(host_of_one *head)
         detector_hello hello;
     } hello = {.head = {DETECTOR_HELLO, sizeof hello.hello},
                .hello = {.process = 1, .rank = 1}};
-    detector_place place;
+    detector_address address;
 
     market.shared = false;
     pthread_create(&head->thread, NULL, report_a_loss, head);
-    place = place_of_head();
-    head->peer = strange_connection(place.port);
-    hello.hello.token = place.token;
+    address = address_of_head();
+    head->peer = strange_connection(address.port);
+    hello.hello.token = address.token;
     CU_ASSERT(send(head->peer, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
     CU_ASSERT(hears(head->peer, DETECTOR_WELCOME));
     shutdown(head->peer, SHUT_WR);

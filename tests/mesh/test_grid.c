@@ -62,8 +62,8 @@ static void largest_of_all_parts(void)
             for (int p = 0; p < 6; p++) {
                 int64_t end = size;
 
-                axis[0].place = (p + 1) / 3;
-                axis[1].place = (p + 1) % 3;
+                axis[0].index = (p + 1) / 3;
+                axis[1].index = (p + 1) % 3;
                 if (p < 5)
                     end = wf_cut_together(&dim, 2, axis);
                 CU_ASSERT(end >= last);
@@ -74,7 +74,7 @@ static void largest_of_all_parts(void)
         }
 }
 
-/* All cuts along the last axis at once are those of one place after the other. */
+/* All cuts along the last axis at once are those of one index after the other. */
 static void cuts_along_an_axis(void)
 {
     for (int64_t size = 0; size < 60; size += 4)
@@ -86,7 +86,7 @@ static void cuts_along_an_axis(void)
 
             wf_cut_along(&dim, n, axis, cuts);
             for (int64_t i = 0; i <= parts; i++) {
-                axis[n - 1].place = i;
+                axis[n - 1].index = i;
                 CU_ASSERT_EQUAL(cuts[i], wf_cut_together(&dim, n, axis));
             }
         }

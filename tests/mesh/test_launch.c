@@ -139,7 +139,7 @@ static void more_than_can_start(void)
     CU_ASSERT_EQUAL(launch(8, NULL, 0, &error), WF_OK);
 }
 
-/* Rank 5 fails first; rank 1, told of it, fails in turn with words of its own. */
+/* Rank 5 fails first; rank 1, which learns of it, fails in turn with words of its own. */
 static wf_status fail_in_turn(wf_rank *rank, void *arg)
 {
     (void)arg;
@@ -164,7 +164,7 @@ static wf_status fail_in_record(wf_rank *rank, void *arg)
     return WF_OK;
 }
 
-static void first_failure_is_told(void)
+static void first_failure_is_reported(void)
 {
     wf_error error = {WF_OK, ""};
 
@@ -194,7 +194,7 @@ int main(void)
         {"absurd numbers", absurd_numbers},
         {"transports by name", transports},
         {"more ranks than can be started", more_than_can_start},
-        {"the first failure is told", first_failure_is_told},
+        {"the first failure is reported", first_failure_is_reported},
         {NULL, NULL},
     };
 

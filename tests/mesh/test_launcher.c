@@ -56,7 +56,7 @@ static void environment(const char *settings)
 }
 
 /* Process 0 speaks for all, and whoever is alone for itself. */
-static void who_tells(void)
+static void who_reports(void)
 {
     static const struct {
         const char *settings;
@@ -293,7 +293,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"what the environment says", detected},
-        {"who tells", who_tells},
+        {"who tells", who_reports},
         {"what is to be removed", segment},
         {"what is chosen, and what contradicts", chosen},
         {"a launch", launched},

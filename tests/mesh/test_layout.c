@@ -179,14 +179,14 @@ static wf_status covers(wf_rank *rank, wf_mesh *mesh, const wf_layout *layout,
         int64_t end = at;
 
         for (int r = 0; r < mesh->ranks; r++) {
-            int place = 0;
+            int index = 0;
             int64_t start, local;
 
             for (int i = 0; i < n_axes; i++)
-                place = place * mesh->size[layout->axis[0][i]] +
+                index = index * mesh->size[layout->axis[0][i]] +
                         wf_mesh_coordinate_of(mesh, r, layout->axis[0][i]);
             wf_layout_part(mesh, layout, 0, dim, r, &start, &local);
-            if (place != part)
+            if (index != part)
                 continue;
             NEED(start == at && local >= 0);
             NEED(local % dim->grain == 0);
@@ -298,7 +298,7 @@ static wf_status cut_as_one(wf_rank *rank, wf_mesh *mesh, void *arg)
 }
 
 /* Behind a fine axis nothing keeps to grains, and every element is somewhere. */
-static wf_status cut_behind_fine(wf_rank *rank, wf_mesh *mesh, void *arg)
+static wf_status cut_after_fine(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *ab = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 0), 0, 1);
     const wf_layout *ba = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 1), 0, 0);
@@ -377,7 +377,7 @@ static void cutting(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 4}, .body = cut_as_one});
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 3, 2}, .body = cut_as_one});
-    on_mesh((mesh_test){.n_axes = 2, .size = {2, 4}, .body = cut_behind_fine});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 4}, .body = cut_after_fine});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = order_matters});
     on_mesh((mesh_test){.n_axes = 1, .size = {5}, .body = cuts});
     on_mesh((mesh_test){.n_axes = 2, .size = {3, 2}, .body = cuts});

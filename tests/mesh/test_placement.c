@@ -14,14 +14,14 @@ enum { MOST_HOSTS = 8 };
 
 #define MIB (1024.0 * 1024.0)
 
-typedef struct place_case {
+typedef struct placement_case {
     const char *name;
     const char *host[MOST_HOSTS]; /* file below topologies/, or synthetic text */
     int replicate, shard, tp;
     int groups[WF_LINKS]; /* groups of tp, by worst link */
-} place_case;
+} placement_case;
 
-static const place_case cases[] = {
+static const placement_case cases[] = {
     {"one package", {ONE_PACKAGE}, 1, 2, 4, {[WF_LINK_CACHE] = 2}},
     {"two packages", {TWO_PACKAGES}, 1, 2, 4, {[WF_LINK_CACHE] = 2}},
     {"two packages, tp over both", {TWO_PACKAGES}, 1, 1, 8, {[WF_LINK_HOST] = 1}},
@@ -102,7 +102,7 @@ static const place_case cases[] = {
 /* Both ways of finding it are as cheap as the cheapest of all. */
 static void compare_all(wf_placement *p, const char *name)
 {
-    wf_seat seat[WF_PLACE_EXHAUSTIVE];
+    wf_seat seat[WF_PLACEMENT_EXHAUSTIVE];
     wf_error error = {WF_OK, ""};
     int n = list_seats(p, seat);
     int64_t seen = 0, all = 1;
@@ -113,20 +113,20 @@ static void compare_all(wf_placement *p, const char *name)
     CU_ASSERT_EQUAL(seen, all);
     CU_ASSERT_EQUAL(p->cost, least);
     list_seats(p, seat);
-    CU_ASSERT_EQUAL(wf_place_pack(p, seat, n, p->n_axes - 1, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_placement_pack(p, seat, n, p->n_axes - 1, &error), WF_OK);
     no_seat_twice(p);
     if (wf_placement_cost(p) != least)
         printf("\n    %s: packed %.0f, cheapest %.0f\n", name, wf_placement_cost(p), least);
     CU_ASSERT_EQUAL(wf_placement_cost(p), least);
 }
 
-static void one_case(const place_case *c)
+static void one_case(const placement_case *c)
 {
-    const wf_place_axis axes[] = {{"replicate", c->replicate, 10 * MIB},
-                                  {"shard", c->shard, 40 * MIB},
-                                  {"tp", c->tp, 160 * MIB}};
+    const wf_placement_axis axes[] = {{"replicate", c->replicate, 10 * MIB},
+                                      {"shard", c->shard, 40 * MIB},
+                                      {"tp", c->tp, 160 * MIB}};
     wf_host *host[MOST_HOSTS] = {NULL};
-    wf_place_options o = {.n_axes = 3, .axis = axes, .host = (const wf_host *const *)host};
+    wf_placement_options o = {.n_axes = 3, .axis = axes, .host = (const wf_host *const *)host};
     wf_error error = {WF_OK, ""};
     int count[WF_LINKS], devices = 0;
     wf_placement p;
@@ -170,8 +170,8 @@ static void any_links(void)
         uint8_t link[36] = {0};
         wf_host host = {.gpus = true, .packages = 1, .n_devices = 6, .link = link};
         const wf_host *hosts[] = {&host};
-        wf_place_axis axes[3] = {{"replicate", 1, 0}, {"shard", 1, 0}, {"tp", 1, 0}};
-        wf_place_options o = {.n_hosts = 1, .n_axes = 3, .host = hosts, .axis = axes};
+        wf_placement_axis axes[3] = {{"replicate", 1, 0}, {"shard", 1, 0}, {"tp", 1, 0}};
+        wf_placement_options o = {.n_hosts = 1, .n_axes = 3, .host = hosts, .axis = axes};
         wf_error error = {WF_OK, ""};
         wf_seat seat[6];
         int64_t seen = 0;
@@ -191,7 +191,7 @@ static void any_links(void)
         list_seats(&p, seat);
         CU_ASSERT_DOUBLE_EQUAL(p.cost, least_cost(&p, seat, 6, 0, &seen), 1e-9 * p.cost);
         list_seats(&p, seat);
-        wf_place_pack(&p, seat, 6, 2, &error);
+        wf_placement_pack(&p, seat, 6, 2, &error);
         packed_worse += wf_placement_cost(&p) > p.cost * (1 + 1e-9);
         wf_placement_free(&p);
     }
@@ -203,8 +203,8 @@ static void bytes_decide(void)
 {
     wf_host *h = read_host("quads_8gpu.xml");
     const wf_host *hosts[] = {h, h, h, h};
-    wf_place_axis axes[] = {{"shard", 4, 100 * MIB}, {"tp", 8, MIB}};
-    wf_place_options o = {.n_hosts = 4, .n_axes = 2, .host = hosts, .axis = axes};
+    wf_placement_axis axes[] = {{"shard", 4, 100 * MIB}, {"tp", 8, MIB}};
+    wf_placement_options o = {.n_hosts = 4, .n_axes = 2, .host = hosts, .axis = axes};
     wf_error error = {WF_OK, ""};
     int count[WF_LINKS];
     wf_placement p, transposed;
@@ -234,8 +234,8 @@ static void traffic(void)
 {
     wf_host *h = read_host("one_package_2gpu.xml");
     const wf_host *hosts[] = {h, h};
-    const wf_place_axis axes[] = {{"shard", 2, 10}, {"tp", 2, 1000}};
-    wf_place_options o = {.n_hosts = 2, .n_axes = 2, .host = hosts, .axis = axes};
+    const wf_placement_axis axes[] = {{"shard", 2, 10}, {"tp", 2, 1000}};
+    wf_placement_options o = {.n_hosts = 2, .n_axes = 2, .host = hosts, .axis = axes};
     double bytes[WF_LINKS], network[2];
     wf_error error = {WF_OK, ""};
     wf_placement p, transposed;
@@ -295,8 +295,8 @@ static void refusals(void)
                {{.source = WEFT_TOPOLOGIES "/make.py"}, "not a topology in hwloc's XML"},
                {{.source = ONE_PACKAGE, .devices = WF_DEVICES_GPUS}, "has 0 GPUs"}};
     wf_host *host;
-    wf_place_axis axis = {"tp", 16, 1};
-    wf_place_options o = {.n_hosts = 1, .n_axes = 1, .axis = &axis};
+    wf_placement_axis axis = {"tp", 16, 1};
+    wf_placement_options o = {.n_hosts = 1, .n_axes = 1, .axis = &axis};
     wf_placement p;
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -319,7 +319,7 @@ static void refusals(void)
 }
 
 /* NVLink that a description does not know of; and cores where there are GPUs. */
-static void told_otherwise(void)
+static void chosen_otherwise(void)
 {
     wf_error error = {WF_OK, ""};
     wf_host_options o = {.source = WEFT_TOPOLOGIES "/pcie_8gpu_2nic.xml", .nvlink = true};
@@ -344,7 +344,7 @@ static const wf_test tests[] = {{"hosts and meshes", all_cases},
                                 {"traffic by link", traffic},
                                 {"the nearest network card", nearest_nics},
                                 {"refusals", refusals},
-                                {"told otherwise", told_otherwise},
+                                {"told otherwise", chosen_otherwise},
                                 {NULL, NULL}};
 
 int main(void)

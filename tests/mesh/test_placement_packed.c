@@ -18,7 +18,7 @@ static int draw(int n)
 }
 
 /* Sizes that may leave devices over, and bytes of any proportions. */
-static void draw_axes(wf_place_axis axes[3], int devices, bool few)
+static void draw_axes(wf_placement_axis axes[3], int devices, bool few)
 {
     static const double usual[] = {10, 40, 160};
     bool as_usual = draw(2);
@@ -57,12 +57,12 @@ static bool no_step_is_cheaper(const wf_placement *p, wf_seat *seat, int n)
     return none;
 }
 
-static bool no_host_is_cheaper(const wf_placement *p, const wf_place_options *o)
+static bool no_host_is_cheaper(const wf_placement *p, const wf_placement_options *o)
 {
     bool none = true;
 
     for (int h = 0; h < o->n_hosts; h++) {
-        wf_place_options alone = *o;
+        wf_placement_options alone = *o;
         wf_error error = {WF_OK, ""};
         wf_placement q;
 
@@ -100,10 +100,10 @@ static void packed(void)
     for (int i = 0; i < SOURCES; i++)
         all[i] = read_host(sources[i]);
     for (int round = 0; round < ROUNDS; round++) {
-        wf_place_axis axes[3] = {{"replicate", 1, 0}, {"shard", 1, 0}, {"tp", 1, 0}};
+        wf_placement_axis axes[3] = {{"replicate", 1, 0}, {"shard", 1, 0}, {"tp", 1, 0}};
         const wf_host *host[4];
         bool few = round % 3 == 0; /* so few that all placements can be looked at */
-        wf_place_options o = {
+        wf_placement_options o = {
             .n_hosts = few ? 2 : 2 + draw(3), .n_axes = 3, .host = host, .axis = axes};
         wf_seat seat[4 * 8];
         wf_error error = {WF_OK, ""};
@@ -138,8 +138,8 @@ static void smaller_than_the_machines(void)
 {
     wf_host *h = read_host("odd_7gpu.xml");
     const wf_host *hosts[] = {h, h};
-    const wf_place_axis axes[] = {{"shard", 2, 40}, {"tp", 2, 160}};
-    wf_place_options o = {.n_hosts = 2, .n_axes = 2, .host = hosts, .axis = axes};
+    const wf_placement_axis axes[] = {{"shard", 2, 40}, {"tp", 2, 160}};
+    wf_placement_options o = {.n_hosts = 2, .n_axes = 2, .host = hosts, .axis = axes};
     wf_error error = {WF_OK, ""};
     wf_placement p;
 

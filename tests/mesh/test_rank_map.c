@@ -69,7 +69,7 @@ static int groups_inside(const char *hosts, int here, int tp, wf_rank_order orde
 {
     play p = deal(hosts);
     int ranks = p.n * here, inside = 0, first[MOST_RANKS], runs[MOST] = {0};
-    const wf_place_axis axes[] = {{"dp", ranks / tp, 1e6}, {"tp", tp, 1e8}};
+    const wf_placement_axis axes[] = {{"dp", ranks / tp, 1e6}, {"tp", tp, 1e8}};
     const wf_rank_map_options options = {ranks, 1, 2, axes, order};
 
     for (int mine = 0; mine < p.n; mine += mine < 2 ? 1 : p.n - 3) { /* 0, 1, 2, the last */
@@ -162,7 +162,7 @@ static void without_axes(void)
 static void axes_that_do_not_fit(void)
 {
     play p = deal("AB");
-    const wf_place_axis axes[] = {{"tp", 2, 1}};
+    const wf_placement_axis axes[] = {{"tp", 2, 1}};
     const wf_rank_map_options options = {8, 1, 1, axes, WF_ORDER_NEAR};
     const wf_rank_map_peers all = {{p.n, 0, 0}, gather, &p};
     wf_error error = {WF_OK, ""};

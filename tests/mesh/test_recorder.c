@@ -49,7 +49,7 @@ static wf_status stop_early(wf_rank *rank, void *arg)
 
     wf_comm_set_reduce(rank->world, &test_ops);
     GOOD(wf_comm_split(rank->world, "pair", pair, 2, &group, &rank->error));
-    wf_recorder_place(group, 7, "block.3.attn.out");
+    wf_recorder_position(group, 7, "block.3.attn.out");
     for (int i = 0; status == WF_OK && i < *rounds; i++)
         status = wf_all_reduce(group, WF_REDUCE_SUM, x, x, 3, &rank->error);
     if (status == WF_OK)
@@ -90,7 +90,7 @@ static void all_ranks_write(void)
             CU_ASSERT(e[i].sequence == i / 2 + 1 && e[i].kind == i % 2);
             CU_ASSERT(e[i].bytes == (i % 2 ? 0 : 12));
             CU_ASSERT(i == 0 || e[i].time >= e[i - 1].time);
-            CU_ASSERT_STRING_EQUAL(e[i].place, "block.3.attn.out");
+            CU_ASSERT_STRING_EQUAL(e[i].module, "block.3.attn.out");
         }
     }
     fail_once(1);

@@ -19,14 +19,14 @@ static void processes_meet(void)
     meeter head = {.process = 0}, other = {.process = 1};
     struct sigaction action = {.sa_handler = ignore};
     int fd[STRANGERS];
-    detector_place place;
+    detector_address address;
     double start;
 
     sigaction(SIGUSR1, &action, NULL);
     pthread_create(&head.thread, NULL, meet, &head);
-    place = place_of_head();
+    address = address_of_head();
     for (int i = 0; i < STRANGERS; i++) {
-        fd[i] = strange_connection(place.port);
+        fd[i] = strange_connection(address.port);
         CU_ASSERT(i % 3 || send(fd[i], "hello", 5, MSG_NOSIGNAL) >= 0);
     }
     start = wf_test_clock(CLOCK_MONOTONIC);
@@ -51,7 +51,7 @@ enum { FLOODERS = 3, KEPT = 100 };
 
 typedef struct flooder {
     pthread_t thread;
-    detector_place place;
+    detector_address address;
     int number;
     _Atomic bool stop;
     int made;
@@ -68,12 +68,13 @@ static void ends_at_once(int fd)
 static void *flood(void *arg)
 {
     flooder *f = arg;
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->place.port)};
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)f->address.port)};
     struct {
         detector_head head;
         detector_hello hello;
     } hello = {.head = {DETECTOR_HELLO, sizeof hello.hello},
-               .hello = {.token = ~f->place.token, .process = 1}};
+               .hello = {.token = ~f->address.token, .process = 1}};
     int fd[KEPT];
 
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -105,9 +106,9 @@ static void meet_in_a_flood(int round)
 
     market.shared = false;
     pthread_create(&head.thread, NULL, meet, &head);
-    f[0].place = place_of_head();
+    f[0].address = address_of_head();
     for (int i = 0; i < FLOODERS; i++) {
-        f[i].place = f[0].place;
+        f[i].address = f[0].address;
         f[i].number = (i + round) % FLOODERS;
         pthread_create(&f[i].thread, NULL, flood, &f[i]);
     }
@@ -136,19 +137,19 @@ static void processes_meet_in_a_flood(void)
 static void processes_meet_by_name(void)
 {
     meeter head = {.process = 0, .alone = true}, other = {.process = 1, .alone = true};
-    detector_place place;
+    detector_address address;
 
     market.shared = false;
     pthread_create(&head.thread, NULL, meet, &head);
-    place = place_of_head();
-    CU_ASSERT(memchr(place.name, 0, sizeof place.name) && *place.name);
-    CU_ASSERT_EQUAL(place.port, 0);
+    address = address_of_head();
+    CU_ASSERT(memchr(address.name, 0, sizeof address.name) && *address.name);
+    CU_ASSERT_EQUAL(address.port, 0);
     pthread_create(&other.thread, NULL, meet, &other);
     pthread_join(other.thread, NULL);
     pthread_join(head.thread, NULL);
     CU_ASSERT_EQUAL(head.status, WF_OK);
     CU_ASSERT_EQUAL(other.status, WF_OK);
-    CU_ASSERT(wf_names_connect(place.name, &(pid_t){0}) < 0);
+    CU_ASSERT(wf_names_connect(address.name, &(pid_t){0}) < 0);
 }
 
 int main(void)

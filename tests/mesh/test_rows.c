@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_rows.c - rows that go to the owners of their indices (wf_border_rows): what
- * arrives, what comes home and both gradients are those of borders that move all rows, begun
+ * arrives, what is combined and both gradients are those of borders that move all rows, begun
  * and ended too, and no row moves that nobody takes.
  *
  * ctest: builds address thread
@@ -25,7 +25,7 @@ typedef struct moved {
     int kind;
     wf_row_owners owners;
     /* base: whole over the owners' axes; of 3 axes the first splits the batch further out */
-    const wf_layout *base, *home, *partial;
+    const wf_layout *base, *owned, *partial;
     wf_dim dim[3];
 } moved;
 
@@ -40,12 +40,12 @@ static moved moved_of(wf_mesh *mesh, int kind, bool tokens)
     m.base = axis ? wf_layout_split(mesh, NULL, 0, 0) : NULL;
     m.owners = (wf_row_owners){.axis = axis, .inner = inner, .dim = wf_dim_experts(OWNED)};
     m.owners.layout = wf_layout_split(mesh, NULL, 0, axis);
-    m.home = wf_layout_split(mesh, m.base, 0, axis);
+    m.owned = wf_layout_split(mesh, m.base, 0, axis);
     m.partial = wf_layout_partial(mesh, m.base, axis, WF_REDUCE_SUM);
     if (inner >= 0) {
         m.owners.layout = wf_layout_split(mesh, m.owners.layout, 0, inner);
         m.partial = wf_layout_partial(mesh, m.partial, inner, WF_REDUCE_SUM);
-        m.home = tokens ? wf_layout_split(mesh, m.home, 1, inner) : m.home;
+        m.owned = tokens ? wf_layout_split(mesh, m.owned, 1, inner) : m.owned;
     }
     m.owners.index = t = wf_tensor_new(ctx, WF_F32, 3, index, m.base, WF_MEMORY_ACTIVATION);
     for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)
@@ -97,7 +97,7 @@ static int64_t bytes_taken(wf_mesh *mesh, const moved *m)
     const wf_tensor *index = m->owners.index;
     int64_t start, local, rows = 0;
 
-    wf_layout_part(mesh, m->home, 0, &m->dim[0], mesh->rank, &start, &local);
+    wf_layout_part(mesh, m->owned, 0, &m->dim[0], mesh->rank, &start, &local);
     for (int64_t s = index->start[0]; s < index->start[0] + index->local[0]; s++)
         for (int64_t t = 0; t < TOKENS && (s < start || s >= start + local); t++)
             rows += takes(mesh, m, mesh->rank, s * TOKENS + t);
@@ -121,25 +121,25 @@ static wf_status one(wf_rank *rank, wf_mesh *mesh, int kind, bool tokens, bool h
 
     wf_scope_open(ctx);
     m = moved_of(mesh, kind, tokens);
-    x = wf_leaf(make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home));
+    x = wf_leaf(make_tensor(ctx, WF_F32, 1, 3, m.dim, m.owned));
     before = received(mesh, &m);
     y = border(&m, x, m.base, halves);
     NEED(same(y, masked(mesh, &m, 1, m.base)));
     NEED(received(mesh, &m) - before == bytes_taken(mesh, &m));
     part = masked(mesh, &m, 2, m.partial);
-    sum = wf_redistribute(part, m.home);
+    sum = wf_redistribute(part, m.owned);
     NEED(wf_backward(y, part, false) == WF_OK && same(x->grad, sum));
 
     part = wf_leaf(part);
-    y = border(&m, part, m.home, halves);
+    y = border(&m, part, m.owned, halves);
     NEED(same(y, sum));
-    x = make_tensor(ctx, WF_F32, 3, 3, m.dim, m.home);
+    x = make_tensor(ctx, WF_F32, 3, 3, m.dim, m.owned);
     NEED(wf_backward(y, x, false) == WF_OK && same(part->grad, masked(mesh, &m, 3, m.base)));
 
     part = masked(mesh, &m, 2, m.partial);
     part->rounds_to = WF_BF16; /* when it is complete */
-    y = border(&m, part, m.home, halves);
-    NEED(same(y, wf_redistribute(part, m.home)) && y->dtype == WF_BF16);
+    y = border(&m, part, m.owned, halves);
+    NEED(same(y, wf_redistribute(part, m.owned)) && y->dtype == WF_BF16);
     wf_scope_close(ctx);
     wf_tape_close(tape);
     NEED(in_use(ctx) == 0);
@@ -160,11 +160,11 @@ static wf_status two_at_once(wf_rank *rank, wf_mesh *mesh)
     m = moved_of(mesh, MIXED, false);
     counters = wf_comm_counters_of(wf_mesh_comm(mesh, m.owners.axis));
     exposed = counters->of[WF_ALL_TO_ALL].exposed;
-    x = make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home);
+    x = make_tensor(ctx, WF_F32, 1, 3, m.dim, m.owned);
     part = masked(mesh, &m, 2, m.partial);
     y = wf_border_rows_begin(&m.owners, x, x, m.base);
-    sum = wf_border_rows_begin(&m.owners, part, part, m.home);
-    whole = wf_redistribute(part, m.home);
+    sum = wf_border_rows_begin(&m.owners, part, part, m.owned);
+    whole = wf_redistribute(part, m.owned);
     NEED(same(wf_border_rows_end(y), masked(mesh, &m, 1, m.base)));
     NEED(same(wf_border_rows_end(sum), whole));
     NEED(wf_border_rows_end(whole) == whole); /* none is under way */
@@ -230,10 +230,10 @@ static wf_status leave(wf_rank *rank, wf_mesh *mesh, void *arg)
     (void)arg;
     wf_scope_open(ctx);
     m = moved_of(mesh, MIXED, false);
-    x = make_tensor(ctx, WF_F32, 1, 3, m.dim, m.home);
+    x = make_tensor(ctx, WF_F32, 1, 3, m.dim, m.owned);
     part = masked(mesh, &m, 2, m.partial);
     y = wf_border_rows_begin(&m.owners, x, x, m.base);
-    sum = wf_border_rows_begin(&m.owners, part, part, m.home);
+    sum = wf_border_rows_begin(&m.owners, part, part, m.owned);
     if (rank->index == 1)
         return wf_fail(ctx, WF_EINVAL, "rank 1 has enough");
     y = wf_border_rows_end(y);
@@ -257,7 +257,7 @@ static wf_status refuse(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     moved m = moved_of(mesh, MIXED, false);
     const wf_dim flat[] = {m.dim[0], m.dim[2]};
-    wf_tensor *x = make_tensor(mesh->ctx, WF_F32, 1, 2, flat, m.home);
+    wf_tensor *x = make_tensor(mesh->ctx, WF_F32, 1, 2, flat, m.owned);
 
     (void)arg;
     return refused(rank, mesh->ctx, wf_border_rows(&m.owners, x, x, NULL), WF_ELAYOUT,

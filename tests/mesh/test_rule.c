@@ -73,7 +73,7 @@ static bool everywhere(const trial *t, bool here)
            failed == 0;
 }
 
-/* The text names the op and every operand's layout; what it says goes into `told`. */
+/* The text names the op and every operand's layout; what it says goes into `reported`. */
 static wf_status check_refused(trial *t, const wf_call *call)
 {
     const char *text = wf_context_error(t->mesh->ctx)->text;
@@ -82,7 +82,7 @@ static wf_status check_refused(trial *t, const wf_call *call)
     if (wf_context_status(t->mesh->ctx) != WF_ELAYOUT)
         return give_up(t->rank, t->mesh->ctx);
     for (const char *s = strstr(text, ": "); s && *s; s++) /* behind "rank 1" */
-        t->told = wf_mix64(t->told ^ (uint64_t)*s);
+        t->reported = wf_mix64(t->reported ^ (uint64_t)*s);
     for (int i = 0; i < call->n_in; i++) {
         char layout[128];
 
@@ -97,13 +97,13 @@ static wf_status check_refused(trial *t, const wf_call *call)
 
 static wf_status check_accepted(trial *t, const wf_call *call)
 {
-    const char *told = wf_context_inexact(t->mesh->ctx);
-    bool exact = t->op->id && wf_context_exact(t->mesh->ctx) && !told;
+    const char *reported = wf_context_inexact(t->mesh->ctx);
+    bool exact = t->op->id && wf_context_exact(t->mesh->ctx) && !reported;
 
     t->accepted++;
-    t->told_inexact += told != NULL;
-    if (told && t->op->id && !may_be_inexact(t, call))
-        return blame(t, call, told);
+    t->reported_inexact += reported != NULL;
+    if (reported && t->op->id && !may_be_inexact(t, call))
+        return blame(t, call, reported);
     if (!may_be_partial(t, call))
         return blame(t, call, "it acts on a partial operand, and is to be exact");
     for (int o = 0; o < t->n_out; o++) {
@@ -257,11 +257,11 @@ static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op, 
     return WF_OK;
 }
 
-/* All ranks were told the same: the halves of a number and of its complement agree. */
-static bool told_alike(const trial *t)
+/* All ranks were given the same: the halves of a number and of its complement agree. */
+static bool reported_alike(const trial *t)
 {
     for (int i = 0; i < 4; i++) {
-        float piece[2] = {(float)(t->told >> 16 * i & 0xffff), 0}, most[2];
+        float piece[2] = {(float)(t->reported >> 16 * i & 0xffff), 0}, most[2];
 
         piece[1] = -piece[0];
         memcpy(most, piece, sizeof most);
@@ -284,7 +284,7 @@ static wf_status every_combination(wf_rank *rank, wf_mesh *mesh, const wf_op *op
         for (i = 0; i < t->n_in && ++choice[i] == t->n_options[i]; i++)
             choice[i] = 0;
     } while (i < t->n_in);
-    NEED(told_alike(t));
+    NEED(reported_alike(t));
     return check_lists(t);
 }
 

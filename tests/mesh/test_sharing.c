@@ -147,7 +147,8 @@ static void other_calls_are_other_results(void)
     close_pair(&p);
 }
 
-/* An operand that ranks share with others, as a gathered parameter, is told by its elements. */
+/* An operand that ranks share with others, as a gathered parameter, is distinguished by its
+   elements. */
 static void groups_differ(void)
 {
     pair p = open_pair(true, 0);

@@ -74,7 +74,7 @@ static wf_status check_case(wf_rank *rank, wf_mesh *mesh, const sum_case *c)
 {
     const wf_layout *layout = NULL;
     wf_tensor *one, *many;
-    const char *told;
+    const char *reported;
 
     for (const char *a = c->axes; *a; a++)
         layout = wf_layout_split(mesh, layout, c->dim, *a - 'a');
@@ -82,13 +82,13 @@ static wf_status check_case(wf_rank *rank, wf_mesh *mesh, const sum_case *c)
     one = run_case(mesh, c, NULL);
     NEED(one && !wf_context_inexact(mesh->ctx));
     many = wf_whole(run_case(mesh, c, layout));
-    told = wf_context_inexact(mesh->ctx);
+    reported = wf_context_inexact(mesh->ctx);
     if (!many)
         return give_up(rank, mesh->ctx);
-    if (!c->words != !told || (told && !strstr(told, c->words)))
+    if (!c->words != !reported || (reported && !strstr(reported, c->words)))
         return wf_error_set(&rank->error, WF_EINTERNAL, "split by %s: \"%s\" instead of \"%s\"",
-                            c->axes, told ? told : "", c->words ? c->words : "");
-    if (!told &&
+                            c->axes, reported ? reported : "", c->words ? c->words : "");
+    if (!reported &&
         memcmp(one->data, many->data, (size_t)wf_tensor_local_count(one) * sizeof(float)) != 0)
         return wf_error_set(&rank->error, WF_EINTERNAL, "split by %s: not the bits of one rank",
                             c->axes);
@@ -335,7 +335,7 @@ static void groups(void)
 }
 
 /* The first reason stays, and says in which module it was; with exactness off there is none. */
-static wf_status told_once(wf_rank *rank, wf_mesh *mesh, void *arg)
+static wf_status reported_once(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     static const sum_case cases[] = {{LINEAR, 2, {BATCH(3), ONE(24)}, 1, "a", NULL},
                                      {BATCH_SUM, 2, {BATCH(11), ONE(5)}, 0, "a", NULL}};
@@ -358,8 +358,8 @@ static wf_status told_once(wf_rank *rank, wf_mesh *mesh, void *arg)
 
 static void once(void)
 {
-    on_mesh((mesh_test){.n_axes = 1, .size = {8}, .body = told_once});
-    on_mesh((mesh_test){.n_axes = 1, .size = {8}, .exact_off = true, .body = told_once});
+    on_mesh((mesh_test){.n_axes = 1, .size = {8}, .body = reported_once});
+    on_mesh((mesh_test){.n_axes = 1, .size = {8}, .exact_off = true, .body = reported_once});
 }
 
 int main(void)
@@ -373,7 +373,7 @@ int main(void)
                                     {"long sequences", long_sequences},
                                     {"sequences and their tokens", sequences_of_ranks},
                                     {"members of a group", groups},
-                                    {"what is told is told once", once},
+                                    {"what is reported is reported once", once},
                                     {NULL, NULL}};
 
     return wf_test_main("sums", tests);

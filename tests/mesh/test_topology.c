@@ -80,7 +80,7 @@ static void another_machine(void)
 }
 
 /* Ranks side by side on cores of their own, while there are enough. */
-static void places(void)
+static void locations(void)
 {
     char path[] = "/tmp/weft-topology-XXXXXX";
 
@@ -135,12 +135,10 @@ static void no_machine(void)
     CU_ASSERT(strstr(error.text, "/nowhere/topology.xml") != NULL);
 }
 
-static const wf_test tests[] = {{"this machine", this_machine},
-                                {"another machine", another_machine},
-                                {"places of ranks", places},
-                                {"ranks are bound", ranks_are_bound},
-                                {"a file that is not there", no_machine},
-                                {NULL, NULL}};
+static const wf_test tests[] = {
+    {"this machine", this_machine},           {"another machine", another_machine},
+    {"places of ranks", locations},           {"ranks are bound", ranks_are_bound},
+    {"a file that is not there", no_machine}, {NULL, NULL}};
 
 int main(void)
 {

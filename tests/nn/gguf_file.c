@@ -91,7 +91,7 @@ static void zeros(const gguf_file *f, size_t from, size_t to)
         CU_ASSERT_EQUAL(f->bytes[i], 0);
 }
 
-static void check_places(gguf_file *f)
+static void check_positions(gguf_file *f)
 {
     size_t end = f->at;
 
@@ -138,7 +138,7 @@ void gguf_read(gguf_file *f, const char *path)
     }
     CU_ASSERT_FALSE(f->bad);
     f->data = (f->at + 31) / 32 * 32;
-    check_places(f);
+    check_positions(f);
 }
 
 const gguf_tensor *gguf_find(const gguf_file *f, const char *name)

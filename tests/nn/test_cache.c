@@ -116,17 +116,17 @@ static wf_status go_on(model_rank *r, wf_nn_cache *cache, int64_t batch, int64_t
 {
     wf_rank *rank = r->rank;
     static const int64_t slots[SEQUENCES] = {2, 0, 3};
-    wf_nn_cache_position place[SEQUENCES];
+    wf_nn_cache_position sequence[SEQUENCES];
     size_t row = VOCABULARY * (size_t)tokens;
     bool same = true;
     float *got;
     wf_tensor *y;
 
     for (int64_t b = 0; b < batch; b++)
-        place[b] =
+        sequence[b] =
             (wf_nn_cache_position){slots[pieces[b].sequence], pieces[b].first,
                                    r->model->config.rope_scaling.kind == WF_ROPE_LONG, TOKENS};
-    GOOD(wf_nn_cache_at(cache, batch, tokens, place));
+    GOOD(wf_nn_cache_at(cache, batch, tokens, sequence));
     wf_scope_open(r->ctx);
     wf_nn_cache_switch(r->ctx, cache);
     y = logits_of(r, batch, tokens, pieces);
@@ -325,7 +325,7 @@ static void of_fp32_residual(void)
     on_layouts(&gpt2, WF_BF16, true);
 }
 
-static wf_status no_place(model_rank *r, void *arg)
+static wf_status no_position(model_rank *r, void *arg)
 {
     wf_rank *rank = r->rank;
     wf_nn_cache *cache = wf_nn_cache_open(r->ctx, SLOTS, TOKENS);
@@ -369,7 +369,7 @@ static wf_status not_causal(model_rank *r, void *arg)
 
 static void are_refused(void)
 {
-    model_test test = {.options = {.tp = 1}, .config = gpt2, .body = no_place};
+    model_test test = {.options = {.tp = 1}, .config = gpt2, .body = no_position};
 
     on_model_ranks(&test);
     test.body = not_causal;

@@ -168,7 +168,7 @@ static int split_and_add(wf_nn_module *model, int64_t i, int n, wf_tensor **x)
     return 1;
 }
 
-static void told(wf_context *ctx, const char *words)
+static void reported(wf_context *ctx, const char *words)
 {
     CU_ASSERT(strstr(wf_context_error(ctx)->text, words) != NULL);
     wf_context_clear(ctx);
@@ -190,9 +190,9 @@ static void several_are_carried(void)
     CU_ASSERT_EQUAL(wf_nn_chain_run(m, 1, 2, 3, x), 1);
     CU_ASSERT_EQUAL(first_of(x[0]), 7);
     CU_ASSERT_EQUAL(wf_nn_chain_check(m), WF_EINVAL);
-    told(ctx, "parameter head.by of model net lies in none of the 2 steps");
+    reported(ctx, "parameter head.by of model net lies in none of the 2 steps");
     CU_ASSERT_EQUAL(wf_nn_chain_run(m, 1, 3, 1, x), 0);
-    told(ctx, "was to run steps 1 to 2 of its 2 on 1 tensors");
+    reported(ctx, "was to run steps 1 to 2 of its 2 on 1 tensors");
     wf_nn_free(m);
     wf_scope_close(ctx);
     close_lone(ctx, WF_OK);
@@ -206,11 +206,11 @@ static void chains_refused(void)
     wf_scope_open(ctx);
     m = net_new(ctx);
     CU_ASSERT_EQUAL(wf_nn_chain_steps(m), 0);
-    told(ctx, "model net has no chain of steps");
+    reported(ctx, "model net has no chain of steps");
     CU_ASSERT_EQUAL(WF_NN_CHAIN(m, "block", "norms"), WF_EINVAL);
-    told(ctx, "has no child called norms");
+    reported(ctx, "has no child called norms");
     CU_ASSERT_EQUAL(WF_NN_CHAIN(m, "norm", "norm"), WF_EINVAL);
-    told(ctx, "names norm twice");
+    reported(ctx, "names norm twice");
     CU_ASSERT_PTR_NULL(m->chain);
     wf_nn_free(m);
     wf_scope_close(ctx);

@@ -327,5 +327,5 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    return data_main("data_set", tests);
+    return data_main("dataset", tests);
 }

@@ -1,6 +1,6 @@
 /*
  * tests/nn/test_dataset_order.c - the order of windows: permutations; mixtures; and what three
- * epochs of five data sets read, beside scripts/proofs/data_order.py.
+ * epochs of five datasets read, beside scripts/proofs/data_order.py.
  *
  * ctest: builds address thread, defines WEFT_SCRIPTS=scripts/proofs
  */
@@ -168,7 +168,7 @@ static void compare(const set *s)
 }
 
 /* At least three epochs of each source. */
-static void five_data_sets(void)
+static void five_datasets(void)
 {
     static const set sets[] = {
         {"1", "1", {1}, {1}, 1, 24},
@@ -209,7 +209,7 @@ static void pieces_of_a_batch(void)
 static const wf_test tests[] = {
     {"permutations", permutations},
     {"quotas are exact", quotas_are_exact},
-    {"five data sets beside the script", five_data_sets},
+    {"five datasets beside the script", five_datasets},
     {"pieces of a batch", pieces_of_a_batch},
     {NULL, NULL},
 };

@@ -5,9 +5,9 @@
 enum { SEQ = 16 };
 
 /* The byte at each place of the whole text, so that a sequence shows where it came from. */
-static int byte_at(int64_t place)
+static int byte_at(int64_t start)
 {
-    uint32_t x = (uint32_t)place * 0x9e3779b1u;
+    uint32_t x = (uint32_t)start * 0x9e3779b1u;
 
     x = (x ^ x >> 15) * 0x85ebca6bu;
     return (int)((x ^ x >> 13) & 255);
@@ -22,17 +22,17 @@ static char *write_file(const char *name, int64_t first, int64_t size)
     return write_bytes(name, bytes, (size_t)size);
 }
 
-/* The only place of the text that a sequence can have come from, or -1. */
-static int64_t place_of(const int32_t *tokens, const int32_t *targets, int64_t size)
+/* The only start of the text that a sequence can have come from, or -1. */
+static int64_t start_of(const int32_t *tokens, const int32_t *targets, int64_t size)
 {
-    for (int64_t place = 0; place + SEQ < size; place++) {
+    for (int64_t start = 0; start + SEQ < size; start++) {
         int64_t i = 0;
 
-        while (i < SEQ && tokens[i] == byte_at(place + i) &&
-               targets[i] == byte_at(place + i + 1))
+        while (i < SEQ && tokens[i] == byte_at(start + i) &&
+               targets[i] == byte_at(start + i + 1))
             i++;
         if (i == SEQ)
-            return place;
+            return start;
     }
     return -1;
 }
@@ -61,23 +61,23 @@ static void sequences_and_split(void)
         int64_t low = part ? 800 : 0, high = part ? 1000 : 800;
 
         for (int64_t i = 0; i < 4000; i++) {
-            int64_t place;
+            int64_t start;
 
             CU_ASSERT_EQUAL_FATAL(wf_dataset_read(data, (wf_dataset_part)part, i / 8, i % 8, 1,
                                                   tokens, targets, &error),
                                   WF_OK);
-            place = place_of(tokens, targets, 1000);
-            CU_ASSERT_TRUE_FATAL(place >= low && place + SEQ + 1 <= high);
-            distinct[part] += !seen[part][place];
-            seen[part][place] = true;
-            crossed += place < 700 && place + SEQ + 1 > 705;
+            start = start_of(tokens, targets, 1000);
+            CU_ASSERT_TRUE_FATAL(start >= low && start + SEQ + 1 <= high);
+            distinct[part] += !seen[part][start];
+            seen[part][start] = true;
+            crossed += start < 700 && start + SEQ + 1 > 705;
         }
     }
-    /* 784 and 184 places to begin at: 4000 draws miss about 5 and none of them. */
+    /* 784 and 184 positions to begin at: 4000 draws miss about 5 and none of them. */
     CU_ASSERT_TRUE(distinct[0] > 760 && distinct[0] <= 784);
     CU_ASSERT_EQUAL(distinct[1], 184);
     CU_ASSERT_TRUE(seen[0][0] || seen[0][1] || seen[0][2]);
-    CU_ASSERT_TRUE(seen[1][800] && seen[1][983]); /* the first place and the last */
+    CU_ASSERT_TRUE(seen[1][800] && seen[1][983]); /* the first start and the last */
     CU_ASSERT_TRUE(crossed > 0);
     wf_dataset_close(data);
 }
@@ -100,7 +100,7 @@ static void parts_have_streams_of_their_own(void)
     int same = 0;
 
     for (int64_t i = 0; i < 200; i++) {
-        int64_t place[2];
+        int64_t start[2];
 
         for (int part = 0; part < 2; part++) {
             int32_t tokens[SEQ], targets[SEQ];
@@ -108,11 +108,11 @@ static void parts_have_streams_of_their_own(void)
             CU_ASSERT_EQUAL(wf_dataset_read(data, (wf_dataset_part)part, i / 8, i % 8, 1,
                                             tokens, targets, &error),
                             WF_OK);
-            place[part] = place_of(tokens, targets, 1000) - 500 * part;
+            start[part] = start_of(tokens, targets, 1000) - 500 * part;
         }
-        same += place[0] == place[1];
+        same += start[0] == start[1];
     }
-    CU_ASSERT_TRUE(same < 8); /* among 484 places chance makes less than one */
+    CU_ASSERT_TRUE(same < 8); /* among 484 starts chance makes less than one */
     wf_dataset_close(data);
 }
 
@@ -265,16 +265,16 @@ static void text_in_windows(void)
         data = open_good(&o);
         for (int part = way; part < 2; part++)
             for (int64_t i = 0; i < count[part]; i++) {
-                int64_t place, from = part ? 900 : 0;
+                int64_t start, from = part ? 900 : 0;
 
                 CU_ASSERT_EQUAL_FATAL(wf_dataset_read(data, (wf_dataset_part)part,
                                                       i / 2 + !part, i % 2, 1, tokens, targets,
                                                       &error),
                                       WF_OK);
-                place = place_of(tokens, targets, 1000) - from;
-                CU_ASSERT_TRUE_FATAL(place >= 0 && place % SEQ == 0 &&
-                                     seen[part][place] == (way == 1));
-                seen[part][place] = way == 0;
+                start = start_of(tokens, targets, 1000) - from;
+                CU_ASSERT_TRUE_FATAL(start >= 0 && start % SEQ == 0 &&
+                                     seen[part][start] == (way == 1));
+                seen[part][start] = way == 0;
             }
         wf_dataset_close(data);
     }

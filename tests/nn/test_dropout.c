@@ -96,7 +96,7 @@ static void are_strangers(const bool *a, const bool *b, int64_t n)
     CU_ASSERT(off(agree, n, 0.7 * 0.7 + 0.3 * 0.3) < 1);
 }
 
-static void every_place_has_its_own(void)
+static void every_position_has_its_own(void)
 {
     static const setting here = {1, 4, 10, 32};
     static const setting other[] = {
@@ -319,15 +319,16 @@ static void parallel_branches(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"keeps its share", keeps_its_share},
-                                    {"every place has its own mask", every_place_has_its_own},
-                                    {"attention in deep models", attention_in_deep_models},
-                                    {"the gradient has the mask", gradient_has_the_mask},
-                                    {"evaluation drops nothing", evaluation_drops_nothing},
-                                    {"layouts keep the mask", layouts_keep_it},
-                                    {"gradients of any layout keep it", gradient_keeps_it},
-                                    {"branches beside each other", parallel_branches},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"keeps its share", keeps_its_share},
+        {"every place has its own mask", every_position_has_its_own},
+        {"attention in deep models", attention_in_deep_models},
+        {"the gradient has the mask", gradient_has_the_mask},
+        {"evaluation drops nothing", evaluation_drops_nothing},
+        {"layouts keep the mask", layouts_keep_it},
+        {"gradients of any layout keep it", gradient_keeps_it},
+        {"branches beside each other", parallel_branches},
+        {NULL, NULL}};
 
     return wf_test_main("dropout", tests);
 }

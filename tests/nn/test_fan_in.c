@@ -211,23 +211,23 @@ static void what_is_handed_on(void)
 static void passed_on_once(wf_context *ctx, bool border, int kind, const char *recompute,
                            float grad[N])
 {
-    bool is_leaf = kind & 1, module_behind = kind & 2, before = kind & 4;
+    bool is_leaf = kind & 1, module_after = kind & 2, before = kind & 4;
     wf_nn_module m = {.type = &inner_type, .ctx = ctx, .recompute = recompute};
     const wf_dim dims[] = {wf_dim_batch(ROWS), wf_dim_width(WIDTH)};
     wf_tape *tape = wf_tape_open(ctx);
-    wf_tensor *leaf, *x, *behind, *y = NULL, *z;
+    wf_tensor *leaf, *x, *after, *y = NULL, *z;
 
     wf_scope_open(ctx);
     leaf = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
     wf_init_uniform(leaf, -1, 1, 1);
     leaf = wf_leaf(leaf);
     x = is_leaf ? leaf : wf_scale(leaf, 1.1f);
-    behind = border ? wf_redistribute(x, NULL) : x;
+    after = border ? wf_redistribute(x, NULL) : x;
     if (before)
-        y = wf_mul(module_behind ? x : behind, wf_detach(leaf));
-    z = wf_nn_call(&m, module_behind ? behind : x);
+        y = wf_mul(module_after ? x : after, wf_detach(leaf));
+    z = wf_nn_call(&m, module_after ? after : x);
     if (!before)
-        y = wf_mul(module_behind ? x : behind, wf_detach(leaf));
+        y = wf_mul(module_after ? x : after, wf_detach(leaf));
     CU_ASSERT_EQUAL(wf_backward(wf_add(y, z), wf_detach(leaf), false), WF_OK);
     CU_ASSERT_PTR_NOT_NULL_FATAL(leaf->grad);
     memcpy(grad, leaf->grad->data, N * sizeof *grad);
@@ -235,7 +235,7 @@ static void passed_on_once(wf_context *ctx, bool border, int kind, const char *r
     wf_tape_close(tape);
 }
 
-static void behind_borders(void)
+static void after_borders(void)
 {
     wf_context *ctx = lone_context(1);
 
@@ -307,7 +307,7 @@ int main(void)
         {"recomputed, deferred, inside of one another", any_way_has_one_sum},
         {"three uses", three_uses},
         {"what a module hands on", what_is_handed_on},
-        {"behind borders", behind_borders},
+        {"after borders", after_borders},
         {"a sum that moves once", moves_once},
         {NULL, NULL}};
 

@@ -119,7 +119,7 @@ static void damage_is_refused(void)
     check("{}", "{\"eos_token_id\": \"2\"}", "", "", "/config.json: \"eos_token_id\"");
 }
 
-static void a_file_that_cannot_be_read_is_told(void)
+static void a_file_that_cannot_be_read_is_reported(void)
 {
     wf_error error = {WF_OK, ""};
     wf_par_pretrained_ends ends;
@@ -161,7 +161,7 @@ int main(void)
         {"ends are found", ends_are_found},
         {"unknown keys are refused", unknown_keys_are_refused},
         {"damage is refused", damage_is_refused},
-        {"a file that cannot be read is told", a_file_that_cannot_be_read_is_told},
+        {"a file that cannot be read is reported", a_file_that_cannot_be_read_is_reported},
         {"memory ends", memory_ends},
         {NULL, NULL}};
 

@@ -54,7 +54,7 @@ static const char *path_in(const char *name)
     return path;
 }
 
-static void every_byte_has_its_place(void)
+static void every_byte_has_its_position(void)
 {
     static const char *const models[] = {"/hf_gpt2",    "/hf_llama",   "/hf_llama_tied",
                                          "/hf_llama31", "/hf_mistral", "/hf_qwen2",
@@ -84,7 +84,7 @@ static void every_byte_has_its_place(void)
 
 /* Queries come in llama.cpp's order: of a head's rows those that turn together are
    neighbours. */
-static void a_llamas_heads_turn_neighbours(void)
+static void a_llamas_heads_rotate_neighbours(void)
 {
     static const char *const from = WEFT_REFERENCE "/hf_llama";
     wf_error error = {WF_OK, ""};
@@ -281,8 +281,8 @@ static void what_cannot_be(void)
 }
 
 static const wf_test tests[] = {
-    {"every byte has its place", every_byte_has_its_place},
-    {"a llama's heads turn neighbours", a_llamas_heads_turn_neighbours},
+    {"every byte has its place", every_byte_has_its_position},
+    {"a llama's heads turn neighbours", a_llamas_heads_rotate_neighbours},
     {"rotation of Phi-3", rotation_of_phi3},
     {"blocks are near their numbers", blocks_are_near_their_numbers},
     {"blocks by hand", blocks_by_hand},

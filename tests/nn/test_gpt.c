@@ -36,11 +36,11 @@ static void list_module(void *arg, wf_nn_module *m)
 /* A parameter as the place where it is, and its own path where that is another one. */
 static void list_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
-    char place[3 * WF_NN_PATH], line[5 * WF_NN_PATH];
+    char path[3 * WF_NN_PATH], line[5 * WF_NN_PATH];
 
-    snprintf(place, sizeof place, "%s%s%s", m->path, m->path[0] ? "." : "", name);
-    snprintf(line, sizeof line, "%s%s%s", place, strcmp(place, p->path) ? " = " : "",
-             strcmp(place, p->path) ? p->path : "");
+    snprintf(path, sizeof path, "%s%s%s", m->path, m->path[0] ? "." : "", name);
+    snprintf(line, sizeof line, "%s%s%s", path, strcmp(path, p->path) ? " = " : "",
+             strcmp(path, p->path) ? p->path : "");
     add_line(arg, line);
 }
 

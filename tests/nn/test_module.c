@@ -197,7 +197,7 @@ static void refused_owners(wf_context *ctx, repeat *root, const char *words)
     wf_context_clear(ctx);
 }
 
-/* A module in two places, in itself, and parameters that two fields hold: told, and freed
+/* A module in two places, in itself, and parameters that two fields hold: reported, and freed
    once. */
 static void owners(void)
 {

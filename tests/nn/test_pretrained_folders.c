@@ -225,7 +225,7 @@ static wf_status save_in_vain(model_rank *r, void *arg)
     return WF_OK;
 }
 
-static void a_failed_save_is_told_by_all(void)
+static void a_failed_save_is_reported_by_all(void)
 {
     wf_error error = {WF_OK, ""};
     pretrained p = {.saved = "/proc/weft-nowhere", .reason = "cannot make directory"};
@@ -287,15 +287,16 @@ static void large_tables(void)
     remove_folder(p.saved);
 }
 
-static const wf_test tests[] = {{"what does not fit is refused", what_does_not_fit_is_refused},
-                                {"layers need tensors", layers_need_tensors},
-                                {"a tie is no accident", a_tie_is_no_accident},
-                                {"a head of its own is kept", a_head_of_its_own_is_kept},
-                                {"adapters are not dropped", adapters_are_not_dropped},
-                                {"an index is true", an_index_is_true},
-                                {"a failed save is told by all", a_failed_save_is_told_by_all},
-                                {"tables larger than a slab", large_tables},
-                                {NULL, NULL}};
+static const wf_test tests[] = {
+    {"what does not fit is refused", what_does_not_fit_is_refused},
+    {"layers need tensors", layers_need_tensors},
+    {"a tie is no accident", a_tie_is_no_accident},
+    {"a head of its own is kept", a_head_of_its_own_is_kept},
+    {"adapters are not dropped", adapters_are_not_dropped},
+    {"an index is true", an_index_is_true},
+    {"a failed save is reported by all", a_failed_save_is_reported_by_all},
+    {"tables larger than a slab", large_tables},
+    {NULL, NULL}};
 
 int main(void)
 {

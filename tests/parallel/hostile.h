@@ -39,9 +39,9 @@ static inline void refused(const char *what, wf_status status, const wf_error *e
 /* Returns `times` copies of `text`, a comma between two, after `before` and followed by
    `behind`. */
 static inline char *repeated(const char *before, const char *text, size_t times,
-                             const char *behind)
+                             const char *after)
 {
-    size_t n = strlen(text), a = strlen(before), b = strlen(behind);
+    size_t n = strlen(text), a = strlen(before), b = strlen(after);
     char *all = malloc(a + times * (n + 1) + b + 1), *at = all;
 
     if (!all)
@@ -52,13 +52,13 @@ static inline char *repeated(const char *before, const char *text, size_t times,
             *at++ = ',';
         at = (char *)memcpy(at, text, n) + n;
     }
-    memcpy(at, behind, b + 1);
+    memcpy(at, after, b + 1);
     return all;
 }
 
 /* A text as large as may be, and why it is refused. */
 typedef struct large_text {
-    const char *before, *text, *behind, *why;
+    const char *before, *text, *after, *why;
     size_t times;
 } large_text;
 
@@ -69,7 +69,7 @@ static inline double refuse_large(const large_text *large, size_t n, size_t larg
     double before = peak_bytes();
 
     for (size_t i = 0; i < n; i++) {
-        char *text = repeated(large[i].before, large[i].text, large[i].times, large[i].behind);
+        char *text = repeated(large[i].before, large[i].text, large[i].times, large[i].after);
         double start = wf_test_clock(CLOCK_PROCESS_CPUTIME_ID);
         wf_error error = {WF_OK, ""};
         wf_status status = parse(text, &error);

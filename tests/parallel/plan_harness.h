@@ -69,10 +69,10 @@ static inline bool same_memory(int rank, const wf_memory_report *p, const wf_mem
         alike &= same(what, rank, (double)p->most[k], (double)r->most[k]);
         alike &= same(kind, rank, (double)p->now[k], (double)r->now[k]);
     }
-    if (strcmp(p->phase, r->phase) == 0 && strcmp(p->place, r->place) == 0 && *p->phase)
+    if (strcmp(p->phase, r->phase) == 0 && strcmp(p->module, r->module) == 0 && *p->phase)
         return alike;
     printf("\n    rank %d: peak planned in %s %s, but in %s %s of the run", rank, p->phase,
-           p->place, r->phase, r->place);
+           p->module, r->phase, r->module);
     return false;
 }
 

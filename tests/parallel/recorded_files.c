@@ -134,11 +134,11 @@ static void move_paths(const char *from, const char *to)
     for (int i = 0; i < recorded.nodes; i++)
         if (strncmp(recorded.node[i].path, from, n) == 0 &&
             (!recorded.node[i].path[n] || recorded.node[i].path[n] == '/')) {
-            char behind[256];
+            char after[256];
 
-            snprintf(behind, sizeof behind, "%s", recorded.node[i].path + n);
+            snprintf(after, sizeof after, "%s", recorded.node[i].path + n);
             snprintf(recorded.node[i].path, sizeof recorded.node[i].path, "%.120s%.120s", to,
-                     behind);
+                     after);
         }
 }
 

@@ -2,7 +2,7 @@
  * tests/parallel/recorded_files.h - file calls that are recorded, and the disk as it may be
  * after a crash in the middle of them: what was not synced is there, is lost, or is there in
  * part; of a directory's changes since its last sync any prefix is there, as on a disk with a
- * journal, or any at all.
+ * log, or any at all.
  */
 #ifndef WF_TESTS_PARALLEL_RECORDED_FILES_H
 #define WF_TESTS_PARALLEL_RECORDED_FILES_H

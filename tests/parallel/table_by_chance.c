@@ -24,7 +24,8 @@ static wf_pipe_table *empty_like(const wf_pipe_table *table)
     wf_pipe_table *like;
 
     wf_pipe_table_new(&table->shape, &like, &error);
-    memcpy(like->place, table->place, (size_t)table->shape.stages * sizeof *like->place);
+    memcpy(like->stage_rank, table->stage_rank,
+           (size_t)table->shape.stages * sizeof *like->stage_rank);
     like->facts = table->facts;
     return like;
 }
@@ -51,7 +52,7 @@ bool table_same(const wf_pipe_table *a, const wf_pipe_table *b)
                 a->facts.resident == b->facts.resident && a->facts.tied == b->facts.tied;
 
     for (int s = 0; s < a->shape.stages; s++)
-        same = same && a->place[s] == b->place[s];
+        same = same && a->stage_rank[s] == b->stage_rank[s];
     for (int r = 0; r < a->shape.ranks; r++) {
         same = same && a->row[r].n == b->row[r].n;
         for (int64_t i = 0; same && i < a->row[r].n; i++)

@@ -56,12 +56,12 @@ static outcome inputs(machine *m, int rank, int s, int micro)
     } else if (s == m->shape.stages - 1) {
         n->dy = n->y;
     } else {
-        const node *behind = &m->has.node[s + 1][micro];
-        outcome result = take(m, rank, s + 1, behind->inputs, n->above);
+        const node *after = &m->has.node[s + 1][micro];
+        outcome result = take(m, rank, s + 1, after->inputs, n->above);
 
         if (result != DONE)
             return result;
-        n->dy = n->above ? n->dy : behind->dx;
+        n->dy = n->above ? n->dy : after->dx;
     }
     n->inputs = true;
     n->dx = mix(mix(n->dy, n->h), parameters(m, s));
@@ -216,15 +216,15 @@ execution execute_table(const wf_pipe_table *table, unsigned seed)
         outcome result = waiting >> rank & 1 ? WAITS : executor_go_on(&m, (int)rank);
 
         if (result == WRONG) {
-            m.told.ending = GOES_WRONG;
-            return m.told;
+            m.reported.ending = GOES_WRONG;
+            return m.reported;
         }
         waiting = result == DONE ? 0 : waiting | 1u << rank;
         seed = seed * 1664525u + 1013904223u;
     }
-    m.told.peak = m.has.peak;
-    m.told.ending = !all_ended(&m)                                           ? STANDS_STILL
-                    : executor_stages_end_right(&m, -1) && all_delivered(&m) ? ENDS_RIGHT
-                                                                             : GOES_WRONG;
-    return m.told;
+    m.reported.peak = m.has.peak;
+    m.reported.ending = !all_ended(&m)                                           ? STANDS_STILL
+                        : executor_stages_end_right(&m, -1) && all_delivered(&m) ? ENDS_RIGHT
+                                                                                 : GOES_WRONG;
+    return m.reported;
 }

@@ -51,7 +51,7 @@ struct machine {
     wf_pipe_facts facts;
     executor_meeting *meet;
     void *meeting; /* the own state of `meet` */
-    execution told;
+    execution reported;
     int64_t next[RANKS];
     activations has, before;
     struct {

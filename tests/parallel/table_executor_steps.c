@@ -25,9 +25,9 @@ static outcome begin_send(machine *m, queue *q, message what)
         return WRONG;
     what.value = what.forward ? n->y : n->dx;
     q->sent[q->n_sent++] = what;
-    m->told.messages++;
-    if (q->n_sent - q->n_closed > m->told.in_flight)
-        m->told.in_flight = q->n_sent - q->n_closed;
+    m->reported.messages++;
+    if (q->n_sent - q->n_closed > m->reported.in_flight)
+        m->reported.in_flight = q->n_sent - q->n_closed;
     return DONE;
 }
 

@@ -112,7 +112,7 @@ static void added(wf_pipe_table *t)
         a.stage = (int16_t)table_chance(t->shape.stages);
     if (wf_pipe_kind_table[a.kind].operands >= WF_PIPE_MICRO)
         a.micro = a.last = table_chance(t->shape.micro);
-    insert(t, t->place[a.stage] < 0 ? 0 : t->place[a.stage], a);
+    insert(t, t->stage_rank[a.stage] < 0 ? 0 : t->stage_rank[a.stage], a);
 }
 
 static void of_another_rank(wf_pipe_table *t)
@@ -197,7 +197,7 @@ static int peer(const wf_pipe_table *t, const wf_pipe_action *a)
 {
     int stage = a->kind == WF_PIPE_SEND_F ? a->stage + 1 : a->stage - 1;
 
-    return stage < 0 || stage >= t->shape.stages ? -1 : t->place[stage];
+    return stage < 0 || stage >= t->shape.stages ? -1 : t->stage_rank[stage];
 }
 
 /* Sends end where they begin (a depth of 0), or before the next one to the same rank (1). */
@@ -266,7 +266,7 @@ static void circle(wf_pipe_table *t)
     int64_t begin, end;
 
     for (int s = 0; s < t->shape.stages; s++)
-        if (ranks < 3 || t->shape.stages == ranks || t->place[s] != s % ranks)
+        if (ranks < 3 || t->shape.stages == ranks || t->stage_rank[s] != s % ranks)
             return;
     begin = find(row, 0, kind, ranks, 0);
     end = find(row, 0, WF_PIPE_RECVD_F, ranks, 0);
@@ -276,15 +276,15 @@ static void circle(wf_pipe_table *t)
         move(row, end, 1);
 }
 
-static void wrong_place(wf_pipe_table *t)
+static void wrong_rank(wf_pipe_table *t)
 {
     int one = table_chance(t->shape.stages), other = table_chance(t->shape.stages);
-    int16_t place = t->place[one];
+    int16_t rank = t->stage_rank[one];
 
-    t->place[one] = (int16_t)(table_chance(t->shape.ranks + 1) - 1);
+    t->stage_rank[one] = (int16_t)(table_chance(t->shape.ranks + 1) - 1);
     if (table_chance(2)) {
-        t->place[one] = t->place[other];
-        t->place[other] = place;
+        t->stage_rank[one] = t->stage_rank[other];
+        t->stage_rank[other] = rank;
     }
 }
 
@@ -343,7 +343,7 @@ const mutation table_mutations[] = {{"neighbours swapped", neighbours_swapped},
                                     {"end of step early", end_early},
                                     {"REDUCE cuts a group", group_cut},
                                     {"circle of all ranks", circle},
-                                    {"wrong place", wrong_place},
+                                    {"wrong place", wrong_rank},
                                     {"SENT before a RECV", sent_early},
                                     {"two overlap", overlapped},
                                     {"other facts", other_facts},

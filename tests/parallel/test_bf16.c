@@ -198,13 +198,13 @@ static wf_status mid_run_rank(wf_rank *rank, void *arg)
 
 static void loading_makes_copies_anew(void)
 {
-    static const row places[] = {{"zero1", .tp = 1, .dp = 2},
-                                 {"full_shard", .tp = 2, .dp = 2, .prefetch = 1},
-                                 {"shard_grad_op", .tp = 1, .dp = 2},
-                                 {"no_shard", .tp = 1, .dp = 1}};
+    static const row layouts[] = {{"zero1", .tp = 1, .dp = 2},
+                                  {"full_shard", .tp = 2, .dp = 2, .prefetch = 1},
+                                  {"shard_grad_op", .tp = 1, .dp = 2},
+                                  {"no_shard", .tp = 1, .dp = 1}};
 
     for (int i = 0; i < 4; i++) {
-        training t = on_row(make_training(LLAMA, WF_BF16, WF_F32), &places[i]);
+        training t = on_row(make_training(LLAMA, WF_BF16, WF_F32), &layouts[i]);
         char dir[64];
         mid_run m = {&t, dir};
 

@@ -13,7 +13,7 @@
 
 enum { STEPS = 5, SAVED = 3 };
 
-static const row places[] = {
+static const row layouts[] = {
     {"full_shard", .tp = 1, .dp = 1},
     {"no_shard", .tp = 2, .dp = 1},
     {"full_shard", .tp = 4, .dp = 1},
@@ -27,7 +27,7 @@ static const row places[] = {
     {"zero1", .tp = 1, .dp = 4},
 };
 
-enum { PLACES = sizeof places / sizeof *places };
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static training make_training(bool sgd)
 {
@@ -79,11 +79,11 @@ static void resume_pairs(bool sgd, bool async, int stride)
 {
     training whole = make_training(sgd);
 
-    settle(&whole, &places[0]);
+    settle(&whole, &layouts[0]);
     if (!train(&whole))
         return;
-    for (int i = 0; i < PLACES * PLACES; i += stride)
-        resume(&places[i / PLACES], &places[i % PLACES],
+    for (int i = 0; i < LAYOUTS * LAYOUTS; i += stride)
+        resume(&layouts[i / LAYOUTS], &layouts[i % LAYOUTS],
                (wf_par_save_options){.kind = WF_PAR_SAVE_SHARDED, .async = async}, sgd,
                whole.digest);
 }
@@ -98,7 +98,7 @@ static void adamw(void)
 static void frozen_bf16(void)
 {
     for (int i = 0; i < 4; i++) {
-        const row *from = &places[2 * i + 1], *to = &places[2 * i + 2];
+        const row *from = &layouts[2 * i + 1], *to = &layouts[2 * i + 2];
         training a = make_training(false), b, whole;
         char dir[64];
 
@@ -109,7 +109,7 @@ static void frozen_bf16(void)
             a.options.optimizer.ema = 0.9f;
         }
         whole = b = a;
-        settle(&whole, &places[0]);
+        settle(&whole, &layouts[0]);
         settle(&a, from);
         settle(&b, to);
         a.steps = SAVED;
@@ -134,7 +134,7 @@ static void skipped(void)
     training all = make_training(false), whole;
 
     all.options.optimizer.ema = 0.9f;
-    settle(&all, &places[0]);
+    settle(&all, &layouts[0]);
     if (!train(&all))
         return;
     whole = all;
@@ -146,8 +146,8 @@ static void skipped(void)
         training a = whole, b = whole;
         char dir[64];
 
-        settle(&a, &places[2 * i + 1]);
-        settle(&b, &places[2 * i + 2]);
+        settle(&a, &layouts[2 * i + 1]);
+        settle(&b, &layouts[2 * i + 2]);
         a.steps = SAVED;
         wf_test_new_folder(dir);
         if (save_run(&a, &(wf_par_save_options){.dir = dir, .async = i == 1}, SAVED) &&
@@ -181,11 +181,11 @@ static void full(void)
 {
     training whole = make_training(false);
 
-    settle(&whole, &places[0]);
+    settle(&whole, &layouts[0]);
     if (!train(&whole))
         return;
-    for (int i = 0; i < PLACES; i += UNDER_SANITIZER ? 4 : 1)
-        resume(&places[i], &places[(i + 4) % PLACES],
+    for (int i = 0; i < LAYOUTS; i += UNDER_SANITIZER ? 4 : 1)
+        resume(&layouts[i], &layouts[(i + 4) % LAYOUTS],
                (wf_par_save_options){.kind = WF_PAR_SAVE_FULL, .async = i % 2 == 1}, false,
                whole.digest);
 }
@@ -201,7 +201,7 @@ static void large_tensors(void)
         char dir[64], path[96];
 
         wf_test_new_folder(dir);
-        settle(&t, &places[1]);
+        settle(&t, &layouts[1]);
         t.model.vocabulary =
             23456; /* 24 features each: 2.2 MB, in two parts where it is sharded */
         t.steps = 1;
@@ -218,11 +218,11 @@ static void local(void)
 {
     training whole = make_training(false);
 
-    settle(&whole, &places[0]);
+    settle(&whole, &layouts[0]);
     if (!train(&whole))
         return;
-    for (int i = 0; i < PLACES; i += UNDER_SANITIZER ? 4 : 1)
-        resume(&places[i], &places[i],
+    for (int i = 0; i < LAYOUTS; i += UNDER_SANITIZER ? 4 : 1)
+        resume(&layouts[i], &layouts[i],
                (wf_par_save_options){.kind = WF_PAR_SAVE_LOCAL, .async = i % 2 == 1}, false,
                whole.digest);
 }
@@ -261,8 +261,8 @@ static void refused(void)
     wf_error error;
 
     wf_test_new_folder(dir);
-    settle(&a, &places[6]);
-    settle(&b, &places[5]);
+    settle(&a, &layouts[6]);
+    settle(&b, &layouts[5]);
     a.steps = SAVED;
     if (!save_run(&a, &how, SAVED))
         return;
@@ -320,7 +320,7 @@ static void contents(void)
         uint64_t digest = 0;
 
         wf_test_new_folder(dir);
-        settle(&a, &places[6]);
+        settle(&a, &layouts[6]);
         a.steps = SAVED;
         if (!save_run(&a, &how, SAVED))
             return;

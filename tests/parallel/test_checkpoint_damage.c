@@ -160,7 +160,7 @@ static wf_status named_damage(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     GOOD(barrier(rank));
     GOOD(load_fails(t, rank, trainer, two));
 
-    /* a changed bit of a tensor's last byte is told with file, tensor and rank */
+    /* a changed bit of a tensor's last byte is reported with file, tensor and rank */
     snprintf(a, sizeof a, "%s/rank-00002.safetensors", two);
     snprintf(b, sizeof b, "%s/rank-00001.safetensors", two);
     if (rank->index == 0) {

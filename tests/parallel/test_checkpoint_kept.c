@@ -104,7 +104,7 @@ static wf_status go_back_a_little(trial *t, wf_rank *rank, wf_par_trainer *train
     return WF_OK;
 }
 
-static void what_lies_behind_goes_first(void)
+static void what_is_left_goes_first(void)
 {
     static const int64_t stays[] = {1, 7, 9};
     char dir[64];
@@ -228,7 +228,7 @@ int main(void)
     static const wf_test tests[] = {
         {"a run that was given up stays", a_run_that_was_given_up_stays},
         {"a run that goes back keeps the new", a_run_that_goes_back_keeps_the_new},
-        {"what lies behind goes first", what_lies_behind_goes_first},
+        {"what lies behind goes first", what_is_left_goes_first},
         {"a directory that cannot be read", a_directory_that_cannot_be_read},
         {"a failed step is not saved", a_failed_step_is_not_saved},
         {NULL, NULL},

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put(wf_trace *trace, wf_trace_kind kind, const char *name, const char *place,
+static void put(wf_trace *trace, wf_trace_kind kind, const char *name, const char *location,
                 int64_t ns, double flops)
 {
     wf_trace_add(trace, &(wf_trace_event){.kind = kind,
                                           .name = name,
-                                          .place = place,
+                                          .location = location,
                                           .start = 100,
                                           .end = 150 + ns,
                                           .own = ns, /* 50 ns are another event's */

@@ -265,7 +265,7 @@ static void off_differs(void)
 /* One sum of all micro-steps in turn is the tree's within rounding, wherever it is kept. */
 static void off_accumulates(void)
 {
-    static const row places[] = {
+    static const row layouts[] = {
         {"no_shard", .tp = 1, .dp = 1, .micro = 1},
         {"no_shard", .tp = 1, .dp = 2, .micro = 1},
         {"full_shard", .tp = 2, .dp = 2, .micro = 1, .prefetch = 1, .sequence_parallel = true},
@@ -273,7 +273,7 @@ static void off_accumulates(void)
          .sequence_parallel = true}};
 
     for (int i = 0; i < 4; i++) {
-        training on = on_row(make_training(GPT2, HEADS, false), &places[i]), off = on;
+        training on = on_row(make_training(GPT2, HEADS, false), &layouts[i]), off = on;
 
         off.layout.exact_off = true;
         if (!train(&on) || !train(&off))

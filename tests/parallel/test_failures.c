@@ -10,7 +10,7 @@
 #include "tests/parallel/failing_run.h"
 #include <math.h>
 
-/* Every rank but the victim has been told that it is lost, and of what. */
+/* Every rank but the victim knows that it is lost, and of what. */
 static bool others_lost(const trial *t, const char *victim, const char *words)
 {
     bool all = true;

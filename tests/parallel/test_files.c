@@ -97,7 +97,7 @@ static void short_and_interrupted_calls_add_up(void)
     wf_file_close(&file, NULL);
 }
 
-/* A failed call is told with path and reason; a full disk says how much is missing. */
+/* A failed call is reported with path and reason; a full disk says how much is missing. */
 static void failures_are_named(void)
 {
     static const struct {
@@ -234,7 +234,7 @@ static void narrow_numbers_round_to_nearest_even(void)
               wf_from_f16(0x7bff) == 65504 && wf_from_bf16(0x3f80) == 1);
 }
 
-static void checksums_see_bytes_and_places(void)
+static void checksums_see_bytes_and_offsets(void)
 {
     char text[WF_CHECKSUM_TEXT];
     wf_checksum_stream *stream = wf_checksum_begin();
@@ -265,7 +265,7 @@ static const wf_test tests[] = {
     {"folders come and go", folders_come_and_go},
     {"what a terminal obeys is not said", what_a_terminal_obeys_is_not_said},
     {"narrow numbers round to nearest even", narrow_numbers_round_to_nearest_even},
-    {"checksums see bytes and places", checksums_see_bytes_and_places},
+    {"checksums see bytes and places", checksums_see_bytes_and_offsets},
     {NULL, NULL}};
 
 int main(void)

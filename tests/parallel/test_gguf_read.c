@@ -185,7 +185,7 @@ static void refused_by_name(void)
     refused("\1\0\0\0\0\0\0\0b\1", 10, "\1\0\0\0\0\0\0\0w\1", WF_EDATA, "it is there twice");
 }
 
-/* Every allocation fails once: that is told, and nothing of the file stays behind. */
+/* Every allocation fails once: that is reported, and nothing of the file stays behind. */
 static void no_memory(void)
 {
     char path[] = "/tmp/weft-gguf-read-XXXXXX";

@@ -119,14 +119,14 @@ static char *changed(const char *from, const char *to, int sign)
     const char *at = strstr(good, from);
     char *text = malloc(sizeof good + strlen(to)), digits[WF_CHECKSUM_TEXT];
     uint64_t checksum;
-    size_t place;
+    size_t offset;
 
     CU_ASSERT_FATAL(at && text);
     sprintf(text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
-    place = wf_index_checksum_place(text, strlen(text));
-    if (sign && place) {
-        CU_ASSERT_EQUAL(wf_index_checksum(text, strlen(text), place, &checksum), WF_OK);
-        memcpy(text + place, wf_checksum_print(checksum, digits), sizeof digits - 1);
+    offset = wf_index_checksum_offset(text, strlen(text));
+    if (sign && offset) {
+        CU_ASSERT_EQUAL(wf_index_checksum(text, strlen(text), offset, &checksum), WF_OK);
+        memcpy(text + offset, wf_checksum_print(checksum, digits), sizeof digits - 1);
     }
     return text;
 }
@@ -284,9 +284,9 @@ static void large_indices_are_bounded(void)
 static void its_checksum_is_of_the_whole(void)
 {
     uint64_t checksum = 0;
-    size_t bytes = strlen(good), place = wf_index_checksum_place(good, bytes);
+    size_t bytes = strlen(good), offset = wf_index_checksum_offset(good, bytes);
 
-    CU_ASSERT_EQUAL(wf_index_checksum(good, bytes, place, &checksum), WF_OK);
+    CU_ASSERT_EQUAL(wf_index_checksum(good, bytes, offset, &checksum), WF_OK);
     CU_ASSERT_EQUAL(checksum, wf_checksum(good, bytes));
 }
 

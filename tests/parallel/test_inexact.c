@@ -222,7 +222,7 @@ static const wf_par_rule width_plan[] = WF_RULES({"block.1.mlp.up", &split_width
 
 static void a_plan_that_splits_the_width(void)
 {
-    static const char told[] =
+    static const char reported[] =
         "not layout-exact: linear1 in block.1.mlp.up sums dim 2 of f32 [18,16,24] [*, *, tp], "
         "which tp splits: the dim has one chunk (wf_dim_chunked and wf_dim_heads make 8)";
     training one = laid_out(GPT2, &one_rank);
@@ -238,8 +238,8 @@ static void a_plan_that_splits_the_width(void)
         if (!train(&t))
             continue;
         CU_ASSERT_NOT_EQUAL(t.digest, one.digest);
-        CU_ASSERT_STRING_EQUAL(t.inexact, told);
-        if (strcmp(t.inexact, told) != 0)
+        CU_ASSERT_STRING_EQUAL(t.inexact, reported);
+        if (strcmp(t.inexact, reported) != 0)
             printf("\n    %s\n", t.inexact);
     }
 }

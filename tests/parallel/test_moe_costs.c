@@ -139,7 +139,7 @@ static void bytes(void)
 
 /* Over tp, which splits tokens too, a gradient of what experts gave is gathered: of a rank's
    own tokens where rows are exchanged, of those of all ranks of ep where they are not. That
-   of what experts took comes home as tokens are split. */
+   of what experts took is combined as tokens are split. */
 static void gathered_bytes(void)
 {
     enum { EP = 4, MICROS = BATCH / EP, OTHER_HALF = TOKENS * WIDTH * sizeof(float) / 2 };

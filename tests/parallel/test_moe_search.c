@@ -13,11 +13,11 @@
 
 enum { BLOCKS = 4, WIDTH = 64, TOKENS = 32, BATCH = 64 };
 
-/* Returns the best place in a search's list of a layout with ep, or without; -1: there is none.
+/* Returns the best rank in a search's list of a layout with ep, or without; -1: there is none.
    Each layout's plan takes the bytes that the list says. */
-static int place_of(const wf_plan_list *list, bool ep)
+static int index_of(const wf_plan_list *list, bool ep)
 {
-    int place = -1;
+    int rank = -1;
 
     for (int i = 0; i < list->count; i++) {
         wf_plan_request r = list->layout[i].request;
@@ -26,10 +26,10 @@ static int place_of(const wf_plan_list *list, bool ep)
 
         CU_ASSERT_EQUAL(wf_plan_request_peaks(&r, 0, &peak, &error), WF_OK);
         CU_ASSERT_EQUAL(peak.bytes, list->layout[i].peak);
-        if (place < 0 && (r.ep > r.tp) == ep)
-            place = i;
+        if (rank < 0 && (r.ep > r.tp) == ep)
+            rank = i;
     }
-    return place;
+    return rank;
 }
 
 /* Wide experts of few tokens are split over ranks; narrow ones of many are gathered. */
@@ -51,9 +51,9 @@ static void search(void)
         r->given[WF_SETTING_strategy] = true;
         r->dp = r->ranks = 8;
         CU_ASSERT_EQUAL_FATAL(wf_plan_search(r, &list, &error), WF_OK);
-        with = place_of(&list, true);
-        without = place_of(&list, false);
-        printf("\n    %d layouts, with ep from place %d, without from %d: %s", (int)list.count,
+        with = index_of(&list, true);
+        without = index_of(&list, false);
+        printf("\n    %d layouts, with ep from rank %d, without from %d: %s", (int)list.count,
                with, without, list.count ? list.layout[0].flags : "");
         CU_ASSERT(few ? with == 0 : without == 0);
         CU_ASSERT(list.has_data_parallel && list.data_parallel.request.ep <= 1);

@@ -70,16 +70,16 @@ static void fails_with(training t, const char *first, const char *second)
 {
     wf_error error = {WF_OK, ""};
     wf_par_pipeline *pipeline = pipeline_of(&t, &error);
-    bool told;
+    bool reported;
 
     t.options.pipeline = pipeline;
     if (error.code == WF_OK)
         wf_launch(&(wf_launch_options){.ranks = STAGES}, training_rank, &t, &error);
     wf_par_pipeline_free(pipeline);
-    told = strstr(error.text, first) && strstr(error.text, second);
+    reported = strstr(error.text, first) && strstr(error.text, second);
     CU_ASSERT_EQUAL(error.code, WF_ENONFINITE);
-    CU_ASSERT(told);
-    if (!told)
+    CU_ASSERT(reported);
+    if (!reported)
         printf("\n    %s: %s\n", t.pipeline.schedule, error.text);
 }
 

@@ -197,7 +197,7 @@ static void check_trouble(trouble what, wf_status code, const char *words)
 }
 
 /* Whatever it is, the error says at which coordinates, in which step and in which action. */
-static void actions_are_told(void)
+static void actions_are_reported(void)
 {
     check_trouble(READ_ERROR, WF_EIO, ": cannot read the text; it was on ");
     check_trouble(READ_ERROR, WF_EIO, ", in step 2, in F0.1 (action 4 of 27), having begun ");
@@ -211,7 +211,7 @@ int main(void)
     static const wf_test tests[] = {
         {"ranks with different tables", different_tables},
         {"stages of other ranks are real", stages_of_others_are_real},
-        {"actions are told", actions_are_told},
+        {"actions are reported", actions_are_reported},
         {NULL, NULL},
     };
 

@@ -1,6 +1,6 @@
 /*
  * tests/parallel/test_plan_ranks.c - ranks of a pipeline that are alike are planned once, and
- * what is told of the others is what their own plans tell, to the byte.
+ * what is reported of the others is what their own plans report, to the byte.
  *
  * ctest: builds plain
  */
@@ -104,23 +104,23 @@ static wf_par_job job_of(training *t)
                         .steps = t->steps};
 }
 
-static bool told_alike(int rank, const wf_par_report *told, const wf_par_report *own)
+static bool reported_alike(int rank, const wf_par_report *reported, const wf_par_report *own)
 {
-    bool alike = same("peak", rank, (double)told->memory.peak, (double)own->memory.peak);
+    bool alike = same("peak", rank, (double)reported->memory.peak, (double)own->memory.peak);
 
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
         alike &= same(wf_memory_kind_name((wf_memory_kind)k), rank,
-                      (double)told->memory.at_peak[k], (double)own->memory.at_peak[k]);
-    alike &= same("rank", rank, told->rank, own->rank);
-    alike &= same("parameters", rank, (double)told->parameters, (double)own->parameters);
-    alike &= same("share", rank, (double)told->share, (double)own->share);
-    alike &= same("flops", rank, told->flops, own->flops);
-    alike &= same("model flops", rank, told->model_flops, own->model_flops);
-    if (strcmp(told->memory.phase, own->memory.phase) == 0 &&
-        strcmp(told->memory.place, own->memory.place) == 0 && *own->memory.place)
+                      (double)reported->memory.at_peak[k], (double)own->memory.at_peak[k]);
+    alike &= same("rank", rank, reported->rank, own->rank);
+    alike &= same("parameters", rank, (double)reported->parameters, (double)own->parameters);
+    alike &= same("share", rank, (double)reported->share, (double)own->share);
+    alike &= same("flops", rank, reported->flops, own->flops);
+    alike &= same("model flops", rank, reported->model_flops, own->model_flops);
+    if (strcmp(reported->memory.phase, own->memory.phase) == 0 &&
+        strcmp(reported->memory.module, own->memory.module) == 0 && *own->memory.module)
         return alike;
-    printf("\n    rank %d: told in %s %s, planned in %s %s", rank, told->memory.phase,
-           told->memory.place, own->memory.phase, own->memory.place);
+    printf("\n    rank %d: reported in %s %s, planned in %s %s", rank, reported->memory.phase,
+           reported->memory.module, own->memory.phase, own->memory.module);
     return false;
 }
 
@@ -152,7 +152,7 @@ static void check(const row *r)
         wf_plan own;
 
         good = wf_plan_step(&job, (pp + 1) * each - 1, NULL, &own, &error) == WF_OK &&
-               told_alike(pp, &of.run[pp].report, &own.report);
+               reported_alike(pp, &of.run[pp].report, &own.report);
         most = own.report.memory.peak > most ? own.report.memory.peak : most;
     }
     good = good && of.count == t.layout.pp && fullest_is_right(&job, &of, most);

@@ -126,7 +126,7 @@ static bool replays(const row *r, training *few, training *many, wf_par_pipeline
         printf("\n    %s, pp rank %d: %zu replayed, %zu planned (%s %s), %" PRId64
                " unknown of %" PRId64 " entries",
                r->schedule, pp, memory.peak, planned.of[rank].memory.peak,
-               planned.of[rank].memory.phase, planned.of[rank].memory.place, memory.unknown,
+               planned.of[rank].memory.phase, planned.of[rank].memory.module, memory.unknown,
                wf_par_profile_entries(profile));
         good = false;
     }

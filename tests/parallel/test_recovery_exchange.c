@@ -117,9 +117,9 @@ static void add_earlier(const run *r)
     for (int p = 0; p < RANKS; p++)
         for (int64_t i = 0; i < count[p]; i += 2) {
             wf_par_snapshot *k = r->of[p];
-            wf_kept *behind = &k->kept[k->count - 1 - i], moved = *behind;
+            wf_kept *after = &k->kept[k->count - 1 - i], moved = *after;
 
-            *behind = k->kept[i];
+            *after = k->kept[i];
             k->kept[i] = moved;
         }
 }

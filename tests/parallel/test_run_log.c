@@ -165,7 +165,7 @@ static void failing_console(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(full);
     CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
     for (int i = 0; i < 2; i++)
-        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK); /* it is told, once */
+        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK); /* it is reported, once */
     CU_ASSERT_EQUAL(wf_run_log_close(log, NULL), WF_OK);
     fclose(full);
 }

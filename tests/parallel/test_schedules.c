@@ -150,7 +150,7 @@ static wf_status waves(const wf_pipe_shape *shape, wf_pipe_table *table)
     for (int s = 0; s < shape->stages; s++) {
         int r = s % shape->ranks;
 
-        wf_pipe_table_place(table, s, s / shape->ranks % 2 ? shape->ranks - 1 - r : r);
+        wf_pipe_table_set_rank(table, s, s / shape->ranks % 2 ? shape->ranks - 1 - r : r);
     }
     return wf_pipe_table_list(table, &(wf_pipe_list_rule){.cap = shape->cap});
 }

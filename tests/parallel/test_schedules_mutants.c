@@ -72,9 +72,9 @@ static void compare_threads(const wf_pipe_table *table, const char *kind, compar
     wf_pipe_table_print(table, stdout);
 }
 
-/* The proof and the execution of a table; told: the words of the proof. */
+/* The proof and the execution of a table; reported: the words of the proof. */
 static comparison compare(const wf_pipe_table *table, const char *kind, tally *count,
-                          char *told)
+                          char *reported)
 {
     static const char *const endings[] = {"ends right", "goes wrong", "stands still"};
     wf_error error = {WF_OK, ""};
@@ -86,10 +86,10 @@ static comparison compare(const wf_pipe_table *table, const char *kind, tally *c
     count->accepted += accepted;
     count->wrong += !accepted && run.ending == GOES_WRONG;
     count->still += !accepted && run.ending == STANDS_STILL;
-    memcpy(told, error.text, WORDS);
+    memcpy(reported, error.text, WORDS);
     /* The proof finds what goes wrong before it looks for deadlocks. */
     if (accepted == right &&
-        (run.ending == STANDS_STILL || strncmp(told, "deadlock: ", 10) != 0) &&
+        (run.ending == STANDS_STILL || strncmp(reported, "deadlock: ", 10) != 0) &&
         (!right || (proof.messages == run.messages && proof.in_flight == run.in_flight &&
                     proof.peak == run.peak)))
         return (comparison){accepted, run.ending};
@@ -121,13 +121,13 @@ static wf_pipe_table *mutant(const mutation *kind, int kinds, bool *two)
     }
 }
 
-/* A circle of all ranks is told with each of them, as far as there is room. */
-static void circle_is_told(const wf_pipe_table *table, const char *told)
+/* A circle of all ranks is reported with each of them, as far as there is room. */
+static void circle_is_reported(const wf_pipe_table *table, const char *reported)
 {
     int ranks = wf_pipe_table_shape(table).ranks, links = 0;
 
-    CU_ASSERT(strncmp(told, "deadlock: rank ", 15) == 0);
-    for (const char *at = told; (at = strstr(at, " waits in ")) != NULL; at++)
+    CU_ASSERT(strncmp(reported, "deadlock: rank ", 15) == 0);
+    for (const char *at = reported; (at = strstr(at, " waits in ")) != NULL; at++)
         links++;
     CU_ASSERT_EQUAL(links, ranks);
 }
@@ -135,7 +135,7 @@ static void circle_is_told(const wf_pipe_table *table, const char *told)
 static void compare_mutants(void)
 {
     tally count[MOST_KINDS] = {{0}};
-    char told[WORDS];
+    char reported[WORDS];
     int kinds = 0;
 
     while (table_mutations[kinds].name)
@@ -147,9 +147,10 @@ static void compare_mutants(void)
         bool two;
         wf_pipe_table *table = mutant(kind, kinds, &two);
 
-        compare_threads(table, kind->name, compare(table, kind->name, &count[i % kinds], told));
+        compare_threads(table, kind->name,
+                        compare(table, kind->name, &count[i % kinds], reported));
         if (!two && strcmp(kind->name, "circle of all ranks") == 0)
-            circle_is_told(table, told);
+            circle_is_reported(table, reported);
         wf_pipe_table_free(table);
     }
     printf("\n    %-20s %8s %8s %8s\n", "", "accepted", "wrong", "deadlock");
@@ -169,13 +170,13 @@ static void compare_mutants(void)
 static void without_mistakes(void)
 {
     tally count = {0};
-    char told[WORDS];
+    char reported[WORDS];
 
     table_chance_seed(seed);
     for (int i = 0; i < mutants / 10; i++) {
         wf_pipe_table *table = table_by_chance();
 
-        compare_threads(table, "no mistake", compare(table, "no mistake", &count, told));
+        compare_threads(table, "no mistake", compare(table, "no mistake", &count, reported));
         wf_pipe_table_free(table);
     }
     printf(" %d accepted, %d deadlocks", count.accepted, count.still);
@@ -191,16 +192,16 @@ static void room(void)
         {.depth = 32, .ahead = 32}, {.depth = 33, .ahead = 1}, {.depth = 1, .ahead = 33}};
     wf_error error = {WF_OK, ""};
     wf_pipe_table *table, *lowered;
-    char told[WORDS];
+    char reported[WORDS];
 
     CU_ASSERT_EQUAL_FATAL(wf_pipe_generate("gpipe", &shape, &table, &error), WF_OK);
     for (int i = 0; i < 3; i++) {
         tally count = {0};
 
         CU_ASSERT_EQUAL_FATAL(wf_pipe_lower(table, &how[i], &lowered, &error), WF_OK);
-        compare(lowered, "many messages", &count, told);
+        compare(lowered, "many messages", &count, reported);
         CU_ASSERT_EQUAL(count.accepted, i == 0);
-        CU_ASSERT_EQUAL(strstr(told, "more than 32 messages from rank ") != NULL, i > 0);
+        CU_ASSERT_EQUAL(strstr(reported, "more than 32 messages from rank ") != NULL, i > 0);
         wf_pipe_table_free(lowered);
     }
     wf_pipe_table_free(table);

@@ -65,33 +65,33 @@ static void few_buffers_cost_time(void)
     wf_pipe_table_free(table);
 }
 
-/* Returns true where a schedule is proved at a depth; `told` is the proof's error. */
+/* Returns true where a schedule is proved at a depth; `reported` is the proof's error. */
 static bool proved_at(const wf_pipe_table *table, wf_pipe_lowering how, int depth,
-                      wf_error *told)
+                      wf_error *reported)
 {
     wf_pipe_table *lowered = NULL;
     wf_pipe_proof proof;
     bool proved;
 
     how.depth = depth;
-    *told = (wf_error){WF_OK, ""};
-    proved = wf_pipe_lower(table, &how, &lowered, told) == WF_OK &&
-             wf_pipe_prove(lowered, &proof, told) == WF_OK && proof.in_flight <= depth;
+    *reported = (wf_error){WF_OK, ""};
+    proved = wf_pipe_lower(table, &how, &lowered, reported) == WF_OK &&
+             wf_pipe_prove(lowered, &proof, reported) == WF_OK && proof.in_flight <= depth;
     wf_pipe_table_free(lowered);
     return proved;
 }
 
 static bool right_at_size(const wf_pipe_table *table, const wf_pipe_lowering *how,
-                          wf_error *told)
+                          wf_error *reported)
 {
     const wf_pipe_costs unit = {1, 1, 1, 0, true};
     wf_pipe_depths depths = {0};
 
-    if (wf_pipe_find_depths(table, how, &unit, &depths, told) != WF_OK ||
-        !proved_at(table, *how, depths.least, told))
+    if (wf_pipe_find_depths(table, how, &unit, &depths, reported) != WF_OK ||
+        !proved_at(table, *how, depths.least, reported))
         return false;
-    return depths.least == 1 || (!proved_at(table, *how, depths.least - 1, told) &&
-                                 strncmp(told->text, "deadlock: rank ", 15) == 0);
+    return depths.least == 1 || (!proved_at(table, *how, depths.least - 1, reported) &&
+                                 strncmp(reported->text, "deadlock: rank ", 15) == 0);
 }
 
 static bool everything; /* by hand: --all */
@@ -123,16 +123,16 @@ static void all_sizes(void)
                                                   .prefetch = v - 1,
                                                   .tied = ranks % 2};
                     wf_pipe_table *table;
-                    wf_error told = {WF_OK, ""};
+                    wf_error reported = {WF_OK, ""};
 
                     if (!is_taken(ranks, v, micro, i) ||
                         !(table = generate(name, ranks, v, micro)))
                         continue;
                     tables++;
-                    if (!right_at_size(table, &how, &told)) {
+                    if (!right_at_size(table, &how, &reported)) {
                         CU_FAIL("a schedule is not proved where it should be");
                         printf("\n    %s, %d ranks, v %d, %d micro-batches: %s\n", name, ranks,
-                               v, micro, told.text);
+                               v, micro, reported.text);
                     }
                     wf_pipe_table_free(table);
                 }

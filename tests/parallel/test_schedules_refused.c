@@ -28,8 +28,8 @@ static void says(const char *first, const char *first_micro, const char *second,
     wf_pipe_table *table;
 
     wf_pipe_table_new(&(wf_pipe_shape){2, 2, 2, 0}, &table, &error);
-    wf_pipe_table_place(table, 0, 0);
-    wf_pipe_table_place(table, 1, 1);
+    wf_pipe_table_set_rank(table, 0, 0);
+    wf_pipe_table_set_rank(table, 1, 1);
     row(table, 0, first, first_micro);
     row(table, 1, second, second_micro);
     CU_ASSERT_EQUAL(wf_pipe_prove(table, NULL, &error), *words ? WF_EINVAL : WF_OK);
@@ -180,7 +180,7 @@ static void half_a_pair(void)
 
     CU_ASSERT_EQUAL_FATAL(wf_pipe_table_new(&(wf_pipe_shape){1, 1, 1, 0}, &table, &error),
                           WF_OK);
-    wf_pipe_table_place(table, 0, 0);
+    wf_pipe_table_set_rank(table, 0, 0);
     wf_pipe_table_append(table, 0, &half);
     CU_ASSERT_EQUAL(wf_pipe_prove(table, NULL, &error), WF_EINVAL);
     CU_ASSERT(strstr(error.text, "two compute actions may overlap, no more and no less") !=

@@ -199,7 +199,7 @@ static wf_status copy_numerics(void *arg, wf_process *process, wf_error *error)
 
 /* The numerics identity is measured for what tells it, and for nothing else: to train for it is
    longer than a run of a few steps. */
-static void measured_where_it_is_told(void)
+static void measured_where_it_is_reported(void)
 {
     enum { NOBODY, LOG, HOOK, EMBEDDED, KINDS };
     char found[KINDS][sizeof((wf_process *)NULL)->numerics] = {""};
@@ -232,12 +232,13 @@ static void measured_where_it_is_told(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"meshes", test_meshes},
-                                    {"failures", test_failures},
-                                    {"no batch", test_no_batch},
-                                    {"refused", test_refused},
-                                    {"numerics where they are told", measured_where_it_is_told},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"meshes", test_meshes},
+        {"failures", test_failures},
+        {"no batch", test_no_batch},
+        {"refused", test_refused},
+        {"numerics where they are reported", measured_where_it_is_reported},
+        {NULL, NULL}};
 
     return wf_test_main("session", tests);
 }

@@ -111,7 +111,7 @@ static void stages(void)
 
 /* Attention that is made again takes its collectives again, and with sequence parallelism its
    input is in parts again. */
-static void attention_again(void)
+static void attention_recompute(void)
 {
     static const int64_t whole[] = {0, 4};
     wf_sim_layout l = layout_of(1, 1, 2, 1, 1);
@@ -268,7 +268,7 @@ int main(void)
     static const wf_test tests[] = {
         {"FLOPs are the plan's", flops},
         {"costs of stages", stages},
-        {"attention that is made again", attention_again},
+        {"attention that is made again", attention_recompute},
         {"the embedding's collectives", embedding},
         {"the head's collectives", head},
         {"sums over replicas", replicas},

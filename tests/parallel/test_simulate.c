@@ -274,7 +274,7 @@ static void sums_of_groups(void)
         r.stage[last].group = 2;
         r.stage[last].sum = 5;
         r.stage[last].sum_joined = 7;
-        r.stage[last].sum_behind = 11;
+        r.stage[last].sum_after = 11;
         CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
         CU_ASSERT_EQUAL(r.result.rank[last].spent.of[WF_SIM_REDUCE], cases[i].sums);
         if (cases[i].ranks == 1)

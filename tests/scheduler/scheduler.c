@@ -387,9 +387,9 @@ __attribute__((constructor)) static void begin(void)
     on = true;
 }
 
-__attribute__((destructor)) static void tell(void)
+__attribute__((destructor)) static void report(void)
 {
-    if (on && getenv("WEFT_SCHEDULER_TELL"))
+    if (on && getenv("WEFT_SCHEDULER_REPORT"))
         fprintf(stderr,
                 "scheduler: seed %llu, %s, a change in %llu, %llu points, %d threads at most, "
                 "order "

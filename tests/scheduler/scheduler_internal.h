@@ -11,7 +11,7 @@
  *
  *     WEFT_SCHEDULER=SEED        the order; without it the program runs as it always does
  *     WEFT_SCHEDULER_POINTS=N    a program that has passed this many points hangs (400,000,000)
- *     WEFT_SCHEDULER_TELL=1      a line at the end: strategy, points, threads, a hash of the
+ *     WEFT_SCHEDULER_REPORT=1      a line at the end: strategy, points, threads, a hash of the
  *                                order
  *
  * Memory is sequentially consistent here. Plain reads and writes are no points, for

@@ -103,7 +103,7 @@ static void memory_is_as_planned(void)
 }
 
 /* A text is long from the token behind the original length on, as transformers have it. */
-static void long_texts_begin_behind_the_original(void)
+static void long_texts_begin_after_the_original(void)
 {
     wf_nn_gpt model = {
         .config = {.rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 70}}};
@@ -263,7 +263,7 @@ int main(void)
     static const wf_test tests[] = {
         {"memory is as planned", memory_is_as_planned},
         {"stop strings of many tokens", stop_strings_of_many_tokens},
-        {"long texts begin behind the original length", long_texts_begin_behind_the_original},
+        {"long texts begin behind the original length", long_texts_begin_after_the_original},
         {NULL, NULL}};
 
     return wf_test_main("generation", tests);

@@ -33,7 +33,7 @@ static void write_text(const char *name, const char *text)
 /* The one request that there is has the ids of two texts, one behind the other. before: NULL is
    the token that ends texts. */
 static void check(const char *context, const char *continuation, const char *before,
-                  const char *behind)
+                  const char *after)
 {
     wf_tok_ids wanted = {0};
     wf_gen_requests requests = {0};
@@ -54,7 +54,7 @@ static void check(const char *context, const char *continuation, const char *bef
     else
         wf_tok_ids_append(&wanted, wf_tok_eos(tokenizer), &error);
     count = wanted.count;
-    wf_tok_encode(encoder, behind, strlen(behind), 0, &wanted, &error);
+    wf_tok_encode(encoder, after, strlen(after), 0, &wanted, &error);
     CU_ASSERT_EQUAL_FATAL(
         wf_gen_requests_read(in_folder("requests.jsonl"), tokenizer, 64, &requests, &error),
         WF_OK);

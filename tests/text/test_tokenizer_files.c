@@ -206,7 +206,7 @@ static void models_of_sentencepiece(void)
                   "normalizer_spec.remove_extra_whitespaces is not supported");
 }
 
-/* A file that ends anywhere is told. */
+/* A file that ends anywhere is reported. */
 static void cut_files(void)
 {
     FILE *file = fopen(WEFT_TOKENIZERS "/llama2.json", "r");

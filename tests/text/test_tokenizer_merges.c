@@ -39,7 +39,7 @@ static void first_pairs_come_first(void)
 
 /* Words that were seen lately are known by all of their bytes: one that differs from another in
    a byte is what its own ids say. */
-static void words_are_told_apart(void)
+static void words_are_distinguished(void)
 {
     subject s;
 
@@ -164,7 +164,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"of pairs with one rank the first is merged", first_pairs_come_first},
-        {"words that differ in a byte are told apart", words_are_told_apart},
+        {"words that differ in a byte are distinguished", words_are_distinguished},
         {"words without end", words_without_end},
         {"long words by the definition", long_words_by_definition},
         {NULL, NULL}};

@@ -18,7 +18,7 @@ enum { MOST = 24, TEXTS = UNDER_SANITIZER ? 2000 : 20000 };
 static const char *const names[] = {"gpt2", "r50k",  "cl100k", "llama3",
                                     "qwen", "o200k", "tekken"};
 
-/* Characters that patterns tell apart: letters of all cases and of none, marks, numbers, white
+/* Characters that patterns distinguish: letters of all cases and of none, marks, numbers, white
    space of one byte and more, what contractions are made of, and of planes without classes. */
 static const uint32_t kinds[] = {
     'a',     'Z',     's',     'T',     'l',     'L',     'r',     'e',     'V',     'm',

@@ -331,14 +331,14 @@ static const gemm_kind tiles = {
 
 static size_t workspace_bytes(const wf_gemm *g, int threads)
 {
-    if (!g->bf16 || WF_ISA_NAME(wf_gemm_is_few)(g))
+    if (!g->bf16 || WF_ISA_NAME(wf_gemm_is_small_m)(g))
         return WF_ISA_NAME(wf_gemm_workspace)(g, threads);
     return WF_ISA_NAME(wf_gemm_workspace_of)(&tiles, g, threads);
 }
 
 static void multiply(struct wf_thread_pool *pool, const wf_gemm *g, void *workspace)
 {
-    if (g->bf16 && !WF_ISA_NAME(wf_gemm_is_few)(g))
+    if (g->bf16 && !WF_ISA_NAME(wf_gemm_is_small_m)(g))
         WF_ISA_NAME(wf_gemm_run)(&tiles, pool, g, workspace);
     else
         WF_ISA_NAME(wf_gemm)(pool, g, workspace);

@@ -66,7 +66,7 @@ void WF_ISA_NAME(wf_gemm_tiles_pack_cols)(void *panel, const wf_gemm_operand *x,
 }
 
 /* Sixteen rows of a block whose terms do not lie side by side. */
-static void turn(char *to, const wf_gemm_operand *x, int64_t count, int64_t k)
+static void transpose_tile(char *to, const wf_gemm_operand *x, int64_t count, int64_t k)
 {
     v16u word[GEMM_PAIRS];
     v16 row[V16];
@@ -106,7 +106,7 @@ void WF_ISA_NAME(wf_gemm_tiles_pack_rows)(void *panel, int height, const wf_gemm
             if (rows > 0 && x->along == 1)
                 copy(to, &block, rows, terms);
             else if (rows > 0)
-                turn(to, &block, rows, terms);
+                transpose_tile(to, &block, rows, terms);
         }
     }
 }

@@ -105,9 +105,9 @@ void block_mask(const wf_attention_head *head, float *s, token_block queries, to
         v16_store(row, v16_select(v16m_first(j % GRAIN), masked, v16_load(row)));
     }
     for (int64_t j = 0; j < keys.padded; j++) {
-        bool behind = j >= keys.count;
+        bool after = j >= keys.count;
 
-        if (behind ? head->bidirectional : head->mask && head->mask[keys.begin + j] == 0)
+        if (after ? head->bidirectional : head->mask && head->mask[keys.begin + j] == 0)
             for (int64_t i = 0; i < queries.padded; i += GRAIN)
                 v16_store(s + j * BLOCK + i, masked);
     }

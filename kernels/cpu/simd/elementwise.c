@@ -264,17 +264,17 @@ void WF_ISA_NAME(wf_copy_non_temporal)(const void *from, void *to, size_t bytes)
 {
     size_t line = V16 * sizeof(float), head = (size_t)(-(uintptr_t)to) % line;
     const char *source = from;
-    char *place = to;
+    char *target = to;
 
     if (head >= bytes)
         head = bytes;
-    memcpy(place, source, head);
-    source += head, place += head, bytes -= head;
-    for (; bytes >= line; source += line, place += line, bytes -= line)
-        v16_store_non_temporal((float *)(void *)place,
+    memcpy(target, source, head);
+    source += head, target += head, bytes -= head;
+    for (; bytes >= line; source += line, target += line, bytes -= line)
+        v16_store_non_temporal((float *)(void *)target,
                                v16_load((const float *)(const void *)source));
     v16_non_temporal_end();
-    memcpy(place, source, bytes);
+    memcpy(target, source, bytes);
 }
 
 /* y[r, d] = x[r, d] + bias[d] */

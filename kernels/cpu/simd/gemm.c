@@ -343,14 +343,14 @@ static const gemm_kind *kind_of(const wf_gemm *g)
 
 size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads)
 {
-    return WF_ISA_NAME(wf_gemm_is_few)(g)
+    return WF_ISA_NAME(wf_gemm_is_small_m)(g)
                ? 0
                : WF_ISA_NAME(wf_gemm_workspace_of)(kind_of(g), g, threads);
 }
 
 void WF_ISA_NAME(wf_gemm)(struct wf_thread_pool *pool, const wf_gemm *g, void *workspace)
 {
-    if (WF_ISA_NAME(wf_gemm_is_few)(g))
+    if (WF_ISA_NAME(wf_gemm_is_small_m)(g))
         WF_ISA_NAME(wf_gemm_small_m)(pool, g, 1);
     else
         WF_ISA_NAME(wf_gemm_run)(kind_of(g), pool, g, workspace);

@@ -60,9 +60,9 @@ INLINE void gemm_add_chains(const int rows, const bool first, float *to, const f
 enum { GEMM_BOTH = 2 };
 
 /* Computes gemm_block of few rows, in one pass. */
-INLINE void gemm_block_of_few(const int rows, const int across, const int along, bool first,
-                              float *to, const float *sum, const float *a, const float *b,
-                              int pairs)
+INLINE void gemm_block_of_small_m(const int rows, const int across, const int along, bool first,
+                                  float *to, const float *sum, const float *a, const float *b,
+                                  int pairs)
 {
     v16 chain[2][GEMM_BOTH][GEMM_VECTORS];
 
@@ -108,7 +108,7 @@ INLINE void gemm_block(const int rows, const int across, const int along, bool f
     gemm_accumulators acc;
 
     if (rows <= GEMM_BOTH) {
-        gemm_block_of_few(rows, across, along, first, to, sum, a, b, pairs);
+        gemm_block_of_small_m(rows, across, along, first, to, sum, a, b, pairs);
         return;
     }
     gemm_chains(rows, across, along, &acc, a, b, pairs);

@@ -172,7 +172,7 @@ void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t 
 
 /* Products of bf16 operands with few rows, which pack nothing and need no workspace: up to
    WF_GEMV_MEMBERS, whose m, A and parts' lengths are those of the first. */
-bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g);
+bool WF_ISA_NAME(wf_gemm_is_small_m)(const wf_gemm *g);
 void WF_ISA_NAME(wf_gemm_small_m)(struct wf_thread_pool *pool, const wf_gemm *g, int members);
 
 /* Groups of columns of several products, as one job: those of product i are first[i] to first[i

@@ -9,7 +9,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* to[p * width + i] = from[i * across + p] for 4 by 4 elements */
-INLINE void turn(float *to, int width, const float *from, int64_t across)
+INLINE void transpose_tile(float *to, int width, const float *from, int64_t across)
 {
 #if WF_ISA_LEVEL >= WF_ISA_LEVEL_avx2
     __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + across);
@@ -100,9 +100,9 @@ INLINE void pack(float *panel, const int width, const float *x, int64_t across, 
             }
 #endif
             for (int i = 0; i + 4 <= width; i += 4)
-                turn(to + i, width, x + i * across + p, across);
+                transpose_tile(to + i, width, x + i * across + p, across);
             if (width % 4) /* the last four rows, some of them once more */
-                turn(to + width - 4, width, x + (width - 4) * across + p, across);
+                transpose_tile(to + width - 4, width, x + (width - 4) * across + p, across);
         }
     }
     elements(panel + p * width, width, x + p * along, across, along, count, k - p);

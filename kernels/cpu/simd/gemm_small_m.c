@@ -24,7 +24,7 @@ static int64_t chunks_of(const wf_gemm *g)
     return chunks;
 }
 
-bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g)
+bool WF_ISA_NAME(wf_gemm_is_small_m)(const wf_gemm *g)
 {
     return g->bf16 && g->n_parts > 0 && g->m <= WF_GEMV_ROWS && g->n > WF_GEMV_ROWS &&
            chunks_of(g) <= MOST_CHUNKS;
@@ -109,7 +109,7 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
     gemm_restore(modes, sum);
 }
 
-INLINE void tile(const int rows, const few *x, int64_t row, int64_t col)
+INLINE void tile(const int rows, const small_m *x, int64_t row, int64_t col)
 {
     _Alignas(LINE) float node[WF_GEMM_LOCAL][MOST_ROWS * GEMM_NR], sum[MOST_ROWS * GEMM_NR];
     const wf_gemm *g = x->g;
@@ -137,23 +137,23 @@ INLINE void tile(const int rows, const few *x, int64_t row, int64_t col)
 }
 
 /* One function for each number of rows, in which loops over rows are straight lines. */
-static void tile_1(const few *x, int64_t row, int64_t col)
+static void tile_1(const small_m *x, int64_t row, int64_t col)
 {
     tile(1, x, row, col);
 }
 
-static void tile_2(const few *x, int64_t row, int64_t col)
+static void tile_2(const small_m *x, int64_t row, int64_t col)
 {
     tile(2, x, row, col);
 }
 
-static void tile_4(const few *x, int64_t row, int64_t col)
+static void tile_4(const small_m *x, int64_t row, int64_t col)
 {
     tile(4, x, row, col);
 }
 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-static void tile_8(const few *x, int64_t row, int64_t col)
+static void tile_8(const small_m *x, int64_t row, int64_t col)
 {
     tile(8, x, row, col);
 }
@@ -161,13 +161,13 @@ static void tile_8(const few *x, int64_t row, int64_t col)
 
 /* Products that are one job. */
 typedef struct job {
-    few x[WF_GEMV_MEMBERS];
+    small_m x[WF_GEMV_MEMBERS];
     gemm_groups groups;
 } job;
 
 static void run(void *arg, int64_t begin, int64_t end, int worker)
 {
-    static void (*const tiles[])(const few *, int64_t, int64_t) = {
+    static void (*const tiles[])(const small_m *, int64_t, int64_t) = {
         tile_1,
         tile_2,
         tile_4,
@@ -180,7 +180,7 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t at = begin; at < end; at++) {
         int member = gemm_member(&j->groups, at);
-        const few *x = &j->x[member];
+        const small_m *x = &j->x[member];
         int64_t col = (at - j->groups.first[member]) * GEMM_NR;
 
         if (x->lined && col + GEMM_NR <= x->g->n) {
@@ -212,8 +212,8 @@ void WF_ISA_NAME(wf_gemm_small_m)(struct wf_thread_pool *pool, const wf_gemm *g,
         bool lined = WF_ISA_NAME(wf_gemm_small_m_by_lines)(&g[i], k);
 
         any |= lined;
-        j.x[i] =
-            (few){&g[i], chunks_of(&g[i]), g[i].each > 0 ? g[i].each : 1, lined ? row : NULL};
+        j.x[i] = (small_m){&g[i], chunks_of(&g[i]), g[i].each > 0 ? g[i].each : 1,
+                           lined ? row : NULL};
         j.groups.first[i + 1] = j.groups.first[i] + gemm_tiles(g[i].n, GEMM_NR);
         columns += g[i].n;
     }

@@ -18,11 +18,11 @@ enum {
 #endif
 };
 
-typedef struct few {
+typedef struct small_m {
     const wf_gemm *g;
     int64_t chunks, each; /* all of them; those of a sequence */
     const float *lined;   /* A's rows in blocks of widen_row, where they go by lines; or NULL */
-} few;
+} small_m;
 
 /* 1, 2, 4 or 8: as many as there are, and copies of the last one. */
 static inline int64_t rows_of_tile(int64_t rows)
@@ -69,6 +69,6 @@ bool WF_ISA_NAME(wf_gemm_small_m_by_lines)(const wf_gemm *g, int64_t k);
 void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to);
 
 /* Computes all rows of columns col .. col + 15. */
-void WF_ISA_NAME(wf_gemm_small_m_lines)(const few *x, int64_t col);
+void WF_ISA_NAME(wf_gemm_small_m_lines)(const small_m *x, int64_t col);
 
 #endif

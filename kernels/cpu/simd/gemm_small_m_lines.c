@@ -57,7 +57,7 @@ INLINE void add_line(const int rows, v16 *sum, const float *a, const char *b, in
                 odd[i] = v16_fma(v16_set1(a[i * WF_GEMM_TERMS + GEMM_PAIRS + q]), y, odd[i]);
             }
             if (r == 0)
-                prefetch_behind(&odd[0], ahead, q);
+                prefetch_remaining(&odd[0], ahead, q);
         }
         UNROLL
         for (int i = 0; i < some; i++)
@@ -88,7 +88,7 @@ INLINE void add_part_lines(const int rows, float *sum, const wf_gemm_part *part,
     gemm_restore(modes, sum);
 }
 
-INLINE void tile(const int rows, const few *x, int64_t col)
+INLINE void tile(const int rows, const small_m *x, int64_t col)
 {
     _Alignas(LINE) float node[WF_GEMM_LOCAL][MOST_ROWS * V16], sum[MOST_ROWS * V16];
     const wf_gemm *g = x->g;
@@ -118,7 +118,7 @@ INLINE void tile(const int rows, const few *x, int64_t col)
      g->c_bf16 ? (void *)((uint16_t *)g->c + col) : (void *)((float *)g->c + col), g->c_row, 1);
 }
 
-void WF_ISA_NAME(wf_gemm_small_m_lines)(const few *x, int64_t col)
+void WF_ISA_NAME(wf_gemm_small_m_lines)(const small_m *x, int64_t col)
 {
     switch (rows_of_tile(x->g->m)) {
     case 1:
@@ -146,7 +146,7 @@ void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to)
     (void)g, (void)to;
 }
 
-void WF_ISA_NAME(wf_gemm_small_m_lines)(const few *x, int64_t col)
+void WF_ISA_NAME(wf_gemm_small_m_lines)(const small_m *x, int64_t col)
 {
     (void)x, (void)col;
 }

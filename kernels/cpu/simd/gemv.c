@@ -73,7 +73,7 @@ INLINE void add_quad(const int rows, const bool bf16, v16 acc[], const float *x[
 {
     v16 w[4];
 
-    turn(w, at, row);
+    transpose_tile(w, at, row);
     UNROLL
     for (int q = 0; q < 4; q++)
         add_word(rows, bf16, acc, x, p + q * (bf16 ? 2 : 1), w[q]);
@@ -145,8 +145,8 @@ INLINE void prefetch(reader *r)
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
 /* Adds whole lines, transposed in registers, of which there are enough where a line is little
    work. */
-INLINE int64_t add_few_lines(const int rows, v16 acc[], const float *x[], int64_t p,
-                             int64_t end, reader *r)
+INLINE int64_t add_small_m_lines(const int rows, v16 acc[], const float *x[], int64_t p,
+                                 int64_t end, reader *r)
 {
     v16 w[V16];
 
@@ -155,7 +155,7 @@ INLINE int64_t add_few_lines(const int rows, v16 acc[], const float *x[], int64_
         UNROLL
         for (int q = 0; q < V16; q++) {
             add(rows, acc, x, p + q, w[q]);
-            prefetch_behind(&acc[0], r->ahead, q);
+            prefetch_remaining(&acc[0], r->ahead, q);
         }
     }
     return p;
@@ -172,7 +172,7 @@ INLINE int64_t add_lines(const int rows, const bool bf16, v16 acc[], const float
 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
     if (!bf16 && rows <= 4)
-        return add_few_lines(rows, acc, x, p, end, r);
+        return add_small_m_lines(rows, acc, x, p, end, r);
 #endif
     if (p + line <= end)
         read_block(&b[0], r->weights + p * size, r->row);

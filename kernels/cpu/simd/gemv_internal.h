@@ -25,7 +25,7 @@ INLINE __m512 four_rows(const char *at, int64_t row)
     return _mm512_insertf32x4(x, _mm_loadu_ps((const float *)(at + 12 * row)), 3);
 }
 
-INLINE void turn(v16 out[4], const char *at, int64_t row)
+INLINE void transpose_tile(v16 out[4], const char *at, int64_t row)
 {
     __m512 r0 = four_rows(at, row), r1 = four_rows(at + row, row);
     __m512 r2 = four_rows(at + 2 * row, row), r3 = four_rows(at + 3 * row, row);
@@ -96,7 +96,7 @@ INLINE void prefetch_after(v16 *known, const char *line)
 
 /* Transposes a line like transpose_line, and prefetches twelve of the sixteen lines from
    `ahead` on, at even distances: at once they would wait for each other, and the following ones
-   for all. prefetch_behind has the other four. */
+   for all. prefetch_remaining has the other four. */
 INLINE void transpose_line_ahead(v16 out[V16], const char *at, int64_t row, const char *ahead)
 {
     v16 square[V16];
@@ -116,7 +116,7 @@ INLINE void transpose_line_ahead(v16 out[V16], const char *at, int64_t row, cons
 
 /* Prefetches the remaining lines of transpose_line_ahead; its word q has been added to
    `sum`. */
-INLINE void prefetch_behind(v16 *sum, const char *ahead, int q)
+INLINE void prefetch_remaining(v16 *sum, const char *ahead, int q)
 {
     if (q % 4 == 3)
         prefetch_after(sum, ahead + (12 + q / 4) * LINE);
@@ -163,7 +163,7 @@ INLINE void transpose_half(__m256 out[4], const char *at, int64_t row)
     out[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
 }
 
-INLINE void turn(v16 out[4], const char *at, int64_t row)
+INLINE void transpose_tile(v16 out[4], const char *at, int64_t row)
 {
     __m256 low[4], high[4];
 
@@ -206,7 +206,7 @@ INLINE void transpose_four(uint32x4_t out[4], const char *at, int64_t row)
     transpose4_quad(&out[0], &out[1], &out[2], &out[3]);
 }
 
-INLINE void turn(v16 out[4], const char *at, int64_t row)
+INLINE void transpose_tile(v16 out[4], const char *at, int64_t row)
 {
     uint32x4_t a[4], b[4], c[4], d[4];
 
@@ -229,7 +229,7 @@ INLINE v16 high_half(v16 pair)
     return v16_of_high_bf16(v16u_and(v16u_of(pair), v16u_set1(0xffff0000u)));
 }
 #else
-INLINE void turn(v16 out[4], const char *at, int64_t row)
+INLINE void transpose_tile(v16 out[4], const char *at, int64_t row)
 {
     for (int j = 0; j < V16; j++) {
         float four[4];
@@ -266,7 +266,7 @@ INLINE v16 high_half(v16 pair)
 INLINE void transpose_line(v16 out[V16], const char *at, int64_t row)
 {
     for (int p = 0; p < V16; p += 4)
-        turn(out + p, at + 4 * p, row);
+        transpose_tile(out + p, at + 4 * p, row);
 }
 #endif
 

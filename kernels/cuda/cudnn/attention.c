@@ -22,7 +22,7 @@
 
 /* The shapes of a call. */
 typedef struct shapes {
-    wf_cudnn_shape q, k, k_turned, rows, scores, scores_turned, lse;
+    wf_cudnn_shape q, k, k_transposed, rows, scores, scores_transposed, lse;
 } shapes;
 
 static wf_cudnn_shape packed(int64_t b, int64_t h, int64_t s, int64_t t)
@@ -31,7 +31,7 @@ static wf_cudnn_shape packed(int64_t b, int64_t h, int64_t s, int64_t t)
 }
 
 /* Dims 2 and 3 swapped, in the same memory. */
-static wf_cudnn_shape turned(const wf_cudnn_shape *s)
+static wf_cudnn_shape transposed(const wf_cudnn_shape *s)
 {
     return (wf_cudnn_shape){{s->dim[0], s->dim[1], s->dim[3], s->dim[2]},
                             {s->stride[0], s->stride[1], s->stride[3], s->stride[2]}};
@@ -51,8 +51,8 @@ static shapes shapes_of(const wf_cudnn_heads *a)
                 .scores = packed(a->batch, a->heads, a->tokens, a->tokens),
                 .lse = by_tokens(a->batch, a->heads, a->tokens, 1)};
 
-    s.k_turned = turned(&s.k);
-    s.scores_turned = turned(&s.scores);
+    s.k_transposed = transposed(&s.k);
+    s.scores_transposed = transposed(&s.scores);
     return s;
 }
 
@@ -172,7 +172,7 @@ static wf_cudnn_descriptor capped_gradient(wf_cudnn_graph *g, const wf_cudnn_hea
 static void forward_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a, const shapes *s)
 {
     wf_cudnn_descriptor q = wf_cudnn_tensor(g, WF_CUDNN_Q, BF16, &s->q);
-    wf_cudnn_descriptor k = wf_cudnn_tensor(g, WF_CUDNN_K, BF16, &s->k_turned);
+    wf_cudnn_descriptor k = wf_cudnn_tensor(g, WF_CUDNN_K, BF16, &s->k_transposed);
     wf_cudnn_descriptor v = wf_cudnn_tensor(g, WF_CUDNN_V, BF16, &s->k);
     wf_cudnn_descriptor y = wf_cudnn_tensor(g, WF_CUDNN_Y, BF16, &s->q);
     wf_cudnn_descriptor lse = wf_cudnn_tensor(g, WF_CUDNN_LSE, F32, &s->lse);
@@ -244,8 +244,8 @@ static void query_gradient(wf_cudnn_graph *g, const wf_cudnn_heads *a, wf_cudnn_
 static void backward_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a, const shapes *s)
 {
     wf_cudnn_descriptor q = wf_cudnn_tensor(g, WF_CUDNN_Q, BF16, &s->q);
-    wf_cudnn_descriptor k = wf_cudnn_tensor(g, WF_CUDNN_K, BF16, &s->k_turned);
-    wf_cudnn_descriptor v = wf_cudnn_tensor(g, WF_CUDNN_V, BF16, &s->k_turned);
+    wf_cudnn_descriptor k = wf_cudnn_tensor(g, WF_CUDNN_K, BF16, &s->k_transposed);
+    wf_cudnn_descriptor v = wf_cudnn_tensor(g, WF_CUDNN_V, BF16, &s->k_transposed);
     wf_cudnn_descriptor y = wf_cudnn_tensor(g, WF_CUDNN_Y, BF16, &s->q);
     wf_cudnn_descriptor dy = wf_cudnn_tensor(g, WF_CUDNN_DY, BF16, &s->q);
     wf_cudnn_descriptor lse = wf_cudnn_tensor(g, WF_CUDNN_LSE, F32, &s->lse);
@@ -258,13 +258,13 @@ static void backward_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a, const sha
     p = elementwise(g, CUDNN_POINTWISE_SUB, p, lse, &s->scores);
     p = masked(g, a, p, &s->scores);
     p = elementwise(g, CUDNN_POINTWISE_EXP, p, NULL, &s->scores);
-    group_product(g, a, reshaped(g, p, &s->scores_turned), dy, WF_CUDNN_DV, s);
+    group_product(g, a, reshaped(g, p, &s->scores_transposed), dy, WF_CUDNN_DV, s);
     ds = product(g, dy, v, &s->scores);
     ds = elementwise(g, CUDNN_POINTWISE_SUB, ds, row, &s->scores);
     ds = elementwise(g, CUDNN_POINTWISE_MUL, ds, p, &s->scores);
     ds = capped_gradient(g, a, ds, inside, &s->scores);
     ds = elementwise(g, CUDNN_POINTWISE_MUL, ds, scale, &s->scores);
-    group_product(g, a, reshaped(g, ds, &s->scores_turned), q, WF_CUDNN_DK, s);
+    group_product(g, a, reshaped(g, ds, &s->scores_transposed), q, WF_CUDNN_DK, s);
     query_gradient(g, a, ds, k, s);
 }
 

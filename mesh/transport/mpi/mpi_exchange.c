@@ -18,7 +18,7 @@ static wf_status check(const mpi_comm *c, const char *op, uint64_t call, wf_erro
         return wf_mpi_host.error_set(error, WF_EMISMATCH, "%s", c->mismatch.text);
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    text = wf_mpi_host.error_behind_rank(&w->cause, w->failed_rank, &colon);
+    text = wf_mpi_host.error_after_rank(&w->cause, w->failed_rank, &colon);
     return wf_mpi_host.error_set(
         error, WF_ELOST, "rank %d failed%s%.1200s; rank %d was in %s over %s (call %llu)",
         w->failed_rank, colon, text, c->ranks[c->base.rank], op, c->base.name,
@@ -163,7 +163,7 @@ static void number(transfer *t)
 
 static void release(transfer *t)
 {
-    t->x->place = NULL;
+    t->x->slot = NULL;
     wf_mpi_host.blocks_give(&t->comm->base.blocks, t, t->bytes);
 }
 
@@ -189,7 +189,7 @@ wf_status wf_mpi_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
     transfer *t;
 
     x->comm = comm;
-    x->place = NULL;
+    x->slot = NULL;
     pthread_mutex_lock(&w->lock);
     status = check(c, x->print.op, c->sequence, error);
     pthread_mutex_unlock(&w->lock);
@@ -197,7 +197,7 @@ wf_status wf_mpi_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
     if (!t)
         return status == WF_OK ? WF_ENOMEM : status;
     number(t);
-    x->place = t;
+    x->slot = t;
     x->sequence = t->sequence;
     if (t->n) {
         pthread_mutex_lock(&w->lock);
@@ -257,7 +257,7 @@ static wf_status wait_outside(transfer *t, wf_error *error)
 wf_status wf_mpi_wait(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     mpi_comm *c = wf_mpi_of(comm);
-    transfer *t = x->place;
+    transfer *t = x->slot;
     wf_error cause = {WF_OK, ""};
     wf_status status;
 

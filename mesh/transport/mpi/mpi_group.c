@@ -122,6 +122,6 @@ void wf_mpi_finish(wf_comm *comm)
 
     wf_mpi_host.threads->finish(c->inner);
     pthread_mutex_lock(&c->world->lock);
-    wf_mpi_tell_finished(c->world, c->ranks[comm->rank]);
+    wf_mpi_send_finished(c->world, c->ranks[comm->rank]);
     pthread_mutex_unlock(&c->world->lock);
 }

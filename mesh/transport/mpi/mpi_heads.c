@@ -53,7 +53,7 @@ bool wf_mpi_good(mpi_world *w, int code)
     return false;
 }
 
-void wf_mpi_tell_finished(mpi_world *w, int rank)
+void wf_mpi_send_finished(mpi_world *w, int rank)
 {
     notice *n = calloc(1, sizeof *n);
 

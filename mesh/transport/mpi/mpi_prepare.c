@@ -65,7 +65,7 @@ wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
         int sender = from->comm->base.rank;
         size_t bytes, room;
         const char *source = outgoing(from->x, sender, receiver, &bytes);
-        char *place = incoming(to->x, sender, &room);
+        char *target = incoming(to->x, sender, &room);
 
         if (bytes != room)
             return wf_mpi_host.error_set(
@@ -73,8 +73,8 @@ wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
                 "over %s, rank %d sends %zu bytes to rank %d in %s, which expects %zu",
                 to->comm->base.name, to->comm->ranks[sender], bytes, to->comm->ranks[receiver],
                 to->x->print.op, room);
-        if (bytes && source != place && !(from == to && to->x->mine_stays))
-            memmove(place, source, bytes);
+        if (bytes && source != target && !(from == to && to->x->mine_stays))
+            memmove(target, source, bytes);
     }
     return WF_OK;
 }

@@ -218,7 +218,7 @@ static wf_status cause(void *opaque, int *failed_rank, wf_error *error)
     if (!atomic_load(&w->aborted))
         return WF_OK;
     *failed_rank = w->failed_rank;
-    text = wf_mpi_host.error_behind_rank(&w->cause, w->failed_rank, &colon);
+    text = wf_mpi_host.error_after_rank(&w->cause, w->failed_rank, &colon);
     return wf_mpi_host.error_set(error, w->cause.code, "rank %d%s%.1400s", w->failed_rank,
                                  colon, text);
 }
@@ -285,7 +285,7 @@ static void abort_world(wf_comm *comm, const wf_error *why)
         *link = t->next;
         t->listed = false;
         wf_mpi_abandon(t);
-        t->x->place = NULL;
+        t->x->slot = NULL;
     }
     pthread_mutex_unlock(&w->lock);
     wf_mpi_host.threads->abort(c->inner, why);
@@ -297,7 +297,7 @@ const wf_transport wf_transport_mpi = {.name = "mpi",
                                        .close = close_world,
                                        .processes = wf_mpi_processes,
                                        .gather = wf_mpi_gather,
-                                       .place = wf_mpi_place,
+                                       .map_ranks = wf_mpi_map_ranks,
                                        .share = share,
                                        .settle = settle,
                                        .cause = cause,

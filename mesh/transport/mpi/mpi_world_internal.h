@@ -150,13 +150,13 @@ static inline mpi_comm *wf_mpi_of(wf_comm *comm)
 
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);
 
-/* ---- mpi_place.c ---- */
+/* ---- mpi_map.c ---- */
 
-/* Are wf_transport's calls of these names; wf_mpi_place opens the world of threads of the ranks
-   here. */
+/* Are wf_transport's calls of these names; wf_mpi_map_ranks opens the world of threads of the
+   ranks here. */
 wf_status wf_mpi_processes(void *world, wf_processes *processes, wf_error *error);
 wf_gather_call wf_mpi_gather;
-wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error);
+wf_status wf_mpi_map_ranks(void *world, const wf_local_ranks *ranks, wf_error *error);
 
 /* ---- mpi_group.c: wf_transport's calls of these names ---- */
 
@@ -180,7 +180,7 @@ void wf_mpi_progress(mpi_world *w);
    (mesh/health/failure_detector_internal.h). */
 void wf_mpi_abort(mpi_world *w, int failed_rank, const wf_error *cause);
 
-void wf_mpi_tell_finished(mpi_world *w, int rank);
+void wf_mpi_send_finished(mpi_world *w, int rank);
 
 /* Checks a call of MPI: true where it is well; else it ends the world with the text of the
    code. */

@@ -21,7 +21,7 @@ static head *heads_of(const transfer *t, head *all, bool heard)
 {
     size_t size = (size_t)t->comm->base.size;
 
-    return all + (2 * (size_t)t->place + heard) * size;
+    return all + (2 * (size_t)t->slot + heard) * size;
 }
 
 static void free_heads(heads *h)
@@ -34,7 +34,7 @@ static void free_heads(heads *h)
 /* Adds a block of heads. */
 static wf_status add_heads(nccl_comm *c, wf_error *error)
 {
-    size_t bytes = PLACES * 2 * (size_t)c->base.size * sizeof(head);
+    size_t bytes = BLOCK_SLOTS * 2 * (size_t)c->base.size * sizeof(head);
     heads *h = calloc(1, sizeof *h);
     void *near = NULL, *far = NULL;
     wf_status status;
@@ -73,11 +73,11 @@ void wf_nccl_alone_close(nccl_comm *c)
     }
 }
 
-static wf_status take_place(transfer *t, wf_error *error)
+static wf_status take_slot(transfer *t, wf_error *error)
 {
     nccl_comm *c = t->comm;
     heads *h = c->heads;
-    int place = 0;
+    int slot = 0;
 
     while (h && h->taken == UINT32_MAX)
         h = h->next;
@@ -88,11 +88,11 @@ static wf_status take_place(transfer *t, wf_error *error)
             return status;
         h = c->heads;
     }
-    while (h->taken >> place & 1)
-        place++;
-    h->taken |= (uint32_t)1 << place;
+    while (h->taken >> slot & 1)
+        slot++;
+    h->taken |= (uint32_t)1 << slot;
     t->heads = h;
-    t->place = place;
+    t->slot = slot;
     return WF_OK;
 }
 
@@ -163,7 +163,7 @@ wf_status wf_nccl_alone_begin(transfer *t, wf_error *error)
     wf_status status = WF_OK;
 
     if (t->comm->base.size > 1) {
-        status = take_place(t, error);
+        status = take_slot(t, error);
         if (status == WF_OK)
             write_heads(t);
     }
@@ -276,7 +276,7 @@ void wf_nccl_alone_drop(transfer *t)
     if (t->comm->inner)
         return;
     if (t->heads)
-        t->heads->taken &= ~((uint32_t)1 << t->place);
+        t->heads->taken &= ~((uint32_t)1 << t->slot);
     t->heads = NULL;
     if (t->staged)
         cudaFree(t->staged);

@@ -36,7 +36,7 @@ static transfer *transfer_new(nccl_comm *c, wf_exchange *x, wf_error *error)
 
 static void transfer_free(transfer *t)
 {
-    t->x->place = NULL;
+    t->x->slot = NULL;
     wf_nccl_host.blocks_give(&t->comm->base.blocks, t, t->bytes);
 }
 
@@ -46,11 +46,11 @@ static wf_status say(transfer *t, wf_error *error)
 {
     wf_comm *inner = t->comm->inner;
     wf_exchange_kind kind = t->x->kind;
-    bool told = kind == WF_EXCHANGE_ALL_TO_ALL || wf_exchange_is_message(kind);
+    bool has_kind = kind == WF_EXCHANGE_ALL_TO_ALL || wf_exchange_is_message(kind);
 
     if (!inner)
         return wf_nccl_alone_begin(t, error);
-    t->control = (wf_exchange){.kind = told ? kind : WF_EXCHANGE_BARRIER,
+    t->control = (wf_exchange){.kind = has_kind ? kind : WF_EXCHANGE_BARRIER,
                                .print = t->x->print,
                                .send = t->says,
                                .send_bytes = t->words,
@@ -122,7 +122,7 @@ wf_status wf_nccl_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
 
     if (!x->device && c->inner)
         return c->inner->transport->begin(c->inner, x, error);
-    x->place = NULL;
+    x->slot = NULL;
     x->comm = comm;
     status = wf_nccl_check(c, x->print.op, c->calls, error);
     if (status == WF_OK && wf_exchange_is_message(x->kind) && !c->made)
@@ -137,7 +137,7 @@ wf_status wf_nccl_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
     t = status == WF_OK ? transfer_new(c, x, error) : NULL;
     if (!t)
         return status == WF_OK ? WF_ENOMEM : status;
-    x->place = t;
+    x->slot = t;
     status = say(t, &why);
     said = status == WF_OK;
     if (said && wf_exchange_is_message(x->kind)) {
@@ -187,7 +187,7 @@ static wf_status follow(transfer *t, wf_error *error)
 wf_status wf_nccl_wait(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     nccl_comm *c = wf_nccl_of(comm);
-    transfer *t = x->place;
+    transfer *t = x->slot;
     wf_error why = {WF_OK, ""};
     wf_status status = WF_OK;
 

@@ -189,11 +189,12 @@ static wf_status gather(void *opaque, const void *mine, size_t bytes, char **all
     return w->below->gather(w->below_world, mine, bytes, all, begin, error);
 }
 
-static wf_status place(void *opaque, const wf_local_ranks *ranks, wf_error *error)
+static wf_status map_ranks(void *opaque, const wf_local_ranks *ranks, wf_error *error)
 {
     nccl_world *w = opaque;
-    wf_status status =
-        w->below && w->below->place ? w->below->place(w->below_world, ranks, error) : WF_OK;
+    wf_status status = w->below && w->below->map_ranks
+                           ? w->below->map_ranks(w->below_world, ranks, error)
+                           : WF_OK;
 
     if (status != WF_OK)
         return status;
@@ -225,7 +226,7 @@ static wf_status cause(void *opaque, int *failed_rank, wf_error *error)
     if (!stopped)
         return WF_OK;
     *failed_rank = r->index;
-    text = wf_nccl_host.error_behind_rank(&r->why, r->index, &colon);
+    text = wf_nccl_host.error_after_rank(&r->why, r->index, &colon);
     return wf_nccl_host.error_set(error, r->why.code, "rank %d%s%.1400s", r->index, colon,
                                   text);
 }
@@ -288,7 +289,7 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .close = close_world,
                                         .processes = processes,
                                         .gather = gather,
-                                        .place = place,
+                                        .map_ranks = map_ranks,
                                         .share = share,
                                         .settle = settle,
                                         .cause = cause,

@@ -30,8 +30,8 @@
 #include <stdatomic.h>
 
 enum {
-    SLOTS = 64, /* launches of a rank that its GPU is not through with */
-    PLACES = 32 /* slots of a block, one bit each: a slot has the heads of one exchange */
+    SLOTS = 64,      /* launches of a rank that its GPU is not through with */
+    BLOCK_SLOTS = 32 /* slots of a block, one bit each: a slot has the heads of one exchange */
 };
 
 /* One of them, for the watchdog. */
@@ -95,10 +95,10 @@ typedef struct head {
     char op[40], detail[8];
 } head;
 
-/* A block of heads for PLACES exchanges: those to all members, then those from all. */
+/* A block of heads for BLOCK_SLOTS exchanges: those to all members, then those from all. */
 typedef struct heads {
     struct heads *next;
-    head *near, *far; /* [PLACES][2 * size], pinned and on the device */
+    head *near, *far; /* [BLOCK_SLOTS][2 * size], pinned and on the device */
     uint32_t taken;
 } heads;
 
@@ -116,7 +116,7 @@ typedef struct transfer {
     launched *data;         /* its launch; NULL: not yet, or there is nothing to move */
     launched *said;         /* without a control transport: that of the heads */
     heads *heads;           /* the block with its heads, NULL: there are none, .. */
-    int place;              /* .. and their slot there */
+    int slot;               /* .. and their slot there */
     char *staged;           /* copies of the host's memory on the device: sent, then received */
 } transfer;
 

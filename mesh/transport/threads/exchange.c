@@ -14,7 +14,7 @@ enum { WORTH_HELP = 256 << 10 };
 /* Returns the need that all have posted. */
 static need need_of(const threads_comm *c, const wf_exchange *x)
 {
-    const place *p = x->place;
+    const slot *p = x->slot;
 
     return (need){.group = c->group,
                   .word = &p->posted,
@@ -48,7 +48,7 @@ wf_status wf_threads_give_up(threads_comm *c, wf_exchange *x, wf_status status)
 
 bool wf_threads_all_posted(const wf_exchange *x)
 {
-    const place *p = x->place;
+    const slot *p = x->slot;
 
     return atomic_load(&p->posted) >= p->target;
 }
@@ -68,7 +68,7 @@ static int64_t all_pieces(const threads_comm *c, const wf_exchange *x)
 }
 
 /* Notes the begin of an exchange, by its first member. */
-static void note_begin(place *p, const wf_exchange *x)
+static void note_begin(slot *p, const wf_exchange *x)
 {
     int64_t unset = 0;
 
@@ -76,7 +76,7 @@ static void note_begin(place *p, const wf_exchange *x)
         atomic_compare_exchange_strong(&p->began, &unset, wf_trace_now());
 }
 
-static void set_over(threads_comm *c, place *p, const wf_exchange *x)
+static void set_over(threads_comm *c, slot *p, const wf_exchange *x)
 {
     note_begin(p, x);
     if (x->timed)
@@ -110,7 +110,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     int64_t all = all_pieces(c, x);
     int size = c->base.size;
-    place *p = x->place;
+    slot *p = x->slot;
     double due = 0;
     wf_status status = wf_threads_begin_reading(c, x, error);
 
@@ -137,7 +137,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
 
 /* Starts the work when the last member has posted: it will work itself, or its thread in the
    background will; wakes as many more as there are cores and pieces for. */
-static void start_work(threads_comm *c, place *p, wf_exchange *x)
+static void start_work(threads_comm *c, slot *p, wf_exchange *x)
 {
     int64_t all = all_pieces(c, x), bytes = x->print.bytes * c->base.size;
     int64_t helpers = c->group->world->cores < all ? c->group->world->cores : all;
@@ -163,7 +163,7 @@ static wf_status wait_until(threads_comm *c, wf_exchange *x, const need *n, wf_e
    the exchange has ended well for all of them, or for none. */
 static wf_status work_until_over(threads_comm *c, wf_exchange *x, wf_error *error)
 {
-    const place *p = x->place;
+    const slot *p = x->slot;
     wf_error late = {WF_OK, ""};
 
     if (wf_threads_work(c, x, &late) == WF_OK || atomic_load(&p->over) > x->sequence)
@@ -174,7 +174,7 @@ static wf_status work_until_over(threads_comm *c, wf_exchange *x, wf_error *erro
 wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     threads_comm *c = wf_threads_of(comm);
-    place *p = x->place;
+    slot *p = x->slot;
     need n = need_of(c, x);
     wf_status status;
 
@@ -227,17 +227,17 @@ wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size
 }
 
 /* Takes x's slot, as the first or with the others, which must have said the same. */
-static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
+static wf_status take_slot(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     group *g = c->group;
     wf_fingerprint theirs = x->print;
     int other = c->base.rank;
     bool first;
-    place *p;
+    slot *p;
 
     pthread_mutex_lock(&g->lock);
     first = x->sequence == g->exchanges;
-    p = wf_threads_place(g, x->sequence);
+    p = wf_threads_slot(g, x->sequence);
     if (p && first) {
         p->print = x->print;
         p->first = c->base.rank;
@@ -246,7 +246,7 @@ static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
         other = p->first;
     }
     pthread_mutex_unlock(&g->lock);
-    x->place = p;
+    x->slot = p;
     if (!p)
         return wf_error_set(error, WF_ENOMEM,
                             "no memory for one more exchange in flight over %s", g->name);
@@ -258,7 +258,7 @@ static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     wf_status status = wf_threads_settle(x, error);
-    place *p;
+    slot *p;
 
     x->comm = &c->base;
     x->sequence = c->sequence;
@@ -266,10 +266,10 @@ wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
     if (status == WF_OK)
         status = wf_threads_check(c, x->print.op, x->sequence, error);
     if (status == WF_OK)
-        status = take_place(c, x, error);
+        status = take_slot(c, x, error);
     if (status != WF_OK)
         return status;
-    p = x->place;
+    p = x->slot;
     wf_threads_pace_post(c, p);
     p->exchange[c->base.rank] = x;
     x->finish = wf_threads_finish_exchange;

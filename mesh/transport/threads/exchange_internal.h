@@ -17,7 +17,7 @@ static inline threads_comm *wf_threads_of(wf_comm *comm)
 /* Returns the exchange that a member has posted; for x->work, while it has a piece to do. */
 static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int member)
 {
-    return ((const place *)x->place)->exchange[member];
+    return ((const slot *)x->slot)->exchange[member];
 }
 
 /* Waits for a device that may still be computing a rank's posted data, before its peers read
@@ -67,8 +67,8 @@ channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends
 /* Returns the rank's pace, where exchanges take time; else NULL, and what follows does nothing:
    paced.c. */
 wf_pace *wf_threads_pace(const threads_comm *c);
-void wf_threads_pace_post(threads_comm *c, place *p);
-void wf_threads_pace_end(threads_comm *c, const wf_exchange *x, place *p);
+void wf_threads_pace_post(threads_comm *c, slot *p);
+void wf_threads_pace_end(threads_comm *c, const wf_exchange *x, slot *p);
 wf_status wf_threads_pace_send(threads_comm *c, wf_exchange *x, message *m, wf_error *error);
 void wf_threads_pace_recv(threads_comm *c, const wf_exchange *x);
 void wf_threads_pace_arrive(threads_comm *c, const wf_exchange *x, bool sends);

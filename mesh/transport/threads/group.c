@@ -19,16 +19,16 @@ static void init_lock(pthread_mutex_t *lock)
 }
 
 /* Adds a block of free slots. */
-static bool add_places(group *g)
+static bool add_slots(group *g)
 {
-    size_t size = (size_t)g->size, n = (size_t)g->places;
-    place **list = realloc(g->place, (n + PLACES) * sizeof(place *));
-    place *block = calloc(PLACES, sizeof *block);
-    _Atomic uint64_t *marks = calloc(PLACES * size, sizeof *marks);
-    _Atomic int64_t *taken = calloc(PLACES * size, sizeof *taken);
-    wf_exchange **posted = calloc(PLACES * size, sizeof(wf_exchange *));
+    size_t size = (size_t)g->size, n = (size_t)g->slots;
+    slot **list = realloc(g->slot, (n + BLOCK_SLOTS) * sizeof(slot *));
+    slot *block = calloc(BLOCK_SLOTS, sizeof *block);
+    _Atomic uint64_t *marks = calloc(BLOCK_SLOTS * size, sizeof *marks);
+    _Atomic int64_t *taken = calloc(BLOCK_SLOTS * size, sizeof *taken);
+    wf_exchange **posted = calloc(BLOCK_SLOTS * size, sizeof(wf_exchange *));
 
-    g->place = list ? list : g->place;
+    g->slot = list ? list : g->slot;
     if (!list || !block || !marks || !taken || !posted) {
         free(block);
         free((void *)marks);
@@ -36,33 +36,33 @@ static bool add_places(group *g)
         free(posted);
         return false;
     }
-    for (size_t i = 0; i < PLACES; i++) {
-        block[i] = (place){
+    for (size_t i = 0; i < BLOCK_SLOTS; i++) {
+        block[i] = (slot){
             .mark = marks + i * size, .taken = taken + i * size, .exchange = posted + i * size};
-        g->place[n + i] = &block[i];
+        g->slot[n + i] = &block[i];
     }
-    g->places += PLACES;
+    g->slots += BLOCK_SLOTS;
     return true;
 }
 
 /* Frees the slots of a group; the first of a block has the memory of all. */
-static void free_places(group *g)
+static void free_slots(group *g)
 {
-    for (int i = 0; i < g->places; i += PLACES) {
-        free((void *)g->place[i]->mark);
-        free((void *)g->place[i]->taken);
-        free(g->place[i]->exchange);
-        free(g->place[i]);
+    for (int i = 0; i < g->slots; i += BLOCK_SLOTS) {
+        free((void *)g->slot[i]->mark);
+        free((void *)g->slot[i]->taken);
+        free(g->slot[i]->exchange);
+        free(g->slot[i]);
     }
-    free(g->place);
+    free(g->slot);
 }
 
 /* Finds the slot of an exchange, or a free one for the newest. Members come one after the
    other, so that the search mostly ends in the slot that its number gives. */
-static place *find_place(const group *g, uint64_t sequence, bool newest)
+static slot *find_slot(const group *g, uint64_t sequence, bool newest)
 {
-    for (int k = 0; k < g->places; k++) {
-        place *p = g->place[(sequence + (uint64_t)k) % (uint64_t)g->places];
+    for (int k = 0; k < g->slots; k++) {
+        slot *p = g->slot[(sequence + (uint64_t)k) % (uint64_t)g->slots];
 
         if (newest ? atomic_load(&p->left) == p->target : p->sequence == sequence + 1)
             return p;
@@ -70,13 +70,13 @@ static place *find_place(const group *g, uint64_t sequence, bool newest)
     return NULL;
 }
 
-place *wf_threads_place(group *g, uint64_t sequence)
+slot *wf_threads_slot(group *g, uint64_t sequence)
 {
     bool newest = sequence == g->exchanges;
-    place *p = find_place(g, sequence, newest);
+    slot *p = find_slot(g, sequence, newest);
 
-    if (!p && newest && add_places(g))
-        p = find_place(g, sequence, newest);
+    if (!p && newest && add_slots(g))
+        p = find_slot(g, sequence, newest);
     if (!p || !newest)
         return p;
     g->exchanges++;
@@ -100,10 +100,10 @@ static group *group_new(const char *name, const int *members, int n, bool comput
         g->size = n;
         g->sharing = n > 1 ? wf_sharing_open(n, compute_once) : NULL;
     }
-    if (!g || !copy || !add_places(g) || (n > 1 && !g->sharing)) {
+    if (!g || !copy || !add_slots(g) || (n > 1 && !g->sharing)) {
         if (g) {
             wf_sharing_close(g->sharing);
-            free_places(g);
+            free_slots(g);
         }
         free(g);
         free(copy);
@@ -129,7 +129,7 @@ void wf_threads_group_free(group *g)
     }
     pthread_mutex_destroy(&g->lock);
     free(g->members);
-    free_places(g);
+    free_slots(g);
     free(g);
 }
 

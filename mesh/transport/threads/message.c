@@ -6,7 +6,7 @@
    received. */
 static wf_status wait_message(threads_comm *c, wf_exchange *x, uint64_t steps, wf_error *error)
 {
-    message *m = x->place;
+    message *m = x->slot;
     need n = {.group = c->group,
               .word = &m->mark,
               .target = 2 * (x->sequence / MESSAGES) + steps,
@@ -55,7 +55,7 @@ static wf_status finish_send(wf_comm *comm, wf_exchange *x, wf_error *error)
 static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     threads_comm *c = wf_threads_of(comm);
-    message *m = x->place;
+    message *m = x->slot;
     wf_status status = wait_message(c, x, 1, error);
 
     if (status != WF_OK)
@@ -92,7 +92,7 @@ static wf_status open_channel(threads_comm *c, wf_exchange *x, bool sends, wf_er
     x->reading = false;
     mine = sends ? &line->sent : &line->received; /* the other count is the other end's alone */
     x->sequence = (*mine)++;
-    x->place = &line->ring[x->sequence % MESSAGES];
+    x->slot = &line->ring[x->sequence % MESSAGES];
     return WF_OK;
 }
 
@@ -100,7 +100,7 @@ wf_status wf_threads_send(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     threads_comm *c = wf_threads_of(comm);
     wf_status status = open_channel(c, x, true, error);
-    message *m = x->place;
+    message *m = x->slot;
 
     if (status == WF_OK)
         status = wf_threads_settle(x, error);

@@ -23,7 +23,7 @@ wf_pace *wf_threads_pace(const threads_comm *c)
     return pace && pace->machine && c->base.size > 1 ? pace : NULL;
 }
 
-void wf_threads_pace_post(threads_comm *c, place *p)
+void wf_threads_pace_post(threads_comm *c, slot *p)
 {
     const wf_pace *pace = wf_threads_pace(c);
     group *g = c->group;
@@ -36,7 +36,7 @@ void wf_threads_pace_post(threads_comm *c, place *p)
     pthread_mutex_unlock(&g->lock);
 }
 
-void wf_threads_pace_end(threads_comm *c, const wf_exchange *x, place *p)
+void wf_threads_pace_end(threads_comm *c, const wf_exchange *x, slot *p)
 {
     wf_pace *pace = wf_threads_pace(c);
     wf_pace_transfer what = {x->print.op, x->whole, c->group->members, c->base.size};

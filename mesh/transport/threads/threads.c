@@ -116,7 +116,7 @@ static wf_status cause(void *opaque, int *failed_rank, wf_error *error)
     if (!atomic_load(&w->aborted))
         return WF_OK;
     *failed_rank = w->failed_rank;
-    text = wf_error_behind_rank(&w->cause, w->failed_rank, &colon);
+    text = wf_error_after_rank(&w->cause, w->failed_rank, &colon);
     return wf_error_set(error, w->cause.code, "rank %d%s%.1400s", w->failed_rank, colon, text);
 }
 

@@ -141,7 +141,7 @@ wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
         return wf_error_set(error, c->group->mismatch.code, "%s", c->group->mismatch.text);
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    text = wf_error_behind_rank(&w->cause, w->failed_rank, &colon);
+    text = wf_error_after_rank(&w->cause, w->failed_rank, &colon);
     return wf_error_set(error, WF_ELOST,
                         "rank %d failed%s%.1200s; rank %d was in %s over %s (call %llu)",
                         w->failed_rank, colon, text, c->world_rank, op, c->group->name,
@@ -282,7 +282,7 @@ static void hide_need(const threads_comm *c)
 /* Returns whether to poll once more. A yield is worth a try where another rank may run on this
    core meanwhile; a rank that has its core for itself looks for some microseconds, which is
    cheaper than sleep and wake. */
-static bool poll_again(const world *w, int polls)
+static bool poll_more(const world *w, int polls)
 {
     if (polls >= (w->own_cores ? SPINS : YIELDS))
         return false;
@@ -327,7 +327,7 @@ wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error)
         status = check_world(c, n, error);
         if (status != WF_OK)
             break;
-        if (poll_again(g->world, polls))
+        if (poll_more(g->world, polls))
             continue;
         if (!shown)
             show_need(c, n);

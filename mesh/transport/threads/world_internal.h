@@ -7,14 +7,14 @@
  * group's sleepers. A wait is a few yielding polls, then sleep; no thread spins, for 32 ranks
  * share two cores.
  *
- * An exchange has a slot of the group (struct place), which its first poster takes. A member
+ * An exchange has a slot of the group (struct slot), which its first poster takes. A member
  * has POSTED there when others may touch its memory; when all have, each thread that is awake
  * takes pieces of the work until none is left, its own share first; the thread that does the
  * last piece, where none has failed or was left out, marks the exchange as over and wakes the
  * others. So a member sleeps once where there are more ranks than cores, and of ranks that wait
  * for the slowest, only as many are woken to help as there are cores. A slot is free for
- * another exchange when all have LEFT it. There are PLACES of them, and as many more as are
- * needed where members have more exchanges in flight.
+ * another exchange when all have LEFT it. There are BLOCK_SLOTS of them, and as many more as
+ * are needed where members have more exchanges in flight.
  */
 #ifndef WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
@@ -23,9 +23,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { PLACES = 32, MESSAGES = 32 };
+enum { BLOCK_SLOTS = 32, MESSAGES = 32 };
 
-typedef struct place {
+typedef struct slot {
     _Atomic uint64_t posted; /* members that have, in all its exchanges .. */
     _Atomic uint64_t left;   /* .. and that have left them */
     /* the target of both, in the one that it serves; set by the first poster */
@@ -41,7 +41,7 @@ typedef struct place {
     wf_fingerprint print; /* fingerprint of who posted first, and who; under the group's lock */
     int first;
     uint64_t sequence; /* the exchange that it serves, or served last, + 1 */
-} place;
+} slot;
 
 /* Messages from one member to another. Message k takes ring[k % MESSAGES]; its mark is
    2 * (k / MESSAGES) when the slot is free, + 1 when sent, + 2 when received. */
@@ -80,8 +80,8 @@ typedef struct group {
     channel *channels;  /* under lock, with what follows */
     uint64_t exchanges; /* those that some member has posted */
     double lane;        /* paced: when the last one that moves in the background is over */
-    place **place;      /* [places], slots, in blocks of PLACES that stay where they are */
-    int places;
+    slot **slot;        /* [slots], slots, in blocks of BLOCK_SLOTS that stay where they are */
+    int slots;
     struct wf_sharing *sharing; /* the sharing of its members; NULL where it is one rank */
 } group;
 
@@ -165,7 +165,7 @@ void wf_threads_group_free(group *g);
 
 /* Returns the slot of an exchange; for one that is not posted yet, a free one that is made
    ready for it. Under the group's lock; NULL: out of memory. */
-place *wf_threads_place(group *g, uint64_t sequence);
+slot *wf_threads_slot(group *g, uint64_t sequence);
 
 /* Returns the channel between two members, made on first use; NULL: out of memory. */
 channel *wf_threads_channel(group *g, int from, int to);

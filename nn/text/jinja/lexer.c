@@ -210,22 +210,21 @@ static size_t digits(const scanner *s, size_t at)
 static void add_number(scanner *s)
 {
     const jinja_token *last = s->r->count ? &s->r->tokens[s->r->count - 1] : NULL;
-    const bool behind_dot = last && jinja_is_operator(last, ".");
+    const bool after_dot = last && jinja_is_operator(last, ".");
     size_t end = digits(s, s->at), power;
     bool real = false;
     char copy[64], *stop;
     size_t n = 0;
     jinja_token *t;
 
-    if (!behind_dot && stands(s, end, ".") && end + 1 < s->bytes &&
-        is_digit(s->text[end + 1])) {
+    if (!after_dot && stands(s, end, ".") && end + 1 < s->bytes && is_digit(s->text[end + 1])) {
         end = digits(s, end + 1);
         real = true;
     }
     power = end + 1;
     if (power < s->bytes && (s->text[power] == '+' || s->text[power] == '-'))
         power++;
-    if (!behind_dot && end < s->bytes && (s->text[end] | 32) == 'e' && power < s->bytes &&
+    if (!after_dot && end < s->bytes && (s->text[end] | 32) == 'e' && power < s->bytes &&
         is_digit(s->text[power])) {
         end = digits(s, power);
         real = true;

@@ -33,7 +33,7 @@ typedef struct waiting {
     const uint8_t *word;
     size_t bytes;
     uint64_t key[KEY_WORDS];
-    seen *place;
+    seen *entry;
     seen_longer *longer;
     wf_tok_short_word *merged; /* NULL: its entry has its ids */
 } waiting;
@@ -206,7 +206,7 @@ static bool append(wf_tok_ids *ids, const int32_t *from, size_t count)
 
 static inline bool append_seen(wf_tok_ids *ids, const waiting *w)
 {
-    return w->place ? append_some(ids, w->place->ids, w->place->count, MOST_CACHED)
+    return w->entry ? append_some(ids, w->entry->ids, w->entry->count, MOST_CACHED)
                     : append_some(ids, w->longer->ids, w->longer->count, MOST_CACHED_LONGER);
 }
 
@@ -218,9 +218,9 @@ static inline bool append_merged(wf_tok_ids *ids, const wf_tok_short_word *w)
 
 static inline bool is_in_cache(const waiting *w)
 {
-    if (!w->place)
+    if (!w->entry)
         return w->longer->bytes == w->bytes && memcmp(w->longer->word, w->word, w->bytes) == 0;
-    return w->place->bytes == w->bytes && memcmp(w->place->key, w->key, sizeof w->key) == 0;
+    return w->entry->bytes == w->bytes && memcmp(w->entry->key, w->key, sizeof w->key) == 0;
 }
 
 /* Puts the ids of a word into its cache. */
@@ -228,12 +228,12 @@ static void keep(const waiting *w)
 {
     const wf_tok_short_word *from = w->merged;
 
-    if (w->place && from->count <= MOST_CACHED) {
-        memcpy(w->place->key, w->key, sizeof w->key);
-        memcpy(w->place->ids, from->ids, sizeof w->place->ids);
-        w->place->bytes = (uint8_t)w->bytes;
-        w->place->count = from->count;
-    } else if (!w->place && from->count <= MOST_CACHED_LONGER) {
+    if (w->entry && from->count <= MOST_CACHED) {
+        memcpy(w->entry->key, w->key, sizeof w->key);
+        memcpy(w->entry->ids, from->ids, sizeof w->entry->ids);
+        w->entry->bytes = (uint8_t)w->bytes;
+        w->entry->count = from->count;
+    } else if (!w->entry && from->count <= MOST_CACHED_LONGER) {
         memcpy(w->longer->word, w->word, w->bytes);
         memcpy(w->longer->ids, from->ids, sizeof w->longer->ids);
         w->longer->bytes = (uint8_t)w->bytes;
@@ -312,12 +312,12 @@ bool wf_tok_bpe_flush(wf_tok_bpe *bpe, wf_tok_ids *ids)
 
 /* Finds the entry that a word has, or would have, in the cache of its length, and prefetches
    it. */
-static inline void find_place(wf_tok_bpe *bpe, waiting *w, size_t readable)
+static inline void find_slot(wf_tok_bpe *bpe, waiting *w, size_t readable)
 {
     size_t n = w->bytes;
     uint64_t hash;
 
-    w->place = NULL;
+    w->entry = NULL;
     if (n > WF_TOK_SHORT)
         return;
     if (n > KEY_BYTES) {
@@ -328,8 +328,8 @@ static inline void find_place(wf_tok_bpe *bpe, waiting *w, size_t readable)
     set_key(w->key, w->word, n, readable);
     hash = (w->key[0] ^ w->key[1] * 0x9e3779b97f4a7c15u ^ w->key[2] * 0xbf58476d1ce4e5b9u ^ n) *
            0x94d049bb133111ebu;
-    w->place = &bpe->cache[hash >> (64 - CACHE_BITS)];
-    __builtin_prefetch(w->place);
+    w->entry = &bpe->cache[hash >> (64 - CACHE_BITS)];
+    __builtin_prefetch(w->entry);
 }
 
 bool wf_tok_bpe_word(wf_tok_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
@@ -341,7 +341,7 @@ bool wf_tok_bpe_word(wf_tok_bpe *bpe, const uint8_t *word, size_t n, size_t read
     w = &bpe->words[bpe->count++ % WORDS];
     w->word = word;
     w->bytes = n;
-    find_place(bpe, w, readable);
+    find_slot(bpe, w, readable);
     if (bpe->count - bpe->looked_up > AHEAD)
         ok = look_up(bpe, ids) && ok;
     return ok;

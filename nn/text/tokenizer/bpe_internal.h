@@ -5,9 +5,9 @@
 #include "nn/text/tokenizer/tokenizer_internal.h"
 
 /* A position in a word, and the next one of the same rank. */
-typedef struct wf_tok_place {
+typedef struct wf_tok_position {
     int32_t at, next;
-} wf_tok_place;
+} wf_tok_position;
 
 typedef struct wf_tok_heap {
     uint64_t *keys;
@@ -17,11 +17,11 @@ typedef struct wf_tok_heap {
 /* The symbols of a long word are a list. Of each rank there is a list of positions whose pair
    has, or had, it, from left to right; ranks that have one lie in a heap. */
 typedef struct wf_tok_long_words {
-    int32_t *before, *behind,
+    int32_t *before, *after,
         *rank; /* a symbol's neighbours, and the rank of its pair, or INT32_MAX */
     size_t room;
-    wf_tok_place *places;
-    size_t place_count, place_room;
+    wf_tok_position *positions;
+    size_t position_count, position_room;
     int32_t *first, *last; /* by rank; first -1: no list */
     wf_tok_heap ranks,
         stray; /* stray: rank and position of what was found too late for its list */
@@ -44,7 +44,7 @@ typedef struct wf_tok_short_word {
     int32_t ids[WF_TOK_SHORT];
     int32_t keys[WF_TOK_SHORT]; /* the lowest goes first; INT32_MAX: no pair */
     int32_t made[WF_TOK_SHORT]; /* the token of a merged pair */
-    uint8_t before[WF_TOK_SHORT + 1], behind[WF_TOK_SHORT];
+    uint8_t before[WF_TOK_SHORT + 1], after[WF_TOK_SHORT];
     uint8_t count;      /* symbols, and ids once they are merged */
     uint8_t changed[2]; /* slots whose pairs are other ones, prefetched; WF_TOK_SHORT: none */
 } wf_tok_short_word;

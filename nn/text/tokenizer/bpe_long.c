@@ -14,9 +14,9 @@ enum { NO_RANK = INT32_MAX };
 void wf_tok_long_words_free(wf_tok_long_words *w)
 {
     free(w->before);
-    free(w->behind);
+    free(w->after);
     free(w->rank);
-    free(w->places);
+    free(w->positions);
     free(w->first);
     free(w->last);
     free(w->ranks.keys);
@@ -49,11 +49,11 @@ static bool begin(wf_tok_long_words *w, const wf_tok_lexicon *v, size_t n)
             return false;
         memset(w->first, -1, bytes);
     }
-    w->place_count = w->ranks.count = w->stray.count = 0;
+    w->position_count = w->ranks.count = w->stray.count = 0;
     if (!widen(&w->before, &room, n, sizeof *w->before))
         return false;
     room = w->room;
-    if (!widen(&w->behind, &room, n, sizeof *w->behind))
+    if (!widen(&w->after, &room, n, sizeof *w->after))
         return false;
     return widen(&w->rank, &w->room, n, sizeof *w->rank);
 }
@@ -94,38 +94,38 @@ static uint64_t key_of(int32_t rank, int32_t at)
 }
 
 /* Notes that the pair at a position has a rank. */
-static bool push_place(wf_tok_long_words *w, int32_t rank, int32_t at)
+static bool push_position(wf_tok_long_words *w, int32_t rank, int32_t at)
 {
-    int32_t place = (int32_t)w->place_count, last = w->last[rank];
+    int32_t position = (int32_t)w->position_count, last = w->last[rank];
 
-    if (w->first[rank] >= 0 && w->places[last].at > at)
+    if (w->first[rank] >= 0 && w->positions[last].at > at)
         return push(&w->stray, key_of(rank, at));
-    if (!widen(&w->places, &w->place_room, w->place_count + 1, sizeof *w->places))
+    if (!widen(&w->positions, &w->position_room, w->position_count + 1, sizeof *w->positions))
         return false;
-    w->places[w->place_count++] = (wf_tok_place){at, -1};
-    w->last[rank] = place;
+    w->positions[w->position_count++] = (wf_tok_position){at, -1};
+    w->last[rank] = position;
     if (w->first[rank] >= 0) {
-        w->places[last].next = place;
+        w->positions[last].next = position;
         return true;
     }
-    w->first[rank] = place;
+    w->first[rank] = position;
     return push(&w->ranks, (uint64_t)rank);
 }
 
 /* Takes the leftmost position of the lowest rank that is noted, and its rank. */
-static bool next_place(wf_tok_long_words *w, int32_t *rank, int32_t *at)
+static bool next_position(wf_tok_long_words *w, int32_t *rank, int32_t *at)
 {
     uint64_t listed = UINT64_MAX, stray = w->stray.count ? w->stray.keys[0] : UINT64_MAX;
 
     if (w->ranks.count) {
         *rank = (int32_t)w->ranks.keys[0];
-        *at = w->places[w->first[*rank]].at;
+        *at = w->positions[w->first[*rank]].at;
         listed = key_of(*rank, *at);
     }
     if (listed <= stray) {
         if (listed == UINT64_MAX)
             return false;
-        w->first[*rank] = w->places[w->first[*rank]].next;
+        w->first[*rank] = w->positions[w->first[*rank]].next;
         if (w->first[*rank] < 0)
             pop(&w->ranks);
         return true;
@@ -139,21 +139,21 @@ static bool next_place(wf_tok_long_words *w, int32_t *rank, int32_t *at)
 /* Finds the rank of a symbol and the next one. */
 static bool look(wf_tok_long_words *w, const wf_tok_lexicon *v, const int32_t *ids, int32_t at)
 {
-    int32_t behind = w->behind[at];
+    int32_t after = w->after[at];
 
-    w->rank[at] = behind < 0 ? NO_RANK : wf_tok_lexicon_pair(v, ids[at], ids[behind])->rank;
-    return w->rank[at] == NO_RANK || push_place(w, w->rank[at], at);
+    w->rank[at] = after < 0 ? NO_RANK : wf_tok_lexicon_pair(v, ids[at], ids[after])->rank;
+    return w->rank[at] == NO_RANK || push_position(w, w->rank[at], at);
 }
 
 /* Merges a symbol with the next one. */
 static bool merge(wf_tok_long_words *w, const wf_tok_lexicon *v, int32_t *ids, int32_t at)
 {
-    int32_t gone = w->behind[at], before = w->before[at];
+    int32_t gone = w->after[at], before = w->before[at];
 
     ids[at] = wf_tok_lexicon_pair(v, ids[at], ids[gone])->made;
-    w->behind[at] = w->behind[gone];
-    if (w->behind[at] >= 0)
-        w->before[w->behind[at]] = at;
+    w->after[at] = w->after[gone];
+    if (w->after[at] >= 0)
+        w->before[w->after[at]] = at;
     w->rank[gone] = NO_RANK;
     return (before < 0 || look(w, v, ids, before)) && look(w, v, ids, at);
 }
@@ -170,13 +170,13 @@ bool wf_tok_long_words_merge(wf_tok_long_words *w, const wf_tok_lexicon *v, int3
     ok = begin(w, v, *count);
     for (int32_t i = 0; ok && i < n; i++) {
         w->before[i] = i - 1;
-        w->behind[i] = i + 1 < n ? i + 1 : -1;
+        w->after[i] = i + 1 < n ? i + 1 : -1;
     }
     for (int32_t i = 0; ok && i < n; i++)
         ok = look(w, v, ids, i);
-    while (ok && next_place(w, &rank, &at))
+    while (ok && next_position(w, &rank, &at))
         ok = w->rank[at] != rank || merge(w, v, ids, at);
-    for (int32_t i = 0; ok && i >= 0; i = w->behind[i])
+    for (int32_t i = 0; ok && i >= 0; i = w->after[i])
         ids[left++] = ids[i];
     if (!ok)
         wf_tok_long_words_free(w);

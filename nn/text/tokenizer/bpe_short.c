@@ -13,7 +13,7 @@ typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
 static inline void prefetch(const wf_tok_lexicon *v, const wf_tok_short_word *w, size_t slot)
 {
     __builtin_prefetch(
-        &v->merges[wf_tok_lexicon_line(v, w->ids[slot], w->ids[w->behind[slot]])]);
+        &v->merges[wf_tok_lexicon_line(v, w->ids[slot], w->ids[w->after[slot]])]);
 }
 
 static inline int32_t key_of(int32_t rank, int32_t made, size_t slot)
@@ -27,7 +27,7 @@ static inline int32_t look_up(const wf_tok_lexicon *v, wf_tok_short_word *w, siz
 {
     /* Two tokens, and what becomes of them, are compared and taken at once, as they lie in
        wf_tok_merge. */
-    int32_t pair[2] = {w->ids[slot], w->ids[w->behind[slot]]}, becomes[2];
+    int32_t pair[2] = {w->ids[slot], w->ids[w->after[slot]]}, becomes[2];
     const wf_tok_merge *line = &v->merges[wf_tok_lexicon_line(v, pair[0], pair[1])];
     uint64_t wanted, found = UINT64_MAX;
 
@@ -54,7 +54,7 @@ static void begin(const wf_tok_lexicon *v, wf_tok_short_word *w)
     size_t n = w->count;
 
     for (size_t i = 0; i < n; i++) {
-        w->behind[i] = (uint8_t)(i + 1);
+        w->after[i] = (uint8_t)(i + 1);
         w->before[i + 1] = (uint8_t)i;
     }
     for (size_t i = 0; w->bytes && i + 1 < n; i++) {
@@ -110,12 +110,12 @@ static bool step(const wf_tok_lexicon *v, wf_tok_short_word *w)
     if (key == NO_KEY)
         return false;
     slot = (size_t)key % WF_TOK_SHORT;
-    gone = w->behind[slot];
+    gone = w->after[slot];
     w->ids[slot] = w->made[slot];
-    w->behind[slot] = w->behind[gone];
-    w->before[w->behind[gone]] = (uint8_t)slot;
+    w->after[slot] = w->after[gone];
+    w->before[w->after[gone]] = (uint8_t)slot;
     w->keys[slot] = w->keys[gone] = NO_KEY;
-    w->changed[0] = w->behind[slot] < w->count ? (uint8_t)slot : WF_TOK_SHORT;
+    w->changed[0] = w->after[slot] < w->count ? (uint8_t)slot : WF_TOK_SHORT;
     w->changed[1] = slot > 0 ? w->before[slot] : WF_TOK_SHORT;
     for (int i = 0; i < 2; i++)
         if (w->changed[i] < WF_TOK_SHORT) {
@@ -130,7 +130,7 @@ static void gather(wf_tok_short_word *w)
 {
     size_t left = 0;
 
-    for (size_t i = 0; i < w->count; i = w->behind[i])
+    for (size_t i = 0; i < w->count; i = w->after[i])
         w->ids[left++] = w->ids[i];
     w->count = (uint8_t)left;
 }

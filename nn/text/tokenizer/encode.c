@@ -56,7 +56,7 @@ static bool white_space(uint32_t c)
 }
 
 /* Returns how many bytes of white space begin, or end, at a position. */
-static size_t spaces_behind(const uint8_t *text, size_t n, size_t at)
+static size_t spaces_after(const uint8_t *text, size_t n, size_t at)
 {
     size_t end = at;
 
@@ -93,12 +93,12 @@ static bool stands_alone(wf_tok_encoder *e, const uint8_t *text, size_t n, size_
 {
     const wf_tok_pattern *word = &e->tokenizer->word;
     size_t before = at > 0 ? character_before(text, at) : 0, begin, found;
-    size_t behind = end < n ? end + (size_t)wf_text_utf8_bytes(text[end]) : end;
+    size_t after = end < n ? end + (size_t)wf_text_utf8_bytes(text[end]) : end;
 
     return !(at > 0 &&
              wf_tok_pattern_find(word, &e->matcher, text, at, before, &begin, &found) > 0) &&
            !(end < n &&
-             wf_tok_pattern_find(word, &e->matcher, text, behind, end, &begin, &found) > 0);
+             wf_tok_pattern_find(word, &e->matcher, text, after, end, &begin, &found) > 0);
 }
 
 typedef wf_status (*give_stretch)(wf_tok_encoder *e, const uint8_t *text, size_t n, bool first,
@@ -123,7 +123,7 @@ static wf_status between_added(wf_tok_encoder *e, const wf_tok_added_set *set,
         if (found->left)
             at -= wf_tok_spaces_before(text, at, done);
         if (found->right)
-            end += spaces_behind(text, n, end);
+            end += spaces_after(text, n, end);
         if (at > done)
             status = stretch(e, text + done, at - done, first && done == 0, flags);
         if (status == WF_OK)
@@ -192,6 +192,6 @@ wf_status wf_tok_encode(wf_tok_encoder *e, const char *text, size_t bytes, int f
     if (status == WF_OK)
         status = between_added(e, &t->added, from, bytes, true, flags, normalized);
     if (status == WF_OK)
-        status = add_template(e, t->behind, t->behind_count, flags);
+        status = add_template(e, t->after, t->after_count, flags);
     return status;
 }

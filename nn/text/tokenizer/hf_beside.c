@@ -74,7 +74,7 @@ wf_status wf_tok_load_ends(wf_tok *t, const char *path, wf_error *error)
         wf_text_json_close(&json);
     }
     t->bos = t->bos < 0 && t->before_count ? t->before[0] : t->bos;
-    t->eos = t->eos < 0 && t->behind_count ? t->behind[0] : t->eos;
+    t->eos = t->eos < 0 && t->after_count ? t->after[0] : t->eos;
     return error->code;
 }
 

@@ -159,10 +159,10 @@ wf_status wf_tok_hf_decoder(wf_tok *t, const wf_text_json *json, uint32_t value)
 
 /* Reads the ids of one of the special tokens of a template, before the text or after it. */
 static wf_status special_ids(wf_tok *t, const wf_text_json *json, uint32_t tokens,
-                             uint32_t name, bool behind)
+                             uint32_t name, bool after)
 {
-    int32_t *to = behind ? t->behind : t->before;
-    int *count = behind ? &t->behind_count : &t->before_count;
+    int32_t *to = after ? t->after : t->before;
+    int *count = after ? &t->after_count : &t->before_count;
     uint32_t found = WF_TEXT_JSON_NONE, ids;
     size_t bytes, n;
     const char *text = wf_text_json_text(json, name, &bytes);
@@ -192,7 +192,7 @@ static wf_status read_template(wf_tok *t, const wf_text_json *json, uint32_t val
 {
     uint32_t single = wf_text_json_need(json, value, "single", WF_TEXT_JSON_ARRAY),
              tokens = wf_text_json_need(json, value, "special_tokens", WF_TEXT_JSON_OBJECT);
-    bool behind = false;
+    bool after = false;
 
     if (single == WF_TEXT_JSON_NONE || tokens == WF_TEXT_JSON_NONE)
         return json->error->code;
@@ -201,12 +201,12 @@ static wf_status read_template(wf_tok *t, const wf_text_json *json, uint32_t val
         uint32_t special = wf_text_json_get(json, i, "SpecialToken"), name;
 
         if (special == WF_TEXT_JSON_NONE) {
-            behind = wf_text_json_need(json, i, "Sequence", WF_TEXT_JSON_OBJECT) !=
-                     WF_TEXT_JSON_NONE;
+            after = wf_text_json_need(json, i, "Sequence", WF_TEXT_JSON_OBJECT) !=
+                    WF_TEXT_JSON_NONE;
         } else {
             name = wf_text_json_need(json, special, "id", WF_TEXT_JSON_STRING);
             if (name != WF_TEXT_JSON_NONE)
-                special_ids(t, json, tokens, name, behind);
+                special_ids(t, json, tokens, name, after);
         }
         if (json->error->code != WF_OK)
             return json->error->code;

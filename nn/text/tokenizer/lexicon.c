@@ -47,46 +47,45 @@ static uint32_t table_size(int64_t n)
     return size;
 }
 
-static wf_tok_lexicon_place *free_places(uint32_t count)
+static wf_tok_lexicon_slot *free_slots(uint32_t count)
 {
-    wf_tok_lexicon_place *places = wf_tok_table_new(count * sizeof *places);
+    wf_tok_lexicon_slot *slots = wf_tok_table_new(count * sizeof *slots);
 
-    if (places)
-        memset(places, -1, count * sizeof *places);
-    return places;
+    if (slots)
+        memset(slots, -1, count * sizeof *slots);
+    return slots;
 }
 
 wf_status wf_tok_lexicon_begin(wf_tok_lexicon *v, wf_error *error)
 {
     *v = (wf_tok_lexicon){.pieces = {.mask = 63}, .added = {.mask = 63}};
-    v->pieces.places = free_places(64);
-    v->added.places = free_places(64);
-    return v->pieces.places && v->added.places
-               ? WF_OK
-               : wf_error_set(error, WF_ENOMEM, "out of memory");
+    v->pieces.slots = free_slots(64);
+    v->added.slots = free_slots(64);
+    return v->pieces.slots && v->added.slots ? WF_OK
+                                             : wf_error_set(error, WF_ENOMEM, "out of memory");
 }
 
 void wf_tok_lexicon_free(wf_tok_lexicon *v)
 {
     free(v->tokens);
     free(v->texts);
-    free(v->pieces.places);
-    free(v->added.places);
+    free(v->pieces.slots);
+    free(v->added.slots);
     free(v->merges);
     free(v->byte_pairs);
     *v = (wf_tok_lexicon){0};
 }
 
 /* Returns the slot of a text in a table, or the free one where it would be. */
-static uint32_t place(const wf_tok_lexicon *v, const wf_tok_lexicon_table *table,
-                      const void *text, size_t bytes, uint32_t hash)
+static uint32_t find_slot(const wf_tok_lexicon *v, const wf_tok_lexicon_table *table,
+                          const void *text, size_t bytes, uint32_t hash)
 {
     uint32_t i = hash & table->mask;
 
-    for (; table->places[i].id >= 0; i = (i + 1) & table->mask) {
-        const wf_tok_token *t = &v->tokens[table->places[i].id];
+    for (; table->slots[i].id >= 0; i = (i + 1) & table->mask) {
+        const wf_tok_token *t = &v->tokens[table->slots[i].id];
 
-        if (table->places[i].hash == hash && t->bytes == bytes &&
+        if (table->slots[i].hash == hash && t->bytes == bytes &&
             memcmp(v->texts + t->at, text, bytes) == 0)
             break;
     }
@@ -96,7 +95,8 @@ static uint32_t place(const wf_tok_lexicon *v, const wf_tok_lexicon_table *table
 static int32_t find(const wf_tok_lexicon *v, const wf_tok_lexicon_table *table,
                     const void *text, size_t bytes)
 {
-    return table->places[place(v, table, text, bytes, (uint32_t)wf_tok_hash(text, bytes))].id;
+    return table->slots[find_slot(v, table, text, bytes, (uint32_t)wf_tok_hash(text, bytes))]
+        .id;
 }
 
 int32_t wf_tok_lexicon_piece(const wf_tok_lexicon *v, const void *text, size_t bytes)
@@ -106,7 +106,7 @@ int32_t wf_tok_lexicon_piece(const wf_tok_lexicon *v, const void *text, size_t b
 
 void wf_tok_lexicon_piece_prefetch(const wf_tok_lexicon *v, const void *text, size_t bytes)
 {
-    __builtin_prefetch(&v->pieces.places[(uint32_t)wf_tok_hash(text, bytes) & v->pieces.mask]);
+    __builtin_prefetch(&v->pieces.slots[(uint32_t)wf_tok_hash(text, bytes) & v->pieces.mask]);
 }
 
 bool wf_tok_lexicon_is_pair(const wf_tok_lexicon *v, int32_t id, int32_t left, int32_t right)
@@ -163,18 +163,18 @@ static bool grow(wf_tok_lexicon_table *table)
 {
     wf_tok_lexicon_table wider = {.mask = 4 * table->mask + 3, .count = table->count};
 
-    wider.places = free_places(wider.mask + 1);
-    if (!wider.places)
+    wider.slots = free_slots(wider.mask + 1);
+    if (!wider.slots)
         return false;
     for (uint32_t i = 0; i <= table->mask; i++) {
-        uint32_t to = table->places[i].hash & wider.mask;
+        uint32_t to = table->slots[i].hash & wider.mask;
 
-        while (table->places[i].id >= 0 && wider.places[to].id >= 0)
+        while (table->slots[i].id >= 0 && wider.slots[to].id >= 0)
             to = (to + 1) & wider.mask;
-        if (table->places[i].id >= 0)
-            wider.places[to] = table->places[i];
+        if (table->slots[i].id >= 0)
+            wider.slots[to] = table->slots[i];
     }
-    free(table->places);
+    free(table->slots);
     *table = wider;
     return true;
 }
@@ -187,14 +187,14 @@ static const char *enter(const wf_tok_lexicon *v, wf_tok_lexicon_table *table, i
 
     if (2 * table->count >= table->mask && !grow(table))
         return "out of memory";
-    i = place(v, table, v->texts + t->at, t->bytes, hash);
-    if (table->places[i].id == id)
+    i = find_slot(v, table, v->texts + t->at, t->bytes, hash);
+    if (table->slots[i].id == id)
         return NULL;
-    if (table->places[i].id >= 0)
+    if (table->slots[i].id >= 0)
         return "another id has the same text";
     if (((i - hash) & table->mask) > MOST_PROBES)
         return too_many_alike;
-    table->places[i] = (wf_tok_lexicon_place){id, hash};
+    table->slots[i] = (wf_tok_lexicon_slot){id, hash};
     table->count++;
     return NULL;
 }

@@ -24,13 +24,13 @@ enum { WF_TOK_RANKED_MOST_BYTES = 512 };
 
 /* A table of ids by text. What a text has in common with the one that is looked for is in the
    table, so that others are seldom looked at. */
-typedef struct wf_tok_lexicon_place {
+typedef struct wf_tok_lexicon_slot {
     int32_t id;    /* -1: a free slot */
     uint32_t hash; /* its text's, the lower half */
-} wf_tok_lexicon_place;
+} wf_tok_lexicon_slot;
 
 typedef struct wf_tok_lexicon_table {
-    wf_tok_lexicon_place *places;
+    wf_tok_lexicon_slot *slots;
     uint32_t mask, count;
 } wf_tok_lexicon_table;
 

@@ -65,7 +65,7 @@ static void add_text(spelling *s, const char *text)
 
 /* \s or \S with its characters. In a class \S stays: PCRE2 takes U+180E for white space
    there. */
-static bool spell_space(spelling *s)
+static bool write_space(spelling *s)
 {
     if (s->in_class && s->at[1] == 'S')
         return false;
@@ -76,7 +76,7 @@ static bool spell_space(spelling *s)
 
 /* Writes a property with the characters that are younger than PCRE2's Unicode: \p{L}, \pL,
    \P{L}, \d. Returns NULL, or the error. */
-static const char *spell_property(spelling *s)
+static const char *write_property(spelling *s)
 {
     const bool digit = s->at[1] == 'd' || s->at[1] == 'D';
     const char *name = digit ? "Nd" : s->at + 2, *end = s->at + 2;
@@ -113,7 +113,7 @@ static const char *spell_property(spelling *s)
             add(s, name, n);
             add_text(s, "}");
         }
-        s->ok = s->ok && wf_tok_young_spell(name, n, &s->to);
+        s->ok = s->ok && wf_tok_young_write(name, n, &s->to);
         add_text(s, s->in_class ? "" : "]");
     } else {
         add(s, s->at, (size_t)(end - s->at));
@@ -124,7 +124,7 @@ static const char *spell_property(spelling *s)
 
 /* Writes \Z and the ^ of lines as PCRE2 can decide them at the end of a window, which it would
    take for the text's. Returns false where something else is next. */
-static bool spell_end(spelling *s)
+static bool write_end(spelling *s)
 {
     if (!s->in_class && s->at[0] == '\\' && s->at[1] == 'Z') {
         add_text(s, "(?=\\n?\\z)");
@@ -139,16 +139,16 @@ static bool spell_end(spelling *s)
 }
 
 /* Writes the next construct, in PCRE2's syntax. Returns NULL, or the error. */
-static const char *spell_next(spelling *s)
+static const char *write_next(spelling *s)
 {
     const char *wrong = differs(s->at, s->in_class);
     const bool escape = *s->at == '\\' && s->at + 1 < s->end;
 
-    if (wrong || (escape && strchr("sS", s->at[1]) && spell_space(s)) || spell_end(s))
+    if (wrong || (escape && strchr("sS", s->at[1]) && write_space(s)) || write_end(s))
         return wrong;
     if (escape && s->young &&
         (strchr("dD", s->at[1]) || (strchr("pP", s->at[1]) && s->at + 2 < s->end)))
-        return spell_property(s);
+        return write_property(s);
     if (escape) {
         add(s, s->at, 2);
         s->at += 2;
@@ -184,7 +184,7 @@ static const char *translate(const char *from, size_t bytes, bool lines, wf_tok_
     const char *wrong = NULL;
 
     while (!wrong && s.at < s.end)
-        wrong = spell_next(&s);
+        wrong = write_next(&s);
     add(&s, "", 1);
     *to = s.to;
     return wrong || s.ok ? wrong : "out of memory";

@@ -139,17 +139,17 @@ static inline size_t word_at(int letters, const uint8_t *classes, const uint8_t 
                              size_t at)
 {
     int class = class_at(classes, text, at);
-    size_t behind;
+    size_t after;
 
     if (class & WF_TOK_LETTER)
         return at;
     if (class == 0)
         return n + 1;
-    behind = at + bytes_at(text, at);
-    if (class == WF_TOK_NUMBER || class == WF_TOK_LINE_END || behind == n)
+    after = at + bytes_at(text, at);
+    if (class == WF_TOK_NUMBER || class == WF_TOK_LINE_END || after == n)
         return n;
-    class = class_at(classes, text, behind);
-    return class & letters ? behind : class ? n : n + 1;
+    class = class_at(classes, text, after);
+    return class & letters ? after : class ? n : n + 1;
 }
 
 static size_t wf_tok_scan_words(const wf_tok_scan *scan, const uint8_t *classes,

@@ -96,8 +96,8 @@ struct wf_tok {
     int32_t unknown; /* -1: what is unknown is left out */
     bool join_unknown;
     bool strip_first; /* decoding leaves out a space at the very beginning */
-    int32_t before[WF_TOK_MOST_TEMPLATE], behind[WF_TOK_MOST_TEMPLATE];
-    int before_count, behind_count;
+    int32_t before[WF_TOK_MOST_TEMPLATE], after[WF_TOK_MOST_TEMPLATE];
+    int before_count, after_count;
     int32_t bos, eos, pad;
     int32_t pieces;     /* tokens of the model of a tokenizer.json */
     int32_t last_added; /* the largest id of an added token; -1: there is none */

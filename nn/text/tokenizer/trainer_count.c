@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_PLACES = 1 << 12 };
+enum { FIRST_SLOTS = 1 << 12 };
 
 static wf_status no_memory(wf_error *error)
 {
@@ -36,9 +36,9 @@ wf_status wf_tok_counter_new(const wf_tok *untrained, wf_tok_counter **counter, 
     if (!c)
         return no_memory(error);
     c->tokenizer = untrained;
-    c->mask = FIRST_PLACES - 1;
-    c->places = calloc(FIRST_PLACES, sizeof *c->places);
-    if (c->places && wf_tok_matcher_open(&c->matcher))
+    c->mask = FIRST_SLOTS - 1;
+    c->slots = calloc(FIRST_SLOTS, sizeof *c->slots);
+    if (c->slots && wf_tok_matcher_open(&c->matcher))
         return WF_OK;
     wf_tok_counter_free(c);
     *counter = NULL;
@@ -53,17 +53,17 @@ void wf_tok_counter_free(wf_tok_counter *c)
     wf_tok_bytes_free(&c->valid);
     wf_tok_bytes_free(&c->texts);
     free(c->words);
-    free(c->places);
+    free(c->slots);
     free(c);
 }
 
 /* Returns the slot of a word, or the free one where it would be. */
-static size_t place_of(const wf_tok_counter *c, const void *word, size_t n)
+static size_t slot_of(const wf_tok_counter *c, const void *word, size_t n)
 {
     size_t i = wf_tok_hash(word, n) & c->mask;
 
-    for (; c->places[i]; i = (i + 1) & c->mask) {
-        const wf_tok_counted_word *w = &c->words[c->places[i] - 1];
+    for (; c->slots[i]; i = (i + 1) & c->mask) {
+        const wf_tok_counted_word *w = &c->words[c->slots[i] - 1];
 
         if (w->bytes == n && memcmp(c->texts.data + w->at, word, n) == 0)
             break;
@@ -74,43 +74,43 @@ static size_t place_of(const wf_tok_counter *c, const void *word, size_t n)
 /* Makes room for one word more. */
 static bool grow(wf_tok_counter *c)
 {
-    size_t room = c->room ? 2 * c->room : FIRST_PLACES / 2;
+    size_t room = c->room ? 2 * c->room : FIRST_SLOTS / 2;
     wf_tok_counted_word *words = realloc(c->words, room * sizeof *words);
-    uint32_t *places;
+    uint32_t *slots;
 
     if (!words)
         return false;
     c->words = words;
-    places = room < UINT32_MAX / 2 ? calloc(2 * room, sizeof *places) : NULL;
-    if (!places)
+    slots = room < UINT32_MAX / 2 ? calloc(2 * room, sizeof *slots) : NULL;
+    if (!slots)
         return false;
-    free(c->places);
-    c->places = places;
+    free(c->slots);
+    c->slots = slots;
     c->room = room;
     c->mask = 2 * room - 1;
     for (size_t i = 0; i < c->count; i++)
-        c->places[place_of(c, c->texts.data + c->words[i].at, c->words[i].bytes)] =
+        c->slots[slot_of(c, c->texts.data + c->words[i].at, c->words[i].bytes)] =
             (uint32_t)i + 1;
     return true;
 }
 
 static bool count_word(wf_tok_counter *c, const void *word, size_t n, int64_t times)
 {
-    size_t i = place_of(c, word, n);
+    size_t i = slot_of(c, word, n);
 
-    if (c->places[i]) {
-        c->words[c->places[i] - 1].count += times;
+    if (c->slots[i]) {
+        c->words[c->slots[i] - 1].count += times;
         return true;
     }
     if (c->count == c->room) {
         if (!grow(c))
             return false;
-        i = place_of(c, word, n);
+        i = slot_of(c, word, n);
     }
     c->words[c->count] = (wf_tok_counted_word){c->texts.bytes, (uint32_t)n, times};
     if (!wf_tok_bytes_add(&c->texts, word, n))
         return false;
-    c->places[i] = (uint32_t)++c->count;
+    c->slots[i] = (uint32_t)++c->count;
     return true;
 }
 

@@ -17,7 +17,7 @@ struct wf_tok_counter {
     wf_tok_bytes valid, texts; /* texts: of the words */
     wf_tok_counted_word *words;
     size_t count, room;
-    uint32_t *places; /* a hash table: a word's number and 1; 0: free */
+    uint32_t *slots; /* a hash table: a word's number and 1; 0: free */
     size_t mask;
 };
 

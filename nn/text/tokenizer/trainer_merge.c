@@ -49,7 +49,7 @@ static bool widen(void *array, size_t *room, size_t need, size_t element)
     return true;
 }
 
-static size_t place_of(const pair *pairs, size_t mask, int32_t left, int32_t right)
+static size_t slot_of(const pair *pairs, size_t mask, int32_t left, int32_t right)
 {
     size_t i = wf_tok_merge_hash(left, right) & mask;
 
@@ -70,7 +70,7 @@ static pair *new_pairs(size_t count)
 /* Returns the pair of two tokens, made where it is missing; NULL: out of memory. */
 static pair *pair_of(training *t, int32_t left, int32_t right)
 {
-    size_t i = place_of(t->pairs, t->mask, left, right);
+    size_t i = slot_of(t->pairs, t->mask, left, right);
 
     if (t->pairs[i].left >= 0)
         return &t->pairs[i];
@@ -82,11 +82,11 @@ static pair *pair_of(training *t, int32_t left, int32_t right)
             return NULL;
         for (size_t k = 0; k <= t->mask; k++)
             if (t->pairs[k].left >= 0)
-                pairs[place_of(pairs, mask, t->pairs[k].left, t->pairs[k].right)] = t->pairs[k];
+                pairs[slot_of(pairs, mask, t->pairs[k].left, t->pairs[k].right)] = t->pairs[k];
         free(t->pairs);
         t->pairs = pairs;
         t->mask = mask;
-        i = place_of(pairs, mask, left, right);
+        i = slot_of(pairs, mask, left, right);
     }
     t->pair_count++;
     t->pairs[i] = (pair){left, right, 0, -1, false};

@@ -20,7 +20,7 @@ static const char *token(const spelling *s, int32_t id, size_t *n)
     return s->bytes.data + begin;
 }
 
-static bool spell(spelling *s, const wf_tok_trained_merge *merges, int32_t count)
+static bool write_merges(spelling *s, const wf_tok_trained_merge *merges, int32_t count)
 {
     s->end = malloc((256 + (size_t)count) * sizeof *s->end);
     for (int32_t id = 0; s->end && id < 256 + count; id++) {
@@ -142,7 +142,7 @@ wf_status wf_tok_train(const wf_tok_counter *counter, int32_t vocabulary, const 
 
     if (merges && into)
         count = wf_tok_train_merges(counter, most, merges);
-    if (into && (count < 0 || !spell(&s, merges, count)))
+    if (into && (count < 0 || !write_merges(&s, merges, count)))
         wf_error_set(error, WF_ENOMEM, "out of memory: a vocabulary of %d tokens", vocabulary);
     else if (into && write_file(into, "tokenizer.json", &s, merges, count, error) == WF_OK)
         write_file(into, "tokenizer_config.json", NULL, NULL, 0, error);

@@ -217,7 +217,7 @@ static const char *lost(const wf_tok *t)
                        "has not";
         }
     if ((t->before_count && !(t->before_count == 1 && t->before[0] == t->bos)) ||
-        (t->behind_count && !(t->behind_count == 1 && t->behind[0] == t->eos)))
+        (t->after_count && !(t->after_count == 1 && t->after[0] == t->eos)))
         return "a \"post_processor\" with more than one token that begins texts and one that "
                "ends them";
     return NULL;
@@ -247,7 +247,7 @@ wf_status wf_tok_vocabulary_open(const wf_tok *t, int64_t rows, wf_tok_vocabular
     v->model = t->characters ? "llama" : "gpt2";
     v->space_in_front = space_in_front(t);
     v->begin = t->before_count == 1 && t->before[0] == t->bos;
-    v->end = t->behind_count == 1 && t->behind[0] == t->eos;
+    v->end = t->after_count == 1 && t->after[0] == t->eos;
     return fill(t, v, error);
 }
 

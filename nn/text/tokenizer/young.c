@@ -59,7 +59,7 @@ bool wf_tok_young_lacks(const char *property, size_t n)
     return is(property, n, "C") || is(property, n, "Cn");
 }
 
-bool wf_tok_young_spell(const char *property, size_t n, wf_tok_bytes *to)
+bool wf_tok_young_write(const char *property, size_t n, wf_tok_bytes *to)
 {
     for (int i = 0; i < ROWS; i++) {
         char text[40];

@@ -19,6 +19,6 @@ bool wf_tok_young_lacks(const char *property, size_t n);
 
 /* Appends the ranges of characters that have it, as of a class: "\x{897}\x{1c89}-\x{1c8a}".
    False: out of memory. */
-bool wf_tok_young_spell(const char *property, size_t n, wf_tok_bytes *to);
+bool wf_tok_young_write(const char *property, size_t n, wf_tok_bytes *to);
 
 #endif

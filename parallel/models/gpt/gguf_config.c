@@ -228,7 +228,7 @@ static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
 
     if (s->error->code != WF_OK)
         return;
-    if (turns != m->head_dim && (!wf_gguf_part_turns(s->arch) || turns > m->head_dim)) {
+    if (turns != m->head_dim && (!wf_gguf_part_rotates(s->arch) || turns > m->head_dim)) {
         wf_error_set(
             s->error, WF_EUNSUPPORTED,
             "%.900s: key \"%s.rope.dimension_count\" says that a part of a head is rotated",

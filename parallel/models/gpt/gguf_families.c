@@ -9,14 +9,14 @@
 enum {
     NO_GGUF = 0,
     IN_GGUF = 1,
-    TURNS_NEIGHBOURS = 1 << 1,
+    ROTATES_NEIGHBOURS = 1 << 1,
     ONE_QKV = 1 << 2,
     ONE_MLP = 1 << 3,
     MAY_BIAS = 1 << 4,
     HAS_SCALES = 1 << 5,
     HAS_LONG_ROPE = 1 << 6,
     IS_TIED = 1 << 7,
-    PART_TURNS = 1 << 8,
+    PART_ROTATES = 1 << 8,
     IS_UNTIED = 1 << 9,
     FULL_HEADS = 1 << 10,
     MAY_QKV_BIAS = 1 << 11,
@@ -84,7 +84,7 @@ bool wf_gguf_is_scaled(const wf_nn_gpt_config *m)
 
 /* Returns true for a rotation that llama.cpp's Phi-3 alone has: a part of a head rotates, or
    factors are two lists. */
-static bool turns_as_phi3(const wf_nn_gpt_config *m)
+static bool rotates_as_phi3(const wf_nn_gpt_config *m)
 {
     return m->position == WF_NN_ROPE &&
            (m->rope_scaling.kind == WF_ROPE_LONG || (m->rotary > 0 && m->rotary < 1));
@@ -121,18 +121,19 @@ static unsigned traits_of(const wf_nn_gpt_config *m)
 }
 
 /* Returns true where a family's files say all of a model's rotation. */
-static bool turns_as(const wf_nn_gpt_config *m, const family *f)
+static bool rotates_as(const wf_nn_gpt_config *m, const family *f)
 {
     const wf_rope_scaling_kind kind = m->rope_scaling.kind;
 
     if (m->position != WF_NN_ROPE)
         return true;
     if (f->words & HAS_LONG_ROPE)
-        return turns_as_phi3(m) && may_be_phi3(m);
-    if (f->words & PART_TURNS || f->config.gain_offset || f->words & (FULL_HEADS | HAS_WINDOWS))
+        return rotates_as_phi3(m) && may_be_phi3(m);
+    if (f->words & PART_ROTATES || f->config.gain_offset ||
+        f->words & (FULL_HEADS | HAS_WINDOWS))
         return (kind == WF_ROPE_UNSCALED || kind == WF_ROPE_LINEAR) &&
-               (f->words & PART_TURNS || !turns_as_phi3(m));
-    return kind != WF_ROPE_YARN && kind != WF_ROPE_DYNAMIC && !turns_as_phi3(m);
+               (f->words & PART_ROTATES || !rotates_as_phi3(m));
+    return kind != WF_ROPE_YARN && kind != WF_ROPE_DYNAMIC && !rotates_as_phi3(m);
 }
 
 double wf_gguf_scale_by_depth(const wf_nn_gpt_config *m)
@@ -212,7 +213,7 @@ static const char *lacks(const wf_nn_gpt_config *m, const family *f)
         return "heads of another width than the model's (\"head_dim\")";
     if (m->layers >= 64 && f->words & LOGIT_FACTOR)
         return "64 blocks, which have norms of heads there (\"num_hidden_layers\")";
-    if (!turns_as(m, f))
+    if (!rotates_as(m, f))
         return "a rotation of its own";
     return scales_as(m, f)
                ? NULL
@@ -248,7 +249,7 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
         return "RoPE scaled by YaRN (\"rope_type\": \"yarn\")";
     if (m->rope_scaling.kind == WF_ROPE_DYNAMIC)
         return "RoPE scaled by the length of a text (\"rope_type\": \"dynamic\")";
-    if (!turns_as_phi3(m) || may_be_phi3(m))
+    if (!rotates_as_phi3(m) || may_be_phi3(m))
         return NULL;
     return m->rope_scaling.kind == WF_ROPE_LONG
                ? "RoPE scaled by \"short_factor\" and \"long_factor\" (\"rope_type\": "
@@ -297,9 +298,9 @@ bool wf_gguf_reads(const char *architecture, const char *key)
     return false;
 }
 
-bool wf_gguf_part_turns(const char *architecture)
+bool wf_gguf_part_rotates(const char *architecture)
 {
-    return words_of(architecture) & (PART_TURNS | HAS_LONG_ROPE);
+    return words_of(architecture) & (PART_ROTATES | HAS_LONG_ROPE);
 }
 
 bool wf_gguf_multiplies_logits(const char *architecture)
@@ -367,5 +368,5 @@ wf_gguf_layout wf_gguf_layout_of(const char *architecture, const wf_nn_gpt_confi
     return (wf_gguf_layout){.found = f,
                             .one_qkv = words & ONE_QKV,
                             .one_mlp = words & ONE_MLP,
-                            .turns_neighbours = words & TURNS_NEIGHBOURS};
+                            .rotates_neighbours = words & ROTATES_NEIGHBOURS};
 }

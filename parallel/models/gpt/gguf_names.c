@@ -68,8 +68,8 @@ static char of_qkv(const char *theirs)
     return found && found[7] == '.' ? found[6] : '\0';
 }
 
-bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
-                      const wf_nn_parameter *parameter, wf_gguf_place *place)
+bool wf_gguf_location_of(const char *architecture, const wf_nn_gpt_config *model,
+                         const wf_nn_parameter *parameter, wf_gguf_location *location)
 {
     const wf_gguf_layout f = wf_gguf_layout_of(architecture, model);
     const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
@@ -83,50 +83,51 @@ bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
         i++;
     if (!f.found || i == sizeof names / sizeof *names)
         return false;
-    *place = (wf_gguf_place){.rows = rows, .added = m.gain_offset && is_gain(names[i].ours)};
+    *location =
+        (wf_gguf_location){.rows = rows, .added = m.gain_offset && is_gain(names[i].ours)};
     wf_hf_write_name(name, theirs_of(&m, names[i].ours, names[i].theirs), block);
     letter = of_qkv(name);
     if (strstr(name, ".ffn_gate.") && f.one_mlp) { /* it comes before what it gates */
-        place->rows = 2 * rows;
-        snprintf(place->name, sizeof place->name, "blk.%lld.ffn_up%s", (long long)block,
+        location->rows = 2 * rows;
+        snprintf(location->name, sizeof location->name, "blk.%lld.ffn_up%s", (long long)block,
                  strrchr(name, '.'));
         return true;
     }
     if (strstr(name, ".ffn_up.") && f.one_mlp) {
-        place->row = rows;
-        place->rows = 2 * rows;
+        location->row = rows;
+        location->rows = 2 * rows;
     }
     if (letter && f.one_qkv) { /* they come in this order */
-        place->row = letter == 'q' ? 0 : letter == 'k' ? queries : queries + keys;
-        place->rows = queries + 2 * keys;
-        snprintf(place->name, sizeof place->name, "blk.%lld.attn_qkv%s", (long long)block,
+        location->row = letter == 'q' ? 0 : letter == 'k' ? queries : queries + keys;
+        location->rows = queries + 2 * keys;
+        snprintf(location->name, sizeof location->name, "blk.%lld.attn_qkv%s", (long long)block,
                  strrchr(name, '.'));
         return true;
     }
-    if (f.turns_neighbours && (letter == 'q' || letter == 'k'))
-        place->heads = letter == 'q' ? model->heads : model->kv_heads;
-    snprintf(place->name, sizeof place->name, "%.63s", name);
+    if (f.rotates_neighbours && (letter == 'q' || letter == 'k'))
+        location->heads = letter == 'q' ? model->heads : model->kv_heads;
+    snprintf(location->name, sizeof location->name, "%.63s", name);
     return true;
 }
 
-int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row)
+int64_t wf_gguf_row(const wf_gguf_location *location, int64_t rows, int64_t row)
 {
     int64_t head, i;
 
-    if (!place->heads)
+    if (!location->heads)
         return row;
-    head = rows / place->heads;
+    head = rows / location->heads;
     i = row % head;
     return row - i + i / 2 + i % 2 * (head / 2);
 }
 
-int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row)
+int64_t wf_gguf_file_row(const wf_gguf_location *location, int64_t rows, int64_t row)
 {
     int64_t head, i;
 
-    if (!place->heads)
+    if (!location->heads)
         return row;
-    head = rows / place->heads;
+    head = rows / location->heads;
     i = row % head;
     return row - i + (i < head / 2 ? 2 * i : 2 * (i - head / 2) + 1);
 }

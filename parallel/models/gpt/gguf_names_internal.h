@@ -26,19 +26,19 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *model);
 const char *wf_gguf_missing(const wf_nn_gpt_config *model);
 
 /* The location of a parameter in a file: a tensor, and its first row there. */
-typedef struct wf_gguf_place {
+typedef struct wf_gguf_location {
     char name[WF_GGUF_NAME];
     int64_t row, rows; /* its first row there, and how many the tensor has */
     /* number of heads whose rows are in llama.cpp's order of rotation; 0: in ours */
     int64_t heads;
     float added; /* theirs is ours and this: 1 of gains that are 1 + the parameter */
-} wf_gguf_place;
+} wf_gguf_location;
 
 /* The order of parameters in files of a model: queries, keys and values as one tensor, gate
    and up as one, rows of queries and keys in llama.cpp's order of rotation. */
 typedef struct wf_gguf_layout {
     bool found; /* false: of no model that llama.cpp has */
-    bool one_qkv, one_mlp, turns_neighbours;
+    bool one_qkv, one_mlp, rotates_neighbours;
 } wf_gguf_layout;
 
 /* architecture: a file's, or NULL for the model's own */
@@ -46,14 +46,14 @@ wf_gguf_layout wf_gguf_layout_of(const char *architecture, const wf_nn_gpt_confi
 
 /* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for
    the model's own. */
-bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
-                      const wf_nn_parameter *parameter, wf_gguf_place *place);
+bool wf_gguf_location_of(const char *architecture, const wf_nn_gpt_config *model,
+                         const wf_nn_parameter *parameter, wf_gguf_location *location);
 
 /* The row of ours that is a row of a parameter in the file. */
-int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
+int64_t wf_gguf_row(const wf_gguf_location *location, int64_t rows, int64_t row);
 
 /* Back: the row of a parameter in the file that is a row of ours. */
-int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row);
+int64_t wf_gguf_file_row(const wf_gguf_location *location, int64_t rows, int64_t row);
 
 /* Returns the properties of an architecture's models, those with experts or without; NULL:
    there are none here. */
@@ -71,7 +71,7 @@ void wf_gguf_architectures(char *text, size_t size);
    logits, which it divides elsewhere; where there are factors of embeddings, scores, residuals
    and logits. */
 bool wf_gguf_reads(const char *architecture, const char *key);
-bool wf_gguf_part_turns(const char *architecture);
+bool wf_gguf_part_rotates(const char *architecture);
 bool wf_gguf_multiplies_logits(const char *architecture);
 bool wf_gguf_reads_scales(const char *architecture);
 

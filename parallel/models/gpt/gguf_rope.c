@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* Returns the number of rotations of pair i of a head over a number of positions. */
-static double turns_of(const wf_nn_gpt_config *m, int64_t i, double positions)
+static double rotations_of(const wf_nn_gpt_config *m, int64_t i, double positions)
 {
     static const double turn = 6.283185307179586;
 
@@ -21,7 +21,7 @@ void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors)
     const wf_rope_scaling *s = &m.rope_scaling;
 
     for (int64_t i = 0; i < m.head_dim / 2; i++) {
-        double kept = (turns_of(&m, i, s->original_positions) - s->low_freq_factor) /
+        double kept = (rotations_of(&m, i, s->original_positions) - s->low_freq_factor) /
                       (s->high_freq_factor - s->low_freq_factor);
 
         kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
@@ -79,24 +79,24 @@ static double kept_of(const line *l, int64_t i)
 
 /* Returns the rotations of a pair in one position, also of pairs beyond the first or the last
    one. */
-static double turns_in_one(const line *l, int64_t i)
+static double rotations_in_one(const line *l, int64_t i)
 {
-    return turns_of(l->model, i, 1);
+    return rotations_of(l->model, i, 1);
 }
 
 /* Finds the line through the pairs between, 1 at turns[0] and 0 at turns[1]: of several pairs
    through the first and the last; of one, or none, as steep as the pairs beside it need. */
 static void find_line(const line *l, double turns[2])
 {
-    const double above = turns_in_one(l, l->fast - 1), below = turns_in_one(l, l->slow);
+    const double above = rotations_in_one(l, l->fast - 1), below = rotations_in_one(l, l->slow);
     double first, last, rate;
 
     turns[0] = above;
     turns[1] = below;
     if (l->slow == l->fast)
         return;
-    first = turns_in_one(l, l->fast);
-    last = turns_in_one(l, l->slow - 1);
+    first = rotations_in_one(l, l->fast);
+    last = rotations_in_one(l, l->slow - 1);
     rate = fmax(kept_of(l, l->fast) / (first - below),
                 (1 - kept_of(l, l->fast)) / (above - first));
     if (l->slow - l->fast > 1)

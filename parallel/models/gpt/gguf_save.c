@@ -19,8 +19,8 @@ typedef struct save {
     wf_nn_gpt *model;
     const wf_par_gguf_options *options;
     wf_nn_parameter **parameter;
-    wf_gguf_place *place; /* each parameter's */
-    int64_t *tensor_of;   /* the number of its tensor */
+    wf_gguf_location *location; /* each parameter's */
+    int64_t *tensor_of;         /* the number of its tensor */
     int64_t count, tensors;
     int64_t factors; /* the first tensors, which are of no parameter */
     wf_gguf_tensor *tensor;
@@ -102,25 +102,25 @@ static wf_status describe(save *s)
     describe_factors(s);
     for (int64_t i = 0; i < s->count; i++) {
         const wf_tensor *p = s->parameter[i]->tensor;
-        wf_gguf_place *place = &s->place[i];
+        wf_gguf_location *location = &s->location[i];
         int64_t k = s->tensors > 8 ? s->tensors - 8 : 0;
         wf_gguf_tensor *t;
 
-        if (!wf_gguf_place_of(NULL, &s->model->config, s->parameter[i], place))
+        if (!wf_gguf_location_of(NULL, &s->model->config, s->parameter[i], location))
             return wf_error_set(s->error, WF_EUNSUPPORTED,
                                 "parameter %s has no name in GGUF: such a model is written for "
                                 "transformers alone",
                                 s->parameter[i]->path);
-        while (k < s->tensors && strcmp(s->tensor[k].name, place->name) != 0)
+        while (k < s->tensors && strcmp(s->tensor[k].name, location->name) != 0)
             k++;
         s->tensor_of[i] = k;
         if (k < s->tensors)
             continue;
         t = &s->tensor[s->tensors++];
-        memcpy(t->name, place->name, sizeof t->name);
+        memcpy(t->name, location->name, sizeof t->name);
         t->ndim = p->ndim;
         for (int d = 0; d < p->ndim; d++)
-            t->shape[d] = d ? p->dim[d].size : place->rows;
+            t->shape[d] = d ? p->dim[d].size : location->rows;
         t->type = type_of_tensor(t, type);
     }
     return WF_OK;
@@ -177,10 +177,10 @@ static wf_status prepare(save *s)
                             "(gpt_export FROM TO)",
                             wf_gguf_missing(&s->model->config));
     s->parameter = wf_nn_parameters(&s->model->base, &s->count);
-    s->place = calloc((size_t)s->count + 1, sizeof *s->place);
+    s->location = calloc((size_t)s->count + 1, sizeof *s->location);
     s->tensor = calloc((size_t)s->count + 2, sizeof *s->tensor); /* two more: factors */
     s->tensor_of = calloc((size_t)s->count + 1, sizeof *s->tensor_of);
-    if (!s->parameter || !s->place || !s->tensor || !s->tensor_of)
+    if (!s->parameter || !s->location || !s->tensor || !s->tensor_of)
         return wf_error_set(s->error, WF_ENOMEM, "no memory for a list of tensors");
     if (open_weights(s) != WF_OK || describe(s) != WF_OK)
         return s->error->code;
@@ -224,20 +224,20 @@ static wf_status write_rows(save *s, int64_t i, const float *from, int64_t row, 
                             float *ordered, char *raw)
 {
     const wf_gguf_tensor *t = &s->tensor[s->tensor_of[i]];
-    const wf_gguf_place *place = &s->place[i];
+    const wf_gguf_location *location = &s->location[i];
     int64_t all = s->parameter[i]->tensor->dim[0].size, bytes = t->bytes / t->shape[0];
     int64_t columns = wf_tensor_count(s->parameter[i]->tensor) / all, n = rows * columns;
 
     for (int64_t r = 0; r < rows; r++)
-        memcpy(ordered + r * columns, from + wf_gguf_row(place, all, row + r) * columns,
+        memcpy(ordered + r * columns, from + wf_gguf_row(location, all, row + r) * columns,
                (size_t)columns * sizeof *ordered);
-    for (int64_t k = 0; k < n && place->added != 0; k++)
-        ordered[k] += place->added;
+    for (int64_t k = 0; k < n && location->added != 0; k++)
+        ordered[k] += location->added;
     if (check_numbers(s, i, ordered, n) != WF_OK)
         return s->error->code;
     wf_gguf_convert(t->type, ordered, raw, n);
     return wf_file_write(s->file, raw, (size_t)(rows * bytes),
-                         s->data + t->begin + (place->row + row) * bytes, s->error);
+                         s->data + t->begin + (location->row + row) * bytes, s->error);
 }
 
 static wf_status write_parameter(save *s, int64_t i)
@@ -329,7 +329,7 @@ wf_status wf_par_pretrained_save_gguf(wf_nn_gpt *model, const wf_par_gguf_option
     wf_hf_weights_close(&s.weights);
     wf_par_checkpoint_reader_close(s.reader);
     free(s.parameter);
-    free(s.place);
+    free(s.location);
     free(s.tensor);
     free(s.tensor_of);
     free(s.header.bytes);

@@ -35,20 +35,21 @@ void wf_gguf_weights_close(wf_gguf_weights *w)
 
 /* The tensor that a parameter lies in; NULL without an error: there is none. */
 static const wf_gguf_tensor *locate(const wf_gguf_weights *w, const wf_nn_gpt_config *model,
-                                    const wf_nn_parameter *p, wf_gguf_place *place)
+                                    const wf_nn_parameter *p, wf_gguf_location *location)
 {
-    return wf_gguf_place_of(w->architecture, model, p, place)
-               ? wf_gguf_tensor_find(&w->header, place->name)
+    return wf_gguf_location_of(w->architecture, model, p, location)
+               ? wf_gguf_tensor_find(&w->header, location->name)
                : NULL;
 }
 
 static wf_status check(const wf_gguf_weights *w, const wf_nn_parameter *p,
-                       const wf_gguf_place *place, const wf_gguf_tensor *t, wf_error *error)
+                       const wf_gguf_location *location, const wf_gguf_tensor *t,
+                       wf_error *error)
 {
     const wf_tensor *ours = p->tensor;
     bool same;
 
-    if (!*place->name)
+    if (!*location->name)
         return wf_error_set(error, WF_EINVAL,
                             "%.900s: a GGUF file has no parameter %s of this model: it is none "
                             "of the file's config",
@@ -57,8 +58,8 @@ static wf_status check(const wf_gguf_weights *w, const wf_nn_parameter *p,
         return wf_error_set(
             error, WF_EDATA,
             "%.900s has no tensor \"%s\", which parameter %s would be read from", w->file.path,
-            place->name, p->path);
-    same = t->ndim == ours->ndim && t->shape[0] == place->rows;
+            location->name, p->path);
+    same = t->ndim == ours->ndim && t->shape[0] == location->rows;
     for (int d = 1; same && d < t->ndim; d++)
         same = t->shape[d] == ours->dim[d].size;
     if (!same)
@@ -85,7 +86,7 @@ typedef struct slab {
 /* A matrix of the file, and this rank's part of it: a parameter, or an expert's of one. */
 typedef struct matrix {
     const wf_gguf_tensor *t;
-    const wf_gguf_place *place;
+    const wf_gguf_location *location;
     int64_t first, rows;     /* its first row among all of the tensor, and how many it has */
     int64_t columns;         /* a row's elements */
     int64_t row, local_rows; /* the part's rows */
@@ -97,13 +98,13 @@ static wf_status read_rows(const wf_gguf_weights *w, const matrix *m, int64_t ro
                            const slab *s, wf_error *error)
 {
     int64_t bytes = wf_gguf_bytes(m->t->type, m->columns);
-    int64_t at = m->first + wf_gguf_file_row(m->place, m->rows, row);
+    int64_t at = m->first + wf_gguf_file_row(m->location, m->rows, row);
 
     if (wf_file_read(&w->file, s->raw, (size_t)(n * bytes),
                      w->header.data + m->t->begin + at * bytes, error) == WF_OK)
         wf_gguf_numbers(m->t->type, s->raw, s->numbers, n * m->columns);
-    for (int64_t k = 0; k < n * m->columns && m->place->added != 0; k++)
-        s->numbers[k] -= m->place->added;
+    for (int64_t k = 0; k < n * m->columns && m->location->added != 0; k++)
+        s->numbers[k] -= m->location->added;
     return error->code;
 }
 
@@ -124,14 +125,14 @@ static wf_status read_matrix(const wf_gguf_weights *w, const matrix *m, const sl
 
 /* A tensor has one dim, or two, or a matrix for each expert. */
 static wf_status read_part(const wf_gguf_weights *w, const wf_gguf_tensor *t,
-                           const wf_gguf_place *place, const wf_tensor *ours, const slab *s,
-                           float *to, wf_error *error)
+                           const wf_gguf_location *location, const wf_tensor *ours,
+                           const slab *s, float *to, wf_error *error)
 {
     const int d = t->ndim > 2 ? 1 : 0; /* the dim of rows */
     const bool wide = t->ndim > 1;
     const int64_t experts = d ? ours->local[0] : 1;
     matrix m = {.t = t,
-                .place = place,
+                .location = location,
                 .rows = ours->dim[d].size,
                 .columns = wide ? t->shape[d + 1] : 1,
                 .row = ours->start[d],
@@ -140,7 +141,7 @@ static wf_status read_part(const wf_gguf_weights *w, const wf_gguf_tensor *t,
                 .local = wide ? ours->local[d + 1] : 1};
 
     for (int64_t e = 0; e < experts && error->code == WF_OK; e++) {
-        m.first = place->row + (d ? (ours->start[0] + e) * m.rows : 0);
+        m.first = location->row + (d ? (ours->start[0] + e) * m.rows : 0);
         read_matrix(w, &m, s, to + e * m.local_rows * m.local, error);
     }
     return error->code;
@@ -149,23 +150,23 @@ static wf_status read_part(const wf_gguf_weights *w, const wf_gguf_tensor *t,
 wf_status wf_gguf_weights_read(wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                const wf_nn_parameter *p, float *to, wf_error *error)
 {
-    wf_gguf_place place = {.row = 0};
-    const wf_gguf_tensor *t = locate(w, model, p, &place);
+    wf_gguf_location location = {.row = 0};
+    const wf_gguf_tensor *t = locate(w, model, p, &location);
     slab s = {.rows = 1};
     int64_t columns;
 
-    if (check(w, p, &place, t, error) != WF_OK)
+    if (check(w, p, &location, t, error) != WF_OK)
         return error->code;
     w->used[t - w->header.tensor] = true;
     columns = t->ndim > 1 ? t->shape[t->ndim - 1] : 1;
-    if (!place.heads && columns < slab_elements)
+    if (!location.heads && columns < slab_elements)
         s.rows = slab_elements / columns;
     s.raw = malloc((size_t)(s.rows * columns) * sizeof(float));
     s.numbers = malloc((size_t)(s.rows * columns) * sizeof(float));
     if (!s.raw || !s.numbers || !to)
         wf_error_set(error, WF_ENOMEM, "no memory to read %s", p->path);
     else
-        read_part(w, t, &place, p->tensor, &s, to, error);
+        read_part(w, t, &location, p->tensor, &s, to, error);
     free(s.raw);
     free(s.numbers);
     return error->code;
@@ -174,10 +175,10 @@ wf_status wf_gguf_weights_read(wf_gguf_weights *w, const wf_nn_gpt_config *model
 wf_status wf_gguf_weights_find(wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                const wf_nn_parameter *p, wf_error *error)
 {
-    wf_gguf_place place = {.row = 0};
-    const wf_gguf_tensor *t = locate(w, model, p, &place);
+    wf_gguf_location location = {.row = 0};
+    const wf_gguf_tensor *t = locate(w, model, p, &location);
 
-    if (check(w, p, &place, t, error) == WF_OK)
+    if (check(w, p, &location, t, error) == WF_OK)
         w->used[t - w->header.tensor] = true;
     return error->code;
 }
@@ -185,8 +186,8 @@ wf_status wf_gguf_weights_find(wf_gguf_weights *w, const wf_nn_gpt_config *model
 wf_gguf_type wf_gguf_weights_type(const wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                   const wf_nn_parameter *p)
 {
-    wf_gguf_place place;
-    const wf_gguf_tensor *t = locate(w, model, p, &place);
+    wf_gguf_location location;
+    const wf_gguf_tensor *t = locate(w, model, p, &location);
 
     return t ? t->type : WF_GGUF_F32;
 }

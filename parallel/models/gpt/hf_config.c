@@ -9,12 +9,12 @@
 enum { CONFIG_BYTES = 1 << 20, CONFIG_DEPTH = 16, WORD = 64 };
 
 /* The value of a row: where it stands, and under which name; NULL: nowhere. */
-typedef struct place {
+typedef struct location {
     wf_json_source at;
     char path[WF_HF_PATH]; /* its key after a dot, or all of it */
     const char *key;
     const json_t *value;
-} place;
+} location;
 
 static bool is_null(const json_t *value)
 {
@@ -22,11 +22,11 @@ static bool is_null(const json_t *value)
 }
 
 /* The value at a path, "a.b" in an object of the source; missing or null: its value is NULL. */
-static wf_status look(const wf_json_source *s, const char *path, place *p)
+static wf_status look(const wf_json_source *s, const char *path, location *p)
 {
     char *key, *dot;
 
-    *p = (place){.at = *s};
+    *p = (location){.at = *s};
     snprintf(p->path, sizeof p->path, "%s", path);
     for (key = p->path; (dot = strchr(key, '.')); key = dot + 1) {
         *dot = 0;
@@ -51,15 +51,15 @@ static bool are_equal(const json_t *a, const json_t *b)
 }
 
 /* Under the row's key or under one that other versions have; two that differ are an error. */
-static wf_status find(const wf_json_source *s, const wf_hf_key *row, place *found)
+static wf_status find(const wf_json_source *s, const wf_hf_key *row, location *found)
 {
     const char *cursor = NULL;
     char path[WF_HF_PATH], first[WF_HF_PATH] = "";
     wf_status status = WF_OK;
 
-    *found = (place){.at = *s, .key = row->key};
+    *found = (location){.at = *s, .key = row->key};
     while (status == WF_OK && wf_hf_key_path(row, &cursor, path)) {
-        place p;
+        location p;
 
         status = look(s, path, &p);
         if (status != WF_OK || !p.value)
@@ -77,7 +77,7 @@ static wf_status find(const wf_json_source *s, const wf_hf_key *row, place *foun
     return status;
 }
 
-static wf_status take_int(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_int(const location *p, const wf_hf_key *row, void *field)
 {
     int64_t standard = row->standard ? atoll(row->standard) : 0, value = 0;
     wf_status status = wf_json_int(&p->at, p->key, (int64_t)row->least, (int64_t)row->most,
@@ -88,13 +88,13 @@ static wf_status take_int(const place *p, const wf_hf_key *row, void *field)
 }
 
 /* Returns true where a key is there and null; a missing one has its default. */
-static bool is_off(const place *p)
+static bool is_off(const location *p)
 {
     return p->at.object && json_is_null(json_object_get(p->at.object, p->key));
 }
 
 /* false takes away what another key gave. */
-static wf_status take_switch(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_switch(const location *p, const wf_hf_key *row, void *field)
 {
     const bool standard = strcmp(row->standard, "true") == 0;
     bool on = standard;
@@ -106,7 +106,7 @@ static wf_status take_switch(const place *p, const wf_hf_key *row, void *field)
 }
 
 /* Reads a row without a field, which sets properties of the model. */
-static wf_status take_layers(const place *p, const wf_hf_key *row, void *model)
+static wf_status take_layers(const location *p, const wf_hf_key *row, void *model)
 {
     const char *(*const read)(const json_t *, wf_nn_gpt_config *) =
         row->kind == WF_HF_LAYER_TYPES   ? wf_hf_layer_types_read
@@ -119,7 +119,7 @@ static wf_status take_layers(const place *p, const wf_hf_key *row, void *model)
                  : WF_OK;
 }
 
-static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_real(const location *p, const wf_hf_key *row, void *field)
 {
     double standard = row->standard ? strtod(row->standard, NULL) : 0, value = 0;
     wf_status status = wf_json_real(&p->at, p->key, row->least, row->most,
@@ -137,7 +137,7 @@ static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
-static wf_status take_or_none(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_or_none(const location *p, const wf_hf_key *row, void *field)
 {
     if (!is_off(p))
         return row->kind == WF_HF_WINDOW ? take_int(p, row, field) : take_real(p, row, field);
@@ -145,7 +145,7 @@ static wf_status take_or_none(const place *p, const wf_hf_key *row, void *field)
     return WF_OK;
 }
 
-static wf_status take_bool(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_bool(const location *p, const wf_hf_key *row, void *field)
 {
     const bool standard = strcmp(row->standard, "true") == 0;
 
@@ -170,7 +170,7 @@ static int number_of(const char *words, const char *word)
     return -1;
 }
 
-static wf_status take_word(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_word(const location *p, const wf_hf_key *row, void *field)
 {
     const char *word;
     wf_status status = wf_json_text(&p->at, p->key, WORD, row->standard, &word);
@@ -187,7 +187,7 @@ static wf_status take_word(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
-static wf_status take_factors(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_factors(const location *p, const wf_hf_key *row, void *field)
 {
     wf_rope_factors *f = &((wf_nn_gpt_config *)((char *)field - row->offset))->rope_factors;
 
@@ -199,7 +199,7 @@ static wf_status take_factors(const place *p, const wf_hf_key *row, void *field)
                         p->at.name, p->key, WF_ROPE_PAIRS);
 }
 
-static wf_status take_skip(const place *p, const wf_hf_key *row, void *field)
+static wf_status take_skip(const location *p, const wf_hf_key *row, void *field)
 {
     (void)row;
     if (!p->value || wf_hf_skip_read(p->value, field))
@@ -231,7 +231,7 @@ static bool says(const json_t *value, const char *words)
     return number_of(words, text) >= 0;
 }
 
-static wf_status must(const place *p, const wf_hf_key *row, const char *type)
+static wf_status must(const location *p, const wf_hf_key *row, const char *type)
 {
     const json_t *wrong = p->value, *one = NULL;
     char text[WORD];
@@ -259,7 +259,7 @@ static wf_status must(const place *p, const wf_hf_key *row, const char *type)
 
 static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_config *c)
 {
-    static wf_status (*const takes[])(const place *, const wf_hf_key *,
+    static wf_status (*const takes[])(const location *, const wf_hf_key *,
                                       void *) = {[WF_HF_INT] = take_int,
                                                  [WF_HF_COUNT] = take_int,
                                                  [WF_HF_WINDOW] = take_or_none,
@@ -276,10 +276,10 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
                                                  [WF_HF_FACTORS] = take_factors,
                                                  [WF_HF_SPARSE_STEP] = take_layers,
                                                  [WF_HF_DENSE_LAYERS] = take_layers};
-    place p;
+    location p;
     wf_status status;
 
-    if (row->kind == WF_HF_IGNORE || row->kind == WF_HF_TELL)
+    if (row->kind == WF_HF_IGNORE || row->kind == WF_HF_WRITE_ONLY)
         return WF_OK;
     status = find(s, row, &p);
     if (status != WF_OK)

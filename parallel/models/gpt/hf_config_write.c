@@ -102,7 +102,7 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
     case WF_HF_SWITCH:
         return json_boolean(*(const int64_t *)field != 0);
     case WF_HF_REAL:
-    case WF_HF_TELL:
+    case WF_HF_WRITE_ONLY:
         return json_real(number_of(row, field));
     case WF_HF_CAP:
         return number_of(row, field) > 0 ? json_real(number_of(row, field)) : json_null();

@@ -9,7 +9,7 @@ static wf_status convert_parameter(wf_hf_writer *w, const wf_hf_upcycling *u,
                                    wf_hf_weights *from, int64_t i)
 {
     const wf_nn_parameter *p = w->parameter[i];
-    const wf_part part = wf_hf_part(&w->place[i], p->tensor);
+    const wf_part part = wf_hf_part(&w->location[i], p->tensor);
     float *whole = malloc((size_t)wf_tensor_count(p->tensor) * sizeof *whole);
 
     if (!whole)

@@ -46,7 +46,7 @@ static const wf_hf_key keys[] = {
 #define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
 #define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},
 #define IGNORE(of, key, reason) {ROW(of, IGNORE, key, "")},
-#define TELL(of, key, field) {ROW(of, TELL, key, ""), FIELD(field)},
+#define WRITE_ONLY(of, key, field) {ROW(of, WRITE_ONLY, key, ""), FIELD(field)},
 #include "parallel/models/gpt/hf_config.def"
 };
 /* clang-format on */

@@ -31,7 +31,7 @@ typedef enum wf_hf_kind {
     WF_HF_MUST,
     WF_HF_EACH,
     WF_HF_IGNORE,
-    WF_HF_TELL
+    WF_HF_WRITE_ONLY
 } wf_hf_kind;
 
 typedef struct wf_hf_key {

@@ -39,7 +39,7 @@ static wf_status read_run(void *arg, int64_t at_slab, int64_t at_file, int64_t n
 }
 
 /* Read rows [row, row + rows) of the part and put them into the parameter. */
-static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *part,
+static wf_status read_slab(source *s, const wf_hf_location *location, const wf_part *part,
                            int64_t row, int64_t rows, float *plain, float *to)
 {
     wf_part slab = *part, whole = {.ndim = part->ndim};
@@ -47,9 +47,9 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
     int64_t columns, together;
     wf_status status;
 
-    memcpy(whole.local, place->shape, sizeof whole.local);
+    memcpy(whole.local, location->shape, sizeof whole.local);
     if (slab.ndim) {
-        slab.start[0] = wf_hf_row(place, part, row, &together);
+        slab.start[0] = wf_hf_row(location, part, row, &together);
         slab.local[0] = rows;
     }
     status = wf_part_runs(&slab, &whole, read_run, s);
@@ -57,7 +57,7 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
         return status;
     columns = wf_part_count(&slab) / rows;
     dtype = s->nf4.numbers ? WF_ST_F32 : s->entry->dtype;
-    if (!place->transposed) {
+    if (!location->transposed) {
         wf_convert_from(dtype, s->raw, to + row * columns, rows * columns);
         return WF_OK;
     }
@@ -67,7 +67,8 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
 }
 
 /* A part, row by row, to where its elements lie side by side. */
-static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *part, float *to)
+static wf_status read_part(source *s, const wf_hf_location *location, const wf_part *part,
+                           float *to)
 {
     int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step,
             n;
@@ -80,14 +81,14 @@ static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *p
     step = columns < slab_elements ? slab_elements / columns : 1;
     step = step < rows ? step : rows;
     s->raw = malloc((size_t)(step * columns) * sizeof(float));
-    plain = malloc((size_t)(place->transposed ? step * columns : 1) * sizeof(float));
+    plain = malloc((size_t)(location->transposed ? step * columns : 1) * sizeof(float));
     if (!s->raw || !plain || !to)
         status = wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", s->entry->name);
     for (int64_t row = 0; row < rows && status == WF_OK; row += n) {
-        wf_hf_row(place, part, row, &n);
+        wf_hf_row(location, part, row, &n);
         n = n < step ? n : step;
         n = n < rows - row ? n : rows - row;
-        status = read_slab(s, place, part, row, n, plain, to);
+        status = read_slab(s, location, part, row, n, plain, to);
     }
     free(s->raw);
     free(plain);
@@ -95,16 +96,16 @@ static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *p
 }
 
 static wf_status check_entry(const wf_hf_files *files, int64_t file,
-                             const wf_safetensors_entry *e, const wf_hf_place *place,
+                             const wf_safetensors_entry *e, const wf_hf_location *location,
                              const char *path, wf_error *error)
 {
-    bool same = e->ndim == place->ndim;
+    bool same = e->ndim == location->ndim;
 
     if (e->dtype == WF_ST_U8)
         return WF_OK; /* tensors beside it have its shape */
 
     for (int d = 0; same && d < e->ndim; d++)
-        same = e->shape[d] == place->shape[d];
+        same = e->shape[d] == location->shape[d];
     if (!same)
         return wf_error_set(error, WF_EDATA,
                             "%s: tensor \"%s\" has another shape than config.json makes of it "
@@ -120,10 +121,11 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
 }
 
 /* Finds where a parameter lies in the files: in one tensor, or a tensor for each expert. */
-static wf_status place_of(const wf_hf_weights *w, const wf_nn_gpt_config *model,
-                          const wf_nn_parameter *p, wf_hf_place *place, wf_error *error)
+static wf_status location_of(const wf_hf_weights *w, const wf_nn_gpt_config *model,
+                             const wf_nn_parameter *p, wf_hf_location *location,
+                             wf_error *error)
 {
-    if (wf_hf_place_of(w->config.family, model, p, place))
+    if (wf_hf_location_of(w->config.family, model, p, location))
         return WF_OK;
     return wf_error_set(error, WF_EUNSUPPORTED,
                         "parameter %s has no name in a %s of transformers", p->path,
@@ -132,23 +134,23 @@ static wf_status place_of(const wf_hf_weights *w, const wf_nn_gpt_config *model,
 
 /* Finds the tensor of a location. */
 static wf_status locate(wf_hf_weights *w, const wf_nn_parameter *p, source *s,
-                        const wf_hf_place *place)
+                        const wf_hf_location *location)
 {
     int64_t file;
     wf_status status;
 
-    s->entry = wf_hf_weights_find(w, place, &file);
+    s->entry = wf_hf_weights_find(w, location, &file);
     if (!s->entry)
         return wf_error_set(s->error, WF_EDATA,
                             "%s has no tensor \"%s\", which parameter %s would be read from",
-                            w->files.folder, place->name, p->path);
-    status = check_entry(&w->files, file, s->entry, place, p->path, s->error);
+                            w->files.folder, location->name, p->path);
+    status = check_entry(&w->files, file, s->entry, location, p->path, s->error);
     if (status == WF_OK)
         status = wf_hf_reader(&w->files, file, &s->file, s->error);
     s->data = w->files.file[file].header.data + s->entry->begin;
     if (status == WF_OK && s->entry->dtype == WF_ST_U8) {
-        status = wf_hf_nf4_open(&s->nf4, &w->files, file, s->entry, place->ndim, place->shape,
-                                s->error);
+        status = wf_hf_nf4_open(&s->nf4, &w->files, file, s->entry, location->ndim,
+                                location->shape, s->error);
         if (status == WF_OK) /* tensors beside it may be in another file */
             status = wf_hf_reader(&w->files, file, &s->file, s->error);
     }
@@ -158,14 +160,15 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_parameter *p, source *s,
 /* Reads piece k of a location into its rows of the rank's part, where it has them; a piece that
    the files lack is an error on all ranks. */
 static wf_status read_piece(wf_hf_weights *w, const wf_nn_parameter *p,
-                            const wf_hf_place *place, int64_t k, float *to, wf_error *error)
+                            const wf_hf_location *location, int64_t k, float *to,
+                            wf_error *error)
 {
     source s = {.error = error};
-    wf_part part = wf_hf_part(place, p->tensor);
-    wf_hf_place one;
+    wf_part part = wf_hf_part(location, p->tensor);
+    wf_hf_location one;
 
-    wf_hf_place_piece(place, k, &one);
-    if (place->pieces) {
+    wf_hf_location_piece(location, k, &one);
+    if (location->pieces) {
         int64_t row = k - part.start[0];
 
         part.ndim--;
@@ -175,7 +178,7 @@ static wf_status read_piece(wf_hf_weights *w, const wf_nn_parameter *p,
         memmove(part.local, part.local + 1, (size_t)part.ndim * sizeof *part.local);
         to = to ? to + row * wf_part_count(&part) : NULL;
     }
-    if (locate(w, p, &s, &one) == WF_OK && (to || !place->pieces))
+    if (locate(w, p, &s, &one) == WF_OK && (to || !location->pieces))
         read_part(&s, &one, &part, to);
     wf_hf_nf4_close(&s.nf4);
     return error->code;
@@ -184,14 +187,15 @@ static wf_status read_piece(wf_hf_weights *w, const wf_nn_parameter *p,
 wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
                              const wf_nn_parameter *p, float *to, wf_error *error)
 {
-    wf_hf_place place;
+    wf_hf_location location;
 
     if (w->is_gguf)
         return wf_gguf_weights_read(&w->gguf, model, p, to, error);
-    if (place_of(w, model, p, &place, error) != WF_OK)
+    if (location_of(w, model, p, &location, error) != WF_OK)
         return error->code;
-    for (int64_t k = 0; k < (place.pieces ? place.pieces : 1) && error->code == WF_OK; k++)
-        read_piece(w, p, &place, k, to, error);
+    for (int64_t k = 0; k < (location.pieces ? location.pieces : 1) && error->code == WF_OK;
+         k++)
+        read_piece(w, p, &location, k, to, error);
     return error->code;
 }
 
@@ -199,7 +203,7 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
                                          const wf_nn_parameter *p)
 {
     const wf_safetensors_entry *entry;
-    wf_hf_place place;
+    wf_hf_location location;
     int64_t file;
 
     if (w->is_gguf) {
@@ -208,9 +212,9 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
         return type == WF_GGUF_F16 ? WF_ST_F16 : type == WF_GGUF_BF16 ? WF_ST_BF16 : WF_ST_F32;
     }
     entry = NULL;
-    if (wf_hf_place_of(w->config.family, model, p, &place)) {
-        wf_hf_place_piece(&place, 0, &place);
-        entry = wf_hf_weights_find(w, &place, &file);
+    if (wf_hf_location_of(w->config.family, model, p, &location)) {
+        wf_hf_location_piece(&location, 0, &location);
+        entry = wf_hf_weights_find(w, &location, &file);
     }
     return entry && entry->dtype != WF_ST_U8 ? entry->dtype : WF_ST_F32;
 }
@@ -220,9 +224,9 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
                              wf_nn_parameter *p, bool *done, wf_error *error)
 {
     source s = {.error = error};
-    wf_hf_place at;
+    wf_hf_location at;
 
-    if (!w->is_gguf && place_of(w, model, p, &at, error) == WF_OK && !at.pieces &&
+    if (!w->is_gguf && location_of(w, model, p, &at, error) == WF_OK && !at.pieces &&
         locate(w, p, &s, &at) == WF_OK && s.nf4.nested && !at.transposed &&
         s.nf4.numbers == wf_tensor_count(p->tensor)) {
         *done = true;
@@ -247,15 +251,15 @@ static bool has_nf4(const wf_hf_weights *w)
 static wf_status check_left(wf_hf_weights *w, const wf_nn_gpt_config *model,
                             const wf_nn_parameter *p, wf_error *error)
 {
-    wf_hf_place place = {.pieces = 0}, one;
+    wf_hf_location location = {.pieces = 0}, one;
     int64_t file;
     const wf_safetensors_entry *e = NULL;
 
-    if (!w->is_gguf && has_nf4(w) && wf_hf_place_of(w->config.family, model, p, &place)) {
-        wf_hf_place_piece(&place, 0, &one);
+    if (!w->is_gguf && has_nf4(w) && wf_hf_location_of(w->config.family, model, p, &location)) {
+        wf_hf_location_piece(&location, 0, &one);
         e = wf_hf_weights_find(w, &one, &file);
     }
-    if (e && e->dtype == WF_ST_U8 && place.pieces)
+    if (e && e->dtype == WF_ST_U8 && location.pieces)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "%s: \"%s\" is one expert in 4 bits, whose scales would be "
                             "quantised once more with those of all experts: store the base as "
@@ -294,12 +298,12 @@ static wf_status load_nf4(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config 
 }
 
 static wf_status find_piece(wf_hf_weights *w, const wf_nn_parameter *p,
-                            const wf_hf_place *place, int64_t k, wf_error *error)
+                            const wf_hf_location *location, int64_t k, wf_error *error)
 {
     source s = {.error = error};
-    wf_hf_place one;
+    wf_hf_location one;
 
-    wf_hf_place_piece(place, k, &one);
+    wf_hf_location_piece(location, k, &one);
     if (error->code == WF_OK)
         locate(w, p, &s, &one);
     wf_hf_nf4_close(&s.nf4);
@@ -313,14 +317,14 @@ static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_c
     wf_status status;
 
     if (wf_tensor_is_fake(p->tensor)) { /* another rank's: that it is there counts for all */
-        wf_hf_place place;
+        wf_hf_location location;
 
         if (w->is_gguf)
             return wf_gguf_weights_find(&w->gguf, model, p, error);
-        if (place_of(w, model, p, &place, error) != WF_OK)
+        if (location_of(w, model, p, &location, error) != WF_OK)
             return error->code;
-        for (int64_t k = 0; k < (place.pieces ? place.pieces : 1); k++)
-            find_piece(w, p, &place, k, error);
+        for (int64_t k = 0; k < (location.pieces ? location.pieces : 1); k++)
+            find_piece(w, p, &location, k, error);
         return error->code;
     }
     if (p->tensor->dtype == WF_NF4)

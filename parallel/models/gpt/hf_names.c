@@ -82,21 +82,21 @@ static int64_t rows_of(member p, const wf_nn_gpt_config *model, int64_t mine)
 
 /* Sets the shape of a factor [experts, a, b]; two of them are one B, where gate and up are one
    matrix. */
-static void place_factor(const name_row *row, const wf_tensor *t, wf_hf_place *place)
+static void locate_factor(const name_row *row, const wf_tensor *t, wf_hf_location *location)
 {
     const int64_t experts = t->dim[0].size, rows = t->dim[1].size, columns = t->dim[2].size;
     const bool a = row->how == FACTOR_A;
 
-    place->factor_a = a;
-    place->factor_b = !a;
-    place->ndim = 2;
-    place->shape[0] = a ? experts * rows : row->part == WHOLE ? rows : 2 * rows;
-    place->shape[1] = a ? columns : columns * experts;
-    place->offset = row->part == UP ? rows : 0;
+    location->factor_a = a;
+    location->factor_b = !a;
+    location->ndim = 2;
+    location->shape[0] = a ? experts * rows : row->part == WHOLE ? rows : 2 * rows;
+    location->shape[1] = a ? columns : columns * experts;
+    location->offset = row->part == UP ? rows : 0;
 }
 
-bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
-                    const wf_nn_parameter *parameter, wf_hf_place *place)
+bool wf_hf_location_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
+                       const wf_nn_parameter *parameter, wf_hf_location *location)
 {
     const wf_tensor *t = parameter->tensor;
     int64_t block = 0;
@@ -105,44 +105,44 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
 
     if (!row)
         return false;
-    memset(place, 0, sizeof *place);
-    wf_hf_write_name(place->name, row->theirs, block);
-    place->base = family->base;
+    memset(location, 0, sizeof *location);
+    wf_hf_write_name(location->name, row->theirs, block);
+    location->base = family->base;
     if (row->how >= FACTOR_A) {
-        place_factor(row, t, place);
+        locate_factor(row, t, location);
         return true;
     }
-    place->transposed = row->how == TRANSPOSED;
-    place->ndim = t->ndim;
+    location->transposed = row->how == TRANSPOSED;
+    location->ndim = t->ndim;
     for (int d = 0; d < t->ndim; d++)
-        place->shape[d] = t->dim[place->transposed ? t->ndim - 1 - d : d].size;
-    place->divided = ours = row->how == STACKED;
+        location->shape[d] = t->dim[location->transposed ? t->ndim - 1 - d : d].size;
+    location->divided = ours = row->how == STACKED;
     if (row->how == BY_HEAD)
-        place->run = wf_nn_gpt_complete(model).head_dim;
-    wide = place->transposed ? t->ndim - 1 : ours;
+        location->run = wf_nn_gpt_complete(model).head_dim;
+    wide = location->transposed ? t->ndim - 1 : ours;
     if (row->part == EACH) {
-        place->pieces = t->dim[0].size;
+        location->pieces = t->dim[0].size;
     } else if (row->part != WHOLE) {
         const member first = row->part <= V ? Q : GATE, last = row->part <= V ? V : UP;
 
-        place->shape[wide] = 0;
+        location->shape[wide] = 0;
         for (member p = first; p <= last; p++) {
             const int64_t rows = rows_of(p, model, t->dim[ours].size);
 
-            place->offset += p < row->part ? rows : 0;
-            place->shape[wide] += rows;
+            location->offset += p < row->part ? rows : 0;
+            location->shape[wide] += rows;
         }
-        if (place->run) { /* a head's parts one after the other */
-            place->offset = (row->part - first) * place->run;
-            place->apart = (last - first + 1) * place->run;
+        if (location->run) { /* a head's parts one after the other */
+            location->offset = (row->part - first) * location->run;
+            location->stride = (last - first + 1) * location->run;
         }
     }
     return true;
 }
 
-void wf_hf_place_piece(const wf_hf_place *place, int64_t i, wf_hf_place *one)
+void wf_hf_location_piece(const wf_hf_location *location, int64_t i, wf_hf_location *one)
 {
-    const wf_hf_place from = *place;
+    const wf_hf_location from = *location;
     const char *e = from.pieces ? strstr(from.name, ".E.") : NULL;
 
     *one = from;
@@ -165,27 +165,30 @@ bool wf_hf_name_of(const wf_hf_family *family, const char *path, char name[WF_HF
     return row != NULL;
 }
 
-wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter)
+wf_part wf_hf_part(const wf_hf_location *location, const wf_tensor *parameter)
 {
-    wf_part part = {.ndim = place->ndim};
+    wf_part part = {.ndim = location->ndim};
 
     for (int d = 0; d < part.ndim; d++) {
-        int ours = place->transposed ? part.ndim - 1 - d : d;
+        int ours = location->transposed ? part.ndim - 1 - d : d;
 
         part.start[d] = parameter->start[ours];
-        if (ours == place->divided && !place->run)
-            part.start[d] += place->offset;
+        if (ours == location->divided && !location->run)
+            part.start[d] += location->offset;
         part.local[d] = parameter->local[ours];
     }
     return part;
 }
 
-int64_t wf_hf_row(const wf_hf_place *place, const wf_part *part, int64_t row, int64_t *together)
+int64_t wf_hf_row(const wf_hf_location *location, const wf_part *part, int64_t row,
+                  int64_t *together)
 {
     const int64_t at = (part->ndim ? part->start[0] : 0) + row;
 
-    *together = place->run ? place->run - at % place->run : INT64_MAX;
-    return place->run ? place->offset + at / place->run * place->apart + at % place->run : at;
+    *together = location->run ? location->run - at % location->run : INT64_MAX;
+    return location->run
+               ? location->offset + at / location->run * location->stride + at % location->run
+               : at;
 }
 
 static bool ends_with(const char *text, const char *end)

@@ -15,7 +15,7 @@ enum { WF_HF_NAME = 256 };
 
 /* Element (o, i) of the parameter is theirs[offset + o, i], or theirs[i, offset + o]; (e, o, i)
    where its dim 1 is divided, theirs[e, offset + o, i]. */
-typedef struct wf_hf_place {
+typedef struct wf_hf_location {
     char name[WF_HF_NAME]; /* as LMHeadModel or ForCausalLM save it */
     const char
         *base; /* the beginning of name that a model saved without its head leaves away */
@@ -23,9 +23,9 @@ typedef struct wf_hf_place {
     int64_t offset;
     int divided; /* the parameter's dim that the offset is of */
     /* 0, or rows of the parameter that lie side by side, as a head's do, and the distance in
-       theirs from such a run to the next: row o is theirs[offset + o / run * apart + o %
+       theirs from such a run to the next: row o is theirs[offset + o / run * stride + o %
        run] */
-    int64_t run, apart;
+    int64_t run, stride;
     /* 0, or one tensor for each index of dim 0, whose number is E in the name: they lie one
        after the other where Weft writes them */
     int64_t pieces;
@@ -34,15 +34,15 @@ typedef struct wf_hf_place {
     bool factor_a, factor_b;
     int ndim;
     int64_t shape[WF_MAX_DIMS]; /* the shape of theirs */
-} wf_hf_place;
+} wf_hf_location;
 
 /* False where models of the family have no such parameter. */
-bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
-                    const wf_nn_parameter *parameter, wf_hf_place *place);
+bool wf_hf_location_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
+                       const wf_nn_parameter *parameter, wf_hf_location *location);
 
-/* Finds the location of the tensor of one index of dim 0; `place` itself where there is one
+/* Finds the location of the tensor of one index of dim 0; `location` itself where there is one
    tensor. */
-void wf_hf_place_piece(const wf_hf_place *place, int64_t i, wf_hf_place *one);
+void wf_hf_location_piece(const wf_hf_location *location, int64_t i, wf_hf_location *one);
 
 /* The name of the tensor that a parameter without a block's number lies in; false: the family
    has none. */
@@ -50,11 +50,11 @@ bool wf_hf_name_of(const wf_hf_family *family, const char *path, char name[WF_HF
 
 /* Returns the position of a rank's part of the parameter in the file's tensor: [start, start +
    local) of each dim. */
-wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter);
+wf_part wf_hf_part(const wf_hf_location *location, const wf_tensor *parameter);
 
 /* Returns the row of theirs that row `row` of a rank's part is, and how many from it on lie
    side by side. */
-int64_t wf_hf_row(const wf_hf_place *place, const wf_part *part, int64_t row,
+int64_t wf_hf_row(const wf_hf_location *location, const wf_part *part, int64_t row,
                   int64_t *together);
 
 /* Tensors of their files that are no parameters: masks and angles that older versions saved. */

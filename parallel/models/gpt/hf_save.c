@@ -25,7 +25,7 @@ static bool writes_here(const wf_par *par, const wf_hf_writer *w, int64_t i)
 
 static void write_parameter(const wf_par *par, wf_hf_writer *w, int64_t i)
 {
-    const wf_part part = wf_hf_part(&w->place[i], w->parameter[i]->tensor);
+    const wf_part part = wf_hf_part(&w->location[i], w->parameter[i]->tensor);
     wf_host_data view;
 
     if (wf_part_count(&part) == 0 || !writes_here(par, w, i))

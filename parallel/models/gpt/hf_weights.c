@@ -38,18 +38,18 @@ static const wf_safetensors_entry *find_table(wf_hf_weights *w, int64_t *file)
                : NULL;
 }
 
-const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_place *place,
+const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_location *location,
                                                int64_t *file)
 {
-    const wf_safetensors_entry *e = find(&w->files, place->base, place->name, file);
+    const wf_safetensors_entry *e = find(&w->files, location->base, location->name, file);
     char table[WF_HF_NAME], head[WF_HF_NAME];
 
     if (e || !w->config.model.tied)
         return e;
-    if (strcmp(place->name, head_name(w, head)) == 0)
+    if (strcmp(location->name, head_name(w, head)) == 0)
         return find_table(w, file);
     return wf_hf_name_of(w->config.family, "embed.table", table) &&
-                   strcmp(place->name, table) == 0
+                   strcmp(location->name, table) == 0
                ? wf_hf_find(&w->files, head_name(w, head), file)
                : NULL;
 }

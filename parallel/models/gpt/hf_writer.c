@@ -21,18 +21,18 @@ static const int64_t slab_elements = 1 << 20; /* written at a time: 2 to 4 MiB *
 static wf_status write_slab(wf_hf_writer *w, int64_t i, const float *from, const wf_part *part,
                             int64_t row, int64_t rows, float *plain, char *raw)
 {
-    const wf_hf_place *place = &w->place[i];
+    const wf_hf_location *location = &w->location[i];
     wf_part slab = *part, whole = {.ndim = part->ndim};
     int64_t columns = wf_part_count(part) / (part->ndim ? part->local[0] : 1), together;
 
-    memcpy(whole.local, place->shape, sizeof whole.local);
+    memcpy(whole.local, location->shape, sizeof whole.local);
     if (slab.ndim) {
-        slab.start[0] = wf_hf_row(place, part, row, &together);
+        slab.start[0] = wf_hf_row(location, part, row, &together);
         slab.local[0] = rows;
     }
-    if (place->transposed)
+    if (location->transposed)
         wf_hf_transpose(from + row, part->local[0], columns, rows, plain, columns);
-    wf_convert_to(w->dtype, place->transposed ? plain : from + row * columns, raw,
+    wf_convert_to(w->dtype, location->transposed ? plain : from + row * columns, raw,
                   rows * columns);
     return wf_part_write(&slab, &whole, raw, wf_safetensors_dtype_size(w->dtype), &w->file,
                          (int64_t)w->header_bytes + w->entry[w->entry_of[i]].begin, &w->error);
@@ -60,7 +60,7 @@ wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, co
         status =
             wf_error_set(&w->error, WF_ENOMEM, "no memory to write %s", w->parameter[i]->path);
     for (int64_t row = 0; row < rows && status == WF_OK; row += n) {
-        wf_hf_row(&w->place[i], part, row, &n);
+        wf_hf_row(&w->location[i], part, row, &n);
         n = n < step ? n : step;
         n = n < rows - row ? n : rows - row;
         status = write_slab(w, i, from, part, row, n, plain, raw);
@@ -72,30 +72,31 @@ wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, co
 
 bool wf_hf_writer_is_nf4(const wf_hf_writer *w, int64_t i)
 {
-    return w->nf4 && w->parameter[i]->matrix && w->place[i].ndim == 2;
+    return w->nf4 && w->parameter[i]->matrix && w->location[i].ndim == 2;
 }
 
 /* Tensor number `entries` of the file, and those after it, are of parameter i. */
 static wf_status add_entry(wf_hf_writer *w, int64_t i)
 {
-    const wf_hf_place *place = &w->place[i];
+    const wf_hf_location *location = &w->location[i];
     wf_safetensors_entry *e = &w->entry[w->entries];
 
     if (wf_hf_writer_is_nf4(w, i)) {
-        if (place->transposed || place->shape[0] != w->parameter[i]->tensor->dim[0].size)
+        if (location->transposed || location->shape[0] != w->parameter[i]->tensor->dim[0].size)
             return wf_error_set(
                 &w->error, WF_EUNSUPPORTED,
                 "a %s has \"%s\" with other linears in one tensor, or transposed, whose blocks "
                 "in 4 bits are not those of a linear: write it as "
                 "bf16",
-                w->family->type, place->name);
+                w->family->type, location->name);
         w->entries += WF_HF_NF4_ENTRIES;
-        return wf_hf_nf4_describe(place->name, place->shape[0], place->shape[1], e, &w->error);
+        return wf_hf_nf4_describe(location->name, location->shape[0], location->shape[1], e,
+                                  &w->error);
     }
-    for (int64_t k = 0; k < (place->pieces ? place->pieces : 1); k++, e++) {
-        wf_hf_place one;
+    for (int64_t k = 0; k < (location->pieces ? location->pieces : 1); k++, e++) {
+        wf_hf_location one;
 
-        wf_hf_place_piece(place, k, &one);
+        wf_hf_location_piece(location, k, &one);
         *e = (wf_safetensors_entry){
             .name = strdup(one.name), .dtype = w->dtype, .ndim = one.ndim};
         memcpy(e->shape, one.shape, (size_t)one.ndim * sizeof *e->shape);
@@ -112,16 +113,16 @@ static wf_status describe(wf_hf_writer *w)
     static const char *const metadata[] = {"format", "pt"};
 
     for (int64_t i = 0; i < w->count; i++) {
-        wf_hf_place *place = &w->place[i];
+        wf_hf_location *location = &w->location[i];
         int64_t k = 0;
 
-        if (!wf_hf_place_of(w->family, &w->model->config, w->parameter[i], place))
+        if (!wf_hf_location_of(w->family, &w->model->config, w->parameter[i], location))
             return wf_error_set(&w->error, WF_EUNSUPPORTED,
                                 "parameter %s has no name in a %s of transformers",
                                 w->parameter[i]->path, w->family->type);
         /* members of a group are near each other: look at the last ones */
         for (k = w->entries > 8 ? w->entries - 8 : 0; k < w->entries; k++)
-            if (strcmp(w->entry[k].name, place->name) == 0)
+            if (strcmp(w->entry[k].name, location->name) == 0)
                 break;
         w->entry_of[i] = k;
         if (k == w->entries && add_entry(w, i) != WF_OK)
@@ -211,10 +212,10 @@ wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
         return refuse_dtype(w, dtype);
     w->parameter = wf_nn_parameters(&w->model->base, &w->count);
     leave_adapters_out(w);
-    w->place = calloc((size_t)w->count + 1, sizeof *w->place);
+    w->location = calloc((size_t)w->count + 1, sizeof *w->location);
     w->entry = w->parameter ? calloc(most_entries(w), sizeof *w->entry) : NULL;
     w->entry_of = calloc((size_t)w->count + 1, sizeof *w->entry_of);
-    if (!w->parameter || !w->place || !w->entry || !w->entry_of)
+    if (!w->parameter || !w->location || !w->entry || !w->entry_of)
         return wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");
     if (wf_hf_config_family(&w->model->config, w->like, &w->family, &w->error) != WF_OK)
         return w->error.code;
@@ -328,7 +329,7 @@ void wf_hf_writer_free(wf_hf_writer *w)
     for (int64_t k = 0; k < w->entries; k++)
         free(w->entry[k].name);
     free(w->parameter);
-    free(w->place);
+    free(w->location);
     free(w->entry);
     free(w->entry_of);
     free(w->header);

@@ -16,8 +16,8 @@ typedef struct wf_hf_writer {
     const wf_hf_family *family;
     const char *like; /* the folder that it is made of, or NULL */
     wf_nn_parameter **parameter;
-    wf_hf_place *place; /* each parameter's */
-    int64_t *entry_of;  /* number of the tensor in the file */
+    wf_hf_location *location; /* each parameter's */
+    int64_t *entry_of;        /* number of the tensor in the file */
     int64_t count, entries;
     wf_safetensors_entry *entry;
     wf_safetensors_dtype dtype;

@@ -78,12 +78,12 @@ typedef struct words {
    word. */
 static bool module_of(const words *w, const wf_nn_parameter *p, char name[WF_HF_NAME])
 {
-    wf_hf_place place;
+    wf_hf_location location;
     char *end;
 
-    if (!w->family || !wf_hf_place_of(w->family, w->config, p, &place))
+    if (!w->family || !wf_hf_location_of(w->family, w->config, p, &location))
         return false;
-    memcpy(name, place.name, WF_HF_NAME);
+    memcpy(name, location.name, WF_HF_NAME);
     name_module(name);
     end = strrchr(name, '.');
     if (end)
@@ -226,25 +226,25 @@ static void add_adapter(void *arg, wf_nn_module *m)
     list *l = arg;
     const wf_nn_linear *linear = wf_nn_as_linear(m);
     char name[WF_HF_NAME];
-    wf_hf_place place;
+    wf_hf_location location;
 
     if (!linear || !linear->lora.a)
         return;
-    if (!wf_hf_place_of(l->family, l->config, linear->weight, &place)) {
+    if (!wf_hf_location_of(l->family, l->config, linear->weight, &location)) {
         refuse(l, linear->weight->path, "transformers have no such linear");
         return;
     }
-    if (place.shape[place.transposed ? 1 : 0] != linear->weight->tensor->dim[0].size) {
+    if (location.shape[location.transposed ? 1 : 0] != linear->weight->tensor->dim[0].size) {
         refuse(
             l, m->path,
             "transformers keep several linears in one tensor, whose adapter has one factor A "
             "for all, and Weft's have one each");
         return;
     }
-    memcpy(name, place.name, sizeof name);
+    memcpy(name, location.name, sizeof name);
     *strrchr(name, '.') = 0;
     add(l, linear->lora.a, name, ".lora_A.weight",
-        place.transposed ? strchr(name, '.') + 1 : last_name(name));
+        location.transposed ? strchr(name, '.') + 1 : last_name(name));
     add(l, linear->lora.b, name, ".lora_B.weight", "");
 }
 
@@ -256,21 +256,21 @@ static void add_experts(void *arg, wf_nn_module *module)
     wf_nn_parameter *factor[] = {m ? m->lora_gate_up_a : NULL, m ? m->lora_gate_b : NULL,
                                  m ? m->lora_up_b : NULL, m ? m->lora_down_a : NULL,
                                  m ? m->lora_down_b : NULL};
-    wf_hf_place place;
+    wf_hf_location location;
 
     for (size_t i = 0; i < sizeof factor / sizeof *factor && factor[0]; i++) {
         wf_peft_tensor *t = &l->tensor[l->count];
 
-        if (!wf_hf_place_of(l->family, l->config, factor[i], &place)) {
+        if (!wf_hf_location_of(l->family, l->config, factor[i], &location)) {
             refuse(l, factor[i]->path, "transformers have no such experts");
             return;
         }
-        add(l, factor[i], place.name, "", "");
+        add(l, factor[i], location.name, "", "");
         t->of_experts = true;
-        t->factor_b = place.factor_b;
-        t->row = place.offset;
-        t->ndim = place.ndim;
-        memcpy(t->shape, place.shape, sizeof t->shape);
+        t->factor_b = location.factor_b;
+        t->row = location.offset;
+        t->ndim = location.ndim;
+        memcpy(t->shape, location.shape, sizeof t->shape);
     }
 }
 
@@ -283,17 +283,17 @@ static void add_adapters(void *arg, wf_nn_module *m)
 
 static wf_status add_whole(list *l, wf_nn_parameter *p)
 {
-    wf_hf_place place;
+    wf_hf_location location;
 
-    if (!wf_hf_place_of(l->family, l->config, p, &place))
+    if (!wf_hf_location_of(l->family, l->config, p, &location))
         refuse(l, p->path, "transformers have no such parameter");
-    name_module(place.name);
+    name_module(location.name);
     if (l->error->code != WF_OK)
         return l->error->code;
-    if (place.transposed || place.pieces || place.shape[0] != p->tensor->dim[0].size)
+    if (location.transposed || location.pieces || location.shape[0] != p->tensor->dim[0].size)
         refuse(l, p->path, "transformers keep it in another shape");
     else
-        add(l, p, place.name, "", "");
+        add(l, p, location.name, "", "");
     if (l->error->code == WF_OK && l->config->tied && strcmp(p->path, "embed.table") == 0) {
         add(l, p, "lm_head.weight", "", "");
         l->tensor[l->count - 1].copy = true;

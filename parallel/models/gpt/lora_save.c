@@ -73,20 +73,20 @@ static void write_numbers(writer *w, int64_t i, const wf_tensor *whole, const fl
     const int64_t experts = whole->dim[0].size, out = whole->dim[1].size;
     const int64_t rank = whole->dim[2].size, count = wf_tensor_count(whole);
     const int64_t at = (int64_t)w->header_bytes + w->entry[w->entry_of[i]].begin;
-    float *turned = t->factor_b ? malloc((size_t)count * sizeof *turned) : NULL;
+    float *transposed = t->factor_b ? malloc((size_t)count * sizeof *transposed) : NULL;
 
-    if (t->factor_b && !turned) {
+    if (t->factor_b && !transposed) {
         wf_error_set(&w->error, WF_ENOMEM, "no memory to write %s", t->name);
         return;
     }
-    for (int64_t e = 0; turned && e < experts; e++)
+    for (int64_t e = 0; transposed && e < experts; e++)
         for (int64_t o = 0; o < out; o++)
             for (int64_t r = 0; r < rank; r++)
-                turned[(o * rank + r) * experts + e] = data[(e * out + o) * rank + r];
-    wf_file_write(wf_output_file(w->weights), turned ? turned : data,
+                transposed[(o * rank + r) * experts + e] = data[(e * out + o) * rank + r];
+    wf_file_write(wf_output_file(w->weights), transposed ? transposed : data,
                   (size_t)count * sizeof *data,
                   at + t->row * t->shape[1] * (int64_t)sizeof *data, &w->error);
-    free(turned);
+    free(transposed);
 }
 
 /* Made whole on every rank, and written by the first. */

@@ -41,7 +41,7 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
 
 /* Finds the tensor of a location, and its file; where the config ties head and embedding,
    either one serves for both. NULL: there is none. */
-const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_place *place,
+const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_location *location,
                                                int64_t *file);
 
 /* WF_EDATA where a tensor of the files has not been read. */

@@ -128,8 +128,8 @@ def main():
         assert metadata["attr"] == {"generator": "weft", "rank": rank, "ranks": len(files)}, metadata
         check_order(rank, nodes)
         sizes_add_up(nodes, groups)
-        told, found = planned(program, rank, flags), totals(rank, nodes, groups)
-        assert told == found, f"rank {rank}: the plan says {told}, the trace {found}"
+        reported, found = planned(program, rank, flags), totals(rank, nodes, groups)
+        assert reported == found, f"rank {rank}: the plan says {reported}, the trace {found}"
         traces.append(nodes)
     assert not list(pathlib.Path(folder).glob("*.partial*")), "partial files are left"
     walk(traces, groups)

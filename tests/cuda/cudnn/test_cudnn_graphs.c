@@ -198,7 +198,7 @@ static void one_engine_serves_all(void)
     }
 }
 
-/* A shape that no engine takes is told, and breaks nothing. */
+/* A shape that no engine takes is reported, and breaks nothing. */
 static void odd_dims_have_none(void)
 {
     wf_cudnn_heads h = gpt2;

@@ -10,18 +10,18 @@
 
 /* Names an element of a tensor by its indices. A tensor that is smaller in a dim has each of
    its indices for as many neighbours. */
-typedef struct place {
+typedef struct position {
     int64_t i[DIMS];
-} place;
+} position;
 
 int64_t program_count(const graph_tensor *t)
 {
     return t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
 }
 
-static place place_of(const graph_tensor *t, int64_t n)
+static position position_of(const graph_tensor *t, int64_t n)
 {
-    place p;
+    position p;
 
     for (int d = DIMS - 1; d >= 0; d--) {
         p.i[d] = n % t->dim[d];
@@ -30,7 +30,7 @@ static place place_of(const graph_tensor *t, int64_t n)
     return p;
 }
 
-static int64_t packed_at(const graph_tensor *t, const place *p, const graph_tensor *like)
+static int64_t packed_at(const graph_tensor *t, const position *p, const graph_tensor *like)
 {
     int64_t at = 0;
 
@@ -54,7 +54,7 @@ static float rounded(float x, cudnnDataType_t type)
 /* The offset of element n of a tensor in memory. */
 static int64_t offset_of(const graph_tensor *t, int64_t n)
 {
-    place p = place_of(t, n);
+    position p = position_of(t, n);
     int64_t at = 0;
 
     for (int d = 0; d < DIMS; d++)
@@ -120,7 +120,7 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 
 /* Stops the program where a tensor in memory leaves its allocation, is not aligned, or lies in
    the workspace or in a result. */
-static void check_place(const program *p, int i)
+static void check_offset(const program *p, int i)
 {
     const graph_tensor *t = &p->tensor[i];
 
@@ -175,7 +175,7 @@ static void run_elements(const program *p, const graph_op *op, float **values)
     const graph_tensor *b = op->b < 0 ? NULL : &p->tensor[op->b];
 
     for (int64_t n = 0; n < program_count(y); n++) {
-        place at = place_of(y, n);
+        position at = position_of(y, n);
 
         if (op->mode == CUDNN_POINTWISE_GEN_INDEX)
             values[op->y][n] = (float)at.i[op->axis];
@@ -196,7 +196,7 @@ static void run_reduction(const program *p, const graph_op *op, float **values)
     for (int64_t n = 0; n < program_count(y); n++)
         values[op->y][n] = greatest ? -INFINITY : 0;
     for (int64_t n = 0; n < program_count(x); n++) {
-        place at = place_of(x, n);
+        position at = position_of(x, n);
         float *sum = &values[op->y][packed_at(y, &at, x)];
 
         *sum = greatest ? fmaxf(*sum, values[op->a][n]) : *sum + values[op->a][n];
@@ -258,7 +258,7 @@ static void run_reshape(const program *p, const graph_op *op, float **values)
         x->stride[3] != y->stride[2])
         emulator_die("cuDNN: another shape that is no transposition");
     for (int64_t n = 0; n < program_count(y); n++) {
-        place at = place_of(y, n);
+        position at = position_of(y, n);
         int64_t row = at.i[2];
 
         at.i[2] = at.i[3];
@@ -297,7 +297,7 @@ void program_run(void *arg)
         if (!values[i])
             emulator_die("cuDNN: no memory for a tensor");
         if (is_placed(t))
-            check_place(p, i);
+            check_offset(p, i);
         for (int64_t n = 0; !t->is_virtual && !is_result(p, i) && n < program_count(t); n++)
             values[i][n] = element(t, n);
     }

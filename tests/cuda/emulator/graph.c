@@ -78,30 +78,30 @@ static void release_graph(cudaGraph_t graph)
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    cudaGraph_t *place = emulator_stream_graph(stream);
+    cudaGraph_t *slot = emulator_stream_graph(stream);
 
     if (mode != cudaStreamCaptureModeThreadLocal || !stream || stream == cudaStreamLegacy)
         return emulator_error(cudaErrorStreamCaptureUnsupported);
-    if (*place || capturing)
+    if (*slot || capturing)
         return emulator_error(cudaErrorStreamCaptureUnsupported);
-    *place = calloc(1, sizeof **place);
-    if (!*place)
+    *slot = calloc(1, sizeof **slot);
+    if (!*slot)
         emulator_die("no memory for a graph");
-    (*place)->refs = 1;
-    capturing = *place;
+    (*slot)->refs = 1;
+    capturing = *slot;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
-    cudaGraph_t *place = emulator_stream_graph(stream), ended = *place;
+    cudaGraph_t *slot = emulator_stream_graph(stream), ended = *slot;
 
     *graph = NULL;
     if (!ended)
         return emulator_error(cudaErrorStreamCaptureUnmatched);
     if (ended != capturing)
         return emulator_error(cudaErrorStreamCaptureWrongThread);
-    *place = capturing = NULL;
+    *slot = capturing = NULL;
     if (ended->lost) {
         release_graph(ended);
         return emulator_error(cudaErrorStreamCaptureInvalidated);

@@ -72,8 +72,8 @@ void emulator_memory_close(void)
         protect(PROT_NONE);
 }
 
-/* The index of the first allocation behind `at`. */
-static size_t behind(const char *at)
+/* The index of the first allocation after `at`. */
+static size_t after(const char *at)
 {
     size_t low = 0, high = memory.n;
 
@@ -96,7 +96,7 @@ int emulator_memory_holds(const void *pointer, size_t bytes)
     int held = -1;
 
     emulator_lock();
-    i = behind(at);
+    i = after(at);
     if (!memory.base || at < memory.base || at >= memory.base + reserved) {
         held = 0;
     } else if (i > 0) {
@@ -195,7 +195,7 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
                                     : emulator_memory_take(at, bytes, NULL);
 }
 
-/* Nothing was written behind an allocation, and nothing will be read of it. */
+/* Nothing was written after an allocation, and nothing will be read of it. */
 static void retire(const allocation *a)
 {
     size_t zone = round_up(a->bytes + ZONE, ALIGN) - a->bytes;
@@ -211,7 +211,7 @@ static void retire(const allocation *a)
 
 static allocation *allocation_at(const void *at)
 {
-    size_t i = behind(at);
+    size_t i = after(at);
 
     return i > 0 && memory.list[i - 1].at == at ? &memory.list[i - 1] : NULL;
 }

@@ -70,9 +70,9 @@ class Writer:
         self.open("Bridge", f'bridge_type="1-1" depth="1" bridge_pci="0000:[{bus + 1:02x}-{bus + 7:02x}]" '
                   f'pci_busid="0000:{bus:02x}:01.0" pci_type="0604 [1000:c030] [0000:0000] 00" '
                   'pci_link_speed="63.0"')
-        for place, kind in enumerate(devices):
+        for number, kind in enumerate(devices):
             name, os_type = NAMES[kind]
-            self.open("PCIDev", f'pci_busid="0000:{bus + 1 + place:02x}:00.0" '
+            self.open("PCIDev", f'pci_busid="0000:{bus + 1 + number:02x}:00.0" '
                       f'pci_type="{CLASSES[kind]} [0000:0000] 00" pci_link_speed="63.0"')
             self.open("OSDev", f'name="{name}{self.seen[kind]}" osdev_type="{os_type}"', end="/>")
             self.seen[kind] += 1

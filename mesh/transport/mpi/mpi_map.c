@@ -1,5 +1,5 @@
 /*
- * mesh/transport/mpi/mpi_place.c - a world before its ranks are attached: which processes there
+ * mesh/transport/mpi/mpi_map.c - a world before its ranks are attached: which processes there
  * are and who is on one host, bytes of all of them side by side, and which ranks run here. Only
  * here are MPI's own collectives used, while no other thread is in MPI.
  */
@@ -114,7 +114,7 @@ wf_status wf_mpi_processes(void *world, wf_processes *processes, wf_error *error
     return find_host(w, &processes->host, error);
 }
 
-wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error)
+wf_status wf_mpi_map_ranks(void *world, const wf_local_ranks *ranks, wf_error *error)
 {
     mpi_world *w = world;
     size_t bytes = (size_t)w->ranks * sizeof *w->process_of;
