@@ -1,5 +1,6 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
+#include "core/coroutine_internal.h"
 #include "core/dtype.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -81,6 +82,7 @@ void wf_context_close(wf_context *ctx)
         /* a pool does not know what is in use there */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_together_close(ctx);
+    wf_coroutine_close(ctx->beside);
     wf_handles_close(ctx);
     wf_offload_close(ctx);
     wf_pool_close(ctx->pool); /* frees the data of tensors that are still held, too */

@@ -208,6 +208,7 @@ WF_API double wf_context_model_share(wf_context *ctx, double share);
 typedef struct wf_extension {
     const char *name; /* for errors */
     size_t bytes;
+    bool of_call; /* state for as long as a call: two beside each other have one each */
 } wf_extension;
 
 /**

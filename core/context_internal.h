@@ -74,7 +74,9 @@ struct wf_context {
     struct wf_handles
         *handles;           /* NULL: ends of tensors are not kept (core/handles_internal.h) */
     struct wf_graph *graph; /* the graph that is being captured, or NULL */
-    bool together;          /* wf_together_begin */
+    struct wf_turns *turns; /* NULL, or two calls beside each other (core/beside.c) .. */
+    struct wf_coroutine *beside; /* .. and the second one's stack; NULL: none was needed yet */
+    bool together;               /* wf_together_begin */
     struct wf_together *waiting; /* the calls that wait; NULL: none has */
     wf_op_observer *observe;     /* NULL: results are not inspected */
     void *observer_arg;

@@ -10,7 +10,7 @@
 
 enum { KEPT = 1 << 16, PATH = 96 };
 
-typedef struct scope {
+typedef struct wf_scope_seen {
     uint64_t number;
     const void *caller;
 } scope;
@@ -22,8 +22,7 @@ typedef struct ended {
 } ended;
 
 struct wf_handles {
-    scope *open; /* a stack, as that of the context's scopes */
-    int n, capacity;
+    wf_scopes_seen scope; /* a stack, as that of the context's scopes */
     uint64_t scopes;
     scope closing;
     uint64_t ends; /* the number of tensors that have ended */
@@ -70,34 +69,49 @@ wf_status wf_handles_open(wf_context *ctx, wf_error *error)
 void wf_handles_close(wf_context *ctx)
 {
     if (ctx->handles)
-        free(ctx->handles->open);
+        free(ctx->handles->scope.open);
     free(ctx->handles);
     ctx->handles = NULL;
 }
 
 void wf_handles_scope(wf_context *ctx, const void *caller)
 {
-    wf_handles *h = ctx->handles;
+    wf_scopes_seen *s = &ctx->handles->scope;
 
-    if (h->n == h->capacity) {
-        int wider = h->capacity ? 2 * h->capacity : 64;
-        scope *more = realloc(h->open, (size_t)wider * sizeof *more);
+    if (s->n == s->capacity) {
+        int wider = s->capacity ? 2 * s->capacity : 64;
+        scope *more = realloc(s->open, (size_t)wider * sizeof *more);
 
         if (!more) {
-            wf_fail(ctx, WF_ENOMEM, "no memory for %d nested scopes", h->n);
+            wf_fail(ctx, WF_ENOMEM, "no memory for %d nested scopes", s->n);
             return;
         }
-        h->open = more;
-        h->capacity = wider;
+        s->open = more;
+        s->capacity = wider;
     }
-    h->open[h->n++] = (scope){++h->scopes, caller};
+    s->open[s->n++] = (scope){++ctx->handles->scopes, caller};
+}
+
+void wf_handles_swap(wf_context *ctx, wf_scopes_seen *other)
+{
+    wf_scopes_seen own = *other;
+
+    if (!ctx->handles)
+        return;
+    *other = ctx->handles->scope;
+    ctx->handles->scope = own;
+}
+
+void wf_handles_swapped(wf_scopes_seen *other)
+{
+    free(other->open);
 }
 
 void wf_handles_scope_closes(wf_context *ctx)
 {
     wf_handles *h = ctx->handles;
 
-    h->closing = h->n > 0 ? h->open[--h->n] : (scope){0, NULL};
+    h->closing = h->scope.n > 0 ? h->scope.open[--h->scope.n] : (scope){0, NULL};
 }
 
 void wf_handles_scope_closed(wf_context *ctx)

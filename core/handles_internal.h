@@ -25,6 +25,16 @@ void wf_handles_scope(wf_context *ctx, const void *caller);
 void wf_handles_scope_closes(wf_context *ctx);
 void wf_handles_scope_closed(wf_context *ctx);
 
+/* The open scopes of a call that another one runs beside (core/beside.c). */
+typedef struct wf_scopes_seen {
+    struct wf_scope_seen *open;
+    int n, capacity;
+} wf_scopes_seen;
+
+/* Swap the open scopes for those of the other call; free those of one that has ended. */
+void wf_handles_swap(wf_context *ctx, wf_scopes_seen *other);
+void wf_handles_swapped(wf_scopes_seen *other);
+
 /* Checks that a kernel has written to its outputs alone. */
 wf_status wf_handles_look(const wf_call *call);
 

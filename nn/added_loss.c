@@ -12,7 +12,8 @@ typedef struct receiving {
 
 static receiving *receiving_of(wf_context *ctx)
 {
-    static const wf_extension extension = {.name = "added losses", .bytes = sizeof(receiving)};
+    static const wf_extension extension = {
+        .name = "added losses", .bytes = sizeof(receiving), .of_call = true};
 
     return wf_context_extension(ctx, &extension);
 }

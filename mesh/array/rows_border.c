@@ -4,6 +4,7 @@
  * of which the second waits, so that what is computed in between hides the move, forward and
  * backward.
  */
+#include "core/beside.h"
 #include "mesh/array/rows_internal.h"
 
 /* Describes a move to its gradient, which moves back. */
@@ -139,7 +140,7 @@ wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layo
 
     if (wf_tensor_is_fake(x))
         return wf_tensor_fake(x->ctx, x->dtype, x->ndim, x->dim, to);
-    f = wf_rows_begin(owners, x, to, false);
+    f = wf_rows_begin(owners, x, to, wf_beside_waits(x->ctx));
     return f ? wf_rows_end(f) : NULL;
 }
 

@@ -53,7 +53,8 @@ wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layo
 /* Begins such a move, of what is not fake; NULL on errors, and nothing is under way. */
 wf_rows_flight *wf_rows_begin(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to,
                               bool background);
-/* Waits for a move that is on no list, returns its result and frees it. */
+/* Waits for a move that is on no list, after the turn of what runs beside, returns its result
+   and frees it. */
 wf_tensor *wf_rows_end(wf_rows_flight *f);
 /* Frees what errors have left in the mesh's list, once its groups are closed. */
 void wf_rows_forget(wf_mesh *mesh);

@@ -2,6 +2,7 @@
  * mesh/array/rows_move.c - rows sent to the owners of their indices, and sums over owners
  * combined at their owning ranks: begun, to be ended when what they move is needed.
  */
+#include "core/beside.h"
 #include "mesh/array/move_internal.h"
 #include "mesh/array/rows_internal.h"
 #include "mesh/comm/transport_internal.h"
@@ -250,10 +251,12 @@ static wf_tensor *arrived(wf_rows_flight *f)
 wf_tensor *wf_rows_end(wf_rows_flight *f)
 {
     wf_context *ctx = f->rows.ctx;
-    const wf_trace_mark begun = wf_context_host_begin(ctx);
     wf_error error = {WF_OK, ""};
+    wf_trace_mark begun;
     wf_tensor *y;
 
+    wf_beside_turn(ctx);
+    begun = wf_context_host_begin(ctx);
     if (wf_collective_end(f->pending, &error) != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     wf_scope_open(ctx);

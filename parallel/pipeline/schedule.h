@@ -157,6 +157,10 @@ WF_API int wf_pipe_table_rank(const wf_pipe_table *table, int stage);
 WF_API const wf_pipe_action *wf_pipe_table_row(const wf_pipe_table *table, int rank,
                                                int64_t *n);
 
+/** wf_pipe_runs_beside - returns whether an action and the one after it run alternately where
+ * experts' tokens are exchanged: F, and B or I of another stage, that may overlap. */
+WF_API bool wf_pipe_runs_beside(const wf_pipe_action *action);
+
 /** wf_pipe_action_text - writes an action as "F2.5", "W2.4-7", "NORM"; returns text. */
 WF_API char *wf_pipe_action_text(const wf_pipe_action *action, char *text, size_t size);
 

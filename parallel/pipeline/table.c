@@ -180,6 +180,20 @@ const wf_pipe_action *wf_pipe_table_row(const wf_pipe_table *table, int rank, in
     return table->row[rank].action;
 }
 
+bool wf_pipe_runs_beside(const wf_pipe_action *a)
+{
+    const wf_pipe_action *f = a, *back = a + 1;
+
+    if (!a->with_next)
+        return false;
+    if (f->kind != WF_PIPE_F) {
+        f = a + 1;
+        back = a;
+    }
+    return f->kind == WF_PIPE_F && (back->kind == WF_PIPE_B || back->kind == WF_PIPE_I) &&
+           f->stage != back->stage;
+}
+
 char *wf_pipe_action_text(const wf_pipe_action *a, char *text, size_t size)
 {
     const wf_pipe_kind_info *kind = &wf_pipe_kind_table[a->kind];

@@ -43,7 +43,8 @@ typedef struct timer {
     wf_sim_cost spent; /* in no action of a stage */
     timed_stage *stage;
     int stages;
-    char action[32]; /* the last one that was counted */
+    /* the last ones that were counted: two that alternate, at most */
+    char action[2][32];
 } timer;
 
 /* Returns the stage and kind of an action as it is written, "F2.5"; OTHER: it is of no
@@ -79,8 +80,9 @@ static void spend(timer *t, wf_sim_term term, double seconds)
         return;
     }
     t->stage[s].of[kind].of[term] += seconds;
-    if (strcmp(t->action, action) != 0) {
-        snprintf(t->action, sizeof t->action, "%s", action);
+    if (strcmp(t->action[0], action) != 0 && strcmp(t->action[1], action) != 0) {
+        memcpy(t->action[1], t->action[0], sizeof t->action[1]);
+        snprintf(t->action[0], sizeof t->action[0], "%s", action);
         t->stage[s].count[kind]++;
     }
 }
@@ -193,7 +195,7 @@ static double time_ranks(timer *t, wf_planned *p, wf_search_found *found, wf_err
         memset(t->lane, 0, sizeof t->lane);
         t->ctx = NULL;
         t->number = 0;
-        *t->action = 0;
+        *t->action[0] = *t->action[1] = 0;
         if (wf_planned_rank(p, (int)((pp + 1) * each - 1), error) != WF_OK)
             break;
         flops += report->model_flops * (double)each;

@@ -18,12 +18,13 @@ typedef struct wf_par_unit {
     wf_par_policy policy;
     wf_nn_parameter **parameter; /* [count]; the first `split` are gathered, the others whole */
     int64_t count, split;
-    bool reshard;        /* after forward */
-    bool keep_unsharded; /* its parameters stay gathered until they change */
-    bool unsharded;      /* its parameters are gathered */
-    wf_move *handle;     /* the gather in flight, or NULL */
-    int active;          /* runs of its module that have begun and not ended */
-    int pins;            /* number of pipeline stages that keep it gathered */
+    bool reshard;                     /* after forward */
+    bool keep_unsharded;              /* its parameters stay gathered until they change */
+    bool unsharded;                   /* its parameters are gathered */
+    wf_move *handle;                  /* the gather in flight, or NULL .. */
+    const struct wf_par_order *asked; /* .. and the order of the pass that began it */
+    int active;                       /* runs of its module that have begun and not ended */
+    int pins;                         /* number of pipeline stages that keep it gathered */
 } wf_par_unit;
 
 /* Units in an order that was seen, from which the next ones are known in advance. */
@@ -54,6 +55,18 @@ typedef struct wf_par_units {
     bool in_backward;            /* modules that run now are recomputed */
     wf_par_gradients *gradients; /* takes those of a unit when they are complete, or NULL */
 } wf_par_units;
+
+/* The state of units in a pass over a stage: each of two that alternate has its own. */
+typedef struct wf_par_units_pass {
+    wf_par_order *order;
+    int depth;
+    bool recording, in_backward;
+    wf_par_gradients *gradients;
+} wf_par_units_pass;
+
+/* Return it; swap it for that of the other pass. */
+wf_par_units_pass wf_par_units_pass_of(const wf_par_units *all);
+void wf_par_units_switch(wf_par_units *all, wf_par_units_pass *other);
 
 /* The units of a model that wf_par_plan has seen; NULL for another one. */
 wf_par_units *wf_par_units_of(const wf_par *par, const wf_nn_module *model);

@@ -92,6 +92,7 @@ static wf_status begin(wf_par_unit *u)
             return wf_context_status(all->par->ctx);
         all->to[i] = wf_par_state_of(u->parameter[i])->compute_layout;
     }
+    u->asked = all->order;
     u->handle = wf_par_move_begin(all->par, kind_of(u), u->split, all->list, all->to);
     return wf_context_status(all->par->ctx);
 }
@@ -131,13 +132,14 @@ static void release(wf_par_unit *u)
     u->unsharded = false;
 }
 
-/* Gives back what was prefetched, but for u. */
+/* Gives back what this pass has prefetched, but for u. */
 static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
 {
     wf_status status = wf_context_status(all->par->ctx);
 
     for (int64_t i = 0; i < all->count && status == WF_OK; i++) {
-        if (&all->unit[i] == u || !all->unit[i].handle || all->unit[i].pins > 0)
+        if (&all->unit[i] == u || !all->unit[i].handle || all->unit[i].pins > 0 ||
+            all->unit[i].asked != all->order)
             continue;
         status = finish(&all->unit[i]);
         release(&all->unit[i]);
@@ -295,6 +297,24 @@ void wf_par_units_stage_end(wf_par_units *all)
         pass_ends(all);
     all->in_backward = false;
     all->order = &all->model;
+}
+
+wf_par_units_pass wf_par_units_pass_of(const wf_par_units *all)
+{
+    return (wf_par_units_pass){all->order, all->depth, all->recording, all->in_backward,
+                               all->gradients};
+}
+
+void wf_par_units_switch(wf_par_units *all, wf_par_units_pass *other)
+{
+    const wf_par_units_pass next = *other;
+
+    *other = wf_par_units_pass_of(all);
+    all->order = next.order;
+    all->depth = next.depth;
+    all->recording = next.recording;
+    all->in_backward = next.in_backward;
+    all->gradients = next.gradients;
 }
 
 wf_status wf_par_unit_pin(wf_par_unit *u)

@@ -163,10 +163,12 @@ static void add_recompute(const wf_sim_costing *c, wf_sim_step *block)
 {
     wf_sim_cost attention = attention_recompute(c, block);
 
-    if (c->layout->recompute == WF_SIM_RECOMPUTE_BLOCK)
+    if (c->layout->recompute == WF_SIM_RECOMPUTE_BLOCK) {
         add(&block->inputs, &block->forward, 1);
-    else if (c->layout->recompute == WF_SIM_RECOMPUTE_ATTENTION)
+        block->exchange_back += block->exchange_forward;
+    } else if (c->layout->recompute == WF_SIM_RECOMPUTE_ATTENTION) {
         add(&block->inputs, &attention, 1);
+    }
 }
 
 /* Head and loss make logits and both gradients at the begin of backward, with four passes over
@@ -248,6 +250,8 @@ static void add_step(wf_sim_stage *stage, const wf_sim_step *step, double times)
     add(&stage->forward, &step->forward, times);
     add(&stage->inputs, &step->inputs, times);
     add(&stage->weights, &step->weights, times);
+    stage->exchange_forward += times * step->exchange_forward;
+    stage->exchange_back += times * step->exchange_back;
 }
 
 static void cost_stage(const wf_sim_costing *c, const wf_sim_step *block, int64_t first,
@@ -347,7 +351,8 @@ void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
     *costs = (wf_sim_costs){.stage = stage,
                             .latency = border.latency,
                             .norm = norm_time(machine, layout),
-                            .background = machine->background};
+                            .background = machine->background,
+                            .beside = machine->background && layout->exchange};
     if (machine->cores > 0)
         share_cores(machine, inner, layout->pp, stage, stages, costs);
     if (model->tied && layout->pp > 1)

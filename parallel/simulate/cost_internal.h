@@ -9,6 +9,7 @@ typedef struct wf_sim_step {
     wf_sim_cost forward, inputs, weights;
     double parameters, tensors, /* on a tensor-parallel rank */
         experts;                /* parameters of these; of an expert-parallel rank */
+    double exchange_forward, exchange_back; /* as of a stage */
 } wf_sim_step;
 
 typedef struct wf_sim_costing {

@@ -1,5 +1,6 @@
 /* parallel/simulate/events.c - the dependencies, costs and effects of an action. */
 #include "parallel/simulate/events_internal.h"
+#include <math.h>
 
 static bool computes(int kind)
 {
@@ -267,14 +268,40 @@ static void look_at(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim_t
     }
 }
 
+bool wf_sim_is_block(const wf_sim_state *s, int rank, int64_t i)
+{
+    const wf_pipe_action *a = &s->row[rank][i];
+
+    return a->with_next && i + 1 < s->n[rank] &&
+           (s->costs->blocks || (s->costs->beside && wf_pipe_runs_beside(a)));
+}
+
+double wf_sim_hidden(const wf_sim_state *s, const wf_pipe_action *a)
+{
+    double exchanges[2], computed[2];
+
+    if (!s->costs->beside || !wf_pipe_runs_beside(a))
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        const wf_sim_stage *c = &s->costs->stage[a[i].stage];
+        const wf_sim_cost cost = wf_sim_cost_of(s, &a[i]);
+
+        exchanges[i] = a[i].kind == WF_PIPE_F ? c->exchange_forward : c->exchange_back;
+        computed[i] = wf_sim_total(&cost) - exchanges[i];
+    }
+    return fmin(exchanges[0], computed[1]) + fmin(exchanges[1], computed[0]);
+}
+
 wf_sim_turn wf_sim_look(wf_sim_state *s, int rank)
 {
     const wf_pipe_action *a = &s->row[rank][s->next[rank]];
     wf_sim_turn t = {.begin = s->clock[rank], .awaits = -1, .cause = {.rank = -1}};
 
-    t.count = s->costs->blocks && a->with_next && s->next[rank] + 1 < s->n[rank] ? 2 : 1;
+    t.count = wf_sim_is_block(s, rank, s->next[rank]) ? 2 : 1;
     for (int i = 0; i < t.count && t.begin >= 0; i++)
         look_at(s, rank, &a[i], &t);
+    if (t.begin >= 0 && t.count == 2)
+        t.cost.of[WF_SIM_EXPERTS] -= wf_sim_hidden(s, a);
     if (t.begin >= 0 && computes(a->kind))
         await_buckets(s, rank, &t);
     t.waits = t.begin - s->clock[rank];

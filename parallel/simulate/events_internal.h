@@ -67,6 +67,9 @@ typedef struct wf_sim_turn {
     int count; /* actions that begin and end together: 1, or 2 of a block */
 } wf_sim_turn;
 
+/* Returns whether action i of a rank and the next one begin and end together. */
+bool wf_sim_is_block(const wf_sim_state *s, int rank, int64_t i);
+
 /* The next action of a rank, if it can begin. */
 wf_sim_turn wf_sim_look(wf_sim_state *s, int rank);
 
@@ -75,6 +78,10 @@ void wf_sim_commit(wf_sim_state *s, int rank, const wf_sim_turn *turn, double en
 
 /* Returns the cost of a compute action by itself. */
 wf_sim_cost wf_sim_cost_of(const wf_sim_state *s, const wf_pipe_action *a);
+
+/* Returns the time of exchanges of this action and the next one that is hidden where they
+   alternate: those of one by what the other computes. */
+double wf_sim_hidden(const wf_sim_state *s, const wf_pipe_action *a);
 
 /* All rows with as many cores as ranks, and with fewer. False where ranks stand still. */
 bool wf_sim_walk(wf_sim_state *s);

@@ -151,11 +151,16 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     double sums = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4, false);
     double scatter = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp, true);
     double choices = all * k * CHOICE; /* gathered with all tokens, or before some are sent */
-    double there = l->exchange
-                       ? move(c, WF_SIM_ALL_GATHER, choices, true) +
-                             exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a, true), 2)
-                       : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
+    double rows = exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a / split, true), 1) +
+                  exposed(c, scatter, 2);
+    double there = l->exchange ? exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a, true), 2)
+                               : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
 
+    if (l->exchange) {
+        s->forward.of[WF_SIM_EXPERTS] += share * move(c, WF_SIM_ALL_GATHER, choices, true);
+        s->exchange_forward += share * (there + exposed(c, scatter, 1));
+        s->exchange_back += share * rows;
+    }
     s->forward.of[WF_SIM_TENSOR] += share * (sums + combined);
     s->forward.of[WF_SIM_EXPERTS] += share * (there + exposed(c, scatter, 1));
     s->inputs.of[WF_SIM_TENSOR] +=
@@ -163,8 +168,7 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     s->inputs.of[WF_SIM_TENSOR] +=
         share * (split > 1 ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : combined);
     s->inputs.of[WF_SIM_EXPERTS] +=
-        share * (exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a / split, true), 1) +
-                 exposed(c, scatter, 2) + move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
+        share * (rows + move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
     if (l->sequence_parallel) /* the router's operand */
         s->weights.of[WF_SIM_TENSOR] += share * combined;
 }

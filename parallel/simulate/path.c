@@ -36,6 +36,8 @@ static void add_actions(wf_sim_state *s, int rank, int64_t i, int64_t first)
 
     for (int64_t k = first; k <= i; k++)
         add_cost(s, &s->row[rank][k], &cost);
+    if (first < i)
+        cost.of[WF_SIM_EXPERTS] -= wf_sim_hidden(s, &s->row[rank][first]);
     all = wf_sim_total(&cost);
     if (all <= 0) {
         wf_sim_term term = kind == WF_PIPE_REDUCED ? WF_SIM_REDUCE
@@ -92,7 +94,7 @@ wf_status wf_sim_path(wf_sim_state *s, wf_error *error)
         double begin = r->start[rank][i];
         int64_t last = i;
 
-        if (s->costs->blocks && i > 0 && s->row[rank][i - 1].with_next)
+        if (i > 0 && wf_sim_is_block(s, rank, i - 1))
             i--;
         if (r->end[rank][i] > begin && put(r, &room, rank, i, error) == WF_OK)
             add_actions(s, rank, last, i);

@@ -64,6 +64,8 @@ typedef struct wf_sim_stage {
        after an action that computes; 0: all of it progresses by itself */
     int buckets;
     double send_forward, send_backward; /* the messages out of it, without their latency */
+    /* the parts of `forward` and `inputs` that wait for exchanges of experts' tokens */
+    double exchange_forward, exchange_back;
 } wf_sim_stage;
 
 /** wf_sim_costs - the costs of a table. */
@@ -75,6 +77,9 @@ typedef struct wf_sim_costs {
        them, as between ranks that are threads */
     bool background;
     bool blocks; /* actions that may overlap begin when both can and end together */
+    /* those of wf_pipe_runs_beside do, and the exchanges of one are hidden by what the other
+       computes */
+    bool beside;
     /* ranks that compute at a time, more share them evenly; 0: each has its own */
     int cores;
 } wf_sim_costs;

@@ -9,11 +9,12 @@
 #include "parallel/stages/profile.h"
 
 /* The way gradients of micro-batches are added, which decides how many of them are in
-   memory. */
+   memory, and actions are run. */
 typedef struct wf_par_profile_sums {
     bool exact;
     bool reduced;  /* over ranks in each group of micro-steps */
     int64_t group; /* number of micro-steps in a group */
+    bool beside;   /* two actions that alternate are one entry */
 } wf_par_profile_sums;
 
 /* A row up to an action: what the next one finds. */
@@ -35,7 +36,17 @@ void wf_par_profile_row_close(wf_par_profile_row *row);
 /* Forget the step: the next action is the row's first. */
 void wf_par_profile_row_restart(wf_par_profile_row *row);
 
-/* Returns the key of the actions that are like the row's next one, and does that one. */
+/* The kind of two actions that alternate, in a key. */
+enum { WF_PAR_PROFILE_BOTH = WF_PIPE_KINDS };
+
+/* Returns how many actions are the row's next entry: 2 that alternate, or 1. */
+static inline int wf_par_profile_row_count(const wf_par_profile_row *row,
+                                           const wf_pipe_action *action)
+{
+    return row->sums.beside && wf_pipe_runs_beside(action) ? 2 : 1;
+}
+
+/* Returns the key of the actions that are like the row's next ones, and does these. */
 uint64_t wf_par_profile_row_key(wf_par_profile_row *row, const wf_pipe_action *action);
 
 /* The same for the bucket that stage number k of the rank finishes after an action; 0: it has

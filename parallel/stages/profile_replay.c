@@ -34,10 +34,10 @@ static bool sums(uint64_t key)
 {
     int kind = (int)(key >> 58) - 2;
 
-    return kind == WF_PIPE_B || kind == WF_PIPE_W;
+    return kind == WF_PIPE_B || kind == WF_PIPE_W || kind == WF_PAR_PROFILE_BOTH;
 }
 
-/* Finds the bytes that one further merge of a stage gives back, from two entries of W or B that
+/* Finds the bytes that one further merge of a stage gives back, from two entries of sums that
    differ in their merges alone; the number of merges is in 6 bits of the keys from `shift`
    on. */
 static bool find_return(const entries *e, uint64_t key, int shift, bytes *given)
@@ -147,7 +147,8 @@ static void replay_step(replaying *r, wf_par_profile_row *row)
     int64_t n;
     const wf_pipe_action *a = wf_pipe_table_row(row->table, row->rank, &n);
 
-    for (int64_t i = 0; i < n && a[i].kind != WF_PIPE_NORM; i++) {
+    for (int64_t i = 0; i < n && a[i].kind != WF_PIPE_NORM;
+         i += wf_par_profile_row_count(row, &a[i])) {
         add(r, wf_par_profile_row_key(row, &a[i]), i);
         for (int k = 0; a[i].kind <= WF_PIPE_R && k < row->stages; k++) {
             uint64_t key = wf_par_profile_row_bucket(row, k);

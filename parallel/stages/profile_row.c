@@ -233,7 +233,7 @@ static uint16_t after(int kind, uint16_t flag)
     }
 }
 
-uint64_t wf_par_profile_row_key(wf_par_profile_row *r, const wf_pipe_action *a)
+static uint64_t key_of(wf_par_profile_row *r, const wf_pipe_action *a)
 {
     int like = r->like ? r->like[a->stage] : a->stage;
     state *s = r->of[a->stage] >= 0 ? &r->state[r->of[a->stage]] : NULL;
@@ -268,6 +268,24 @@ uint64_t wf_par_profile_row_key(wf_par_profile_row *r, const wf_pipe_action *a)
         s->used = false;
     s->seen |= UINT64_C(1) << a->kind;
     return key;
+}
+
+/* Two actions that alternate have a kind of their own, stage and sums of the one that is no
+   forward, and between these a hash of all else. */
+uint64_t wf_par_profile_row_key(wf_par_profile_row *r, const wf_pipe_action *a)
+{
+    const uint64_t stage = UINT64_C(0x3fff) << 44, sums = UINT64_C(0x3fff);
+    bool both = wf_par_profile_row_count(r, a) == 2;
+    uint64_t key = key_of(r, a), next, back, mixed;
+
+    if (!both)
+        return key;
+    next = key_of(r, a + 1);
+    back = a->kind == WF_PIPE_F ? next : key;
+    mixed = (key + next - back) * UINT64_C(0x9e3779b97f4a7c15) + (back & ~(stage | sums));
+    mixed = (mixed ^ mixed >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (uint64_t)(WF_PAR_PROFILE_BOTH + 2) << 58 | (back & (stage | sums)) |
+           mixed >> 34 << 14;
 }
 
 uint64_t wf_par_profile_row_bucket(wf_par_profile_row *r, int k)

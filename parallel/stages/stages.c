@@ -141,15 +141,29 @@ static double model_share(const wf_par_stages *s, const wf_pipe_action *a)
     return a->kind > WF_PIPE_R ? 1 : wf_par_share_of(s->t, a->micro, a->last);
 }
 
-static void begin_action(wf_par_stages *s, int64_t i)
+void wf_par_action_begin(wf_par_stages *s, int64_t i)
 {
     const wf_par *par = s->t->par;
-
+    wf_par_step_state *step = &s->t->step;
     const wf_pipe_action *a = &s->row[i];
 
     wf_comm_action(wf_mesh_world(par->mesh), s->name[i], i + 1, s->actions);
-    wf_context_action(par->ctx, s->name[i]);
+    if (wf_context_action_now(par->ctx) != s->name[i])
+        wf_context_action(par->ctx, s->name[i]);
     wf_context_model_share(par->ctx, model_share(s, a));
+    if (a->kind == WF_PIPE_NORM || a->kind == WF_PIPE_OPT)
+        return;
+    step->micro = a->micro;
+    step->action.name = s->name[i];
+    step->action.stage = a->stage;
+    step->action.order = order_of(s, a);
+}
+
+void wf_par_action_do(wf_par_stages *s, int64_t i)
+{
+    const wf_pipe_action *a = &s->row[i];
+
+    actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
 }
 
 /* Ends a bucket of each reduction that has begun after each action that computes, and begins
@@ -165,6 +179,28 @@ static void continue_reductions(wf_par_stages *s, const wf_pipe_action *a)
     }
 }
 
+/* Does action i of the row, or it and the next one; returns how many. NORM is left to what
+   comes after a row. */
+static int64_t next_actions(wf_par_stages *s, int64_t i)
+{
+    const wf_pipe_action *a = &s->row[i];
+    wf_par_profile *profile = s->t->options.profile;
+    bool both = s->beside && wf_pipe_runs_beside(a);
+
+    if (!both)
+        wf_par_action_begin(s, i);
+    if (a->kind == WF_PIPE_NORM)
+        return s->actions - i;
+    wf_par_profile_before(profile);
+    if (both)
+        wf_par_actions_beside(s, i);
+    else
+        wf_par_action_do(s, i);
+    wf_par_profile_after(profile, a);
+    continue_reductions(s, a);
+    return both ? 2 : 1;
+}
+
 /* A profile writes down what is done from here on, by the table and by how gradients are
    added. */
 static void profile_begins(const wf_par_stages *s)
@@ -174,7 +210,8 @@ static void profile_begins(const wf_par_stages *s)
     wf_par_profile_begin(s->t->options.profile, s->pipeline->table, s->rank,
                          (wf_par_profile_sums){.exact = wf_context_exact(par->ctx),
                                                .reduced = par->reduced != 0,
-                                               .group = par->group},
+                                               .group = par->group,
+                                               .beside = s->beside},
                          par->ctx);
 }
 
@@ -192,21 +229,8 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
     profile_begins(s);
     wf_context_position(ctx, t->step.number,
                         wf_par_sequences(t, 0)); /* messages carry the step */
-    for (int64_t i = 0; i < s->actions && wf_context_status(ctx) == WF_OK; i++) {
-        const wf_pipe_action *a = &s->row[i];
-
-        begin_action(s, i);
-        if (a->kind == WF_PIPE_NORM)
-            break;
-        t->step.micro = a->micro;
-        t->step.action.name = s->name[i];
-        t->step.action.stage = a->stage;
-        t->step.action.order = order_of(s, a);
-        wf_par_profile_before(t->options.profile);
-        actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
-        wf_par_profile_after(t->options.profile, a);
-        continue_reductions(s, a);
-    }
+    for (int64_t i = 0, n; i < s->actions && wf_context_status(ctx) == WF_OK; i += n)
+        n = next_actions(s, i);
     wf_par_profile_stored(t->options.profile);
     t->step.micro = t->micros;
     t->step.action.name = NULL;
@@ -232,7 +256,7 @@ static wf_status update(wf_par_trainer *t, float lr, float scale)
     while (i < s->actions && s->row[i].kind != WF_PIPE_OPT)
         i++;
     if (i < s->actions)
-        begin_action(s, i);
+        wf_par_action_begin(s, i);
     return wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
 }
 

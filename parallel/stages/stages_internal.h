@@ -56,6 +56,7 @@ typedef struct wf_par_stages {
     int *of;        /* [stages of the pipeline] its index in `stage`; -1: another rank has it */
     bool *in_stage; /* wf_par_pipeline_stages_of */
     bool summed;    /* the gradients of the step are in step.grad */
+    bool beside;    /* experts' tokens are exchanged: actions that may overlap alternate */
     const wf_par_data *data;
     const wf_pipe_action *row; /* [actions] of this rank */
     int64_t actions;
@@ -81,6 +82,19 @@ static inline wf_par_stages *wf_par_stages_of(const wf_par_trainer *t)
 {
     return t->options.pipeline ? t->own : NULL;
 }
+
+/* Says where the rank is: at action i of its row; does it. */
+void wf_par_action_begin(wf_par_stages *s, int64_t i);
+void wf_par_action_do(wf_par_stages *s, int64_t i);
+
+/* ---- stages_beside.c ---- */
+
+/* Sets `beside`. */
+void wf_par_stages_find_exchange(wf_par_stages *s);
+
+/* Begins actions i and i + 1 of the row, of which wf_pipe_runs_beside is true, and does them
+   alternately. */
+void wf_par_actions_beside(wf_par_stages *s, int64_t i);
 
 /* ---- stages_sum.c and stages_forward.c ---- */
 

@@ -131,6 +131,7 @@ static wf_status open_stages(wf_par_stages *s)
             return wf_context_status(par->ctx);
     }
     find_recomputed(s);
+    wf_par_stages_find_exchange(s);
     for (int64_t i = 0; i < p->borders.losses; i++)
         wf_par_added_expect(s->t, p->borders.loss[i].path, p->borders.loss[i].name);
     s->t->added_are_known = true;
