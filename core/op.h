@@ -66,7 +66,11 @@ enum {
     /* sums whole numbers, of which every order has one result */
     WF_OP_COUNTS = 131072,
     /* sums the tokens of each sequence: long ones have more chunks than 8 (wf_token_chunks) */
-    WF_OP_TOKENS = 262144
+    WF_OP_TOKENS = 262144,
+    /* the last operand, and others of as many dims, may be partial sums of which one term of
+       each row is picked, as all others are zeros: a row's result is that term's, or of zeros
+       0, so outputs are such sums too */
+    WF_OP_PICKED = 524288
 };
 
 /* Operand i, output o, in a mask of both. */

@@ -88,25 +88,30 @@ int64_t wf_experts_room(const wf_experts_rows *r, double buffer)
     return rows > (double)least ? (int64_t)rows : least < most ? least : most;
 }
 
-wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e))
+wf_status wf_moe_check_choices(const wf_call *call, const wf_tensor *index,
+                               const wf_moe_sizes *s, double (*at)(const void *data, int64_t e))
 {
-    const wf_tensor *index = call->in[WF_MOE_INDEX];
-    const wf_moe_sizes s = wf_moe_sizes_of(call);
-
-    if (s.k > WF_ROUTE_MOST)
+    if (s->k > WF_ROUTE_MOST)
         return wf_fail(call->ctx, WF_ESHAPE, "%s: %" PRId64 " experts of a token, at most %d",
-                       call->op->name, s.k, WF_ROUTE_MOST);
-    for (int64_t i = 0; i < s.tokens * s.k; i++) {
-        double e = at(index->data, i), before = i % s.k ? at(index->data, i - 1) : -1;
+                       call->op->name, s->k, WF_ROUTE_MOST);
+    for (int64_t i = 0; i < s->tokens * s->k; i++) {
+        double e = at(index->data, i), before = i % s->k ? at(index->data, i - 1) : -1;
 
-        if (!(e > before && wf_moe_is_expert(e, s.all)))
+        if (!(e > before && wf_moe_is_expert(e, s->all)))
             return wf_fail(call->ctx, WF_EINVAL,
                            "%s: choice %" PRId64 " of token %" PRId64 " is %g after %g, of "
                            "%" PRId64 " experts: give it whole numbers that ascend, as "
                            "wf_route makes them",
-                           call->op->name, i % s.k, i / s.k, e, before, s.all);
+                           call->op->name, i % s->k, i / s->k, e, before, s->all);
     }
     return WF_OK;
+}
+
+wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e))
+{
+    const wf_moe_sizes s = wf_moe_sizes_of(call);
+
+    return wf_moe_check_choices(call, call->in[WF_MOE_INDEX], &s, at);
 }
 
 /* Leaves' gradients are made with those of tokens, in the walk that needs the first of them: to
@@ -288,11 +293,9 @@ static double kept_grad_flops(const wf_call *call)
     return products(call, 6);
 }
 
-wf_status wf_moe_shape(const wf_call *call, int out, int like, int *ndim, wf_dim *dims)
+wf_status wf_moe_shape_check(const wf_call *call)
 {
     const wf_dim experts = call->in[WF_MOE_GATE]->dim[0];
-    const int rows = call->n_out > 1 ? call->n_out - 2 : 0; /* the output like x */
-    const wf_tensor *as = call->in[out < rows ? like + out : WF_MOE_X + out - rows];
     const wf_moe_attr *attr = call->attr;
 
     if (attr && !(attr->buffer >= 0))
@@ -306,6 +309,16 @@ wf_status wf_moe_shape(const wf_call *call, int out, int like, int *ndim, wf_dim
                        "%s: dim 0 of operand 0 has %" PRId64 " experts, grain %" PRId64
                        " and chunks %d; make it wf_dim_experts",
                        call->op->name, experts.size, experts.grain, experts.chunks);
+    return WF_OK;
+}
+
+wf_status wf_moe_shape(const wf_call *call, int out, int like, int *ndim, wf_dim *dims)
+{
+    const int rows = call->n_out > 1 ? call->n_out - 2 : 0; /* the output like x */
+    const wf_tensor *as = call->in[out < rows ? like + out : WF_MOE_X + out - rows];
+
+    if (wf_moe_shape_check(call) != WF_OK)
+        return wf_context_status(call->ctx);
     *ndim = as->ndim;
     memcpy(dims, as->dim, sizeof as->dim);
     return WF_OK;

@@ -60,12 +60,25 @@ typedef struct wf_moe_attr {
     float buffer; /* as in wf_experts */
 } wf_moe_attr;
 
+/* Attributes of experts_sum. */
+typedef struct wf_experts_sum_attr {
+    int64_t experts;    /* their number, of which the tree is */
+    int64_t unweighted; /* not 0: each row counts once, and the first operand is not read */
+} wf_experts_sum_attr;
+
 /* Returns the factors of a call's adapters, or NULL. */
 static inline wf_tensor *const *wf_moe_factors(const wf_call *call)
 {
     return call->op->id == WF_ID_experts_adapted        ? call->in + WF_MOE_DY
            : call->op->id == WF_ID_experts_adapted_grad ? call->in + WF_MOE_DY + 1
                                                         : NULL;
+}
+
+/* Returns true for the ops of a part of experts' features. */
+static inline bool wf_moe_is_part(const wf_op *op)
+{
+    return op->id == WF_ID_experts_part || op->id == WF_ID_experts_part_dx ||
+           op->id == WF_ID_experts_part_grad;
 }
 
 /* Returns true for a whole number of one of n experts. */
@@ -104,6 +117,14 @@ wf_moe_sizes wf_moe_sizes_of(const wf_call *call);
 /* Checks indices: WF_EINVAL, naming it, where one is no whole number of an expert, or does not
    ascend in its row. `at` gives index e of the operand. */
 wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e));
+
+/* Checks the indices of tokens' choices, of s->all experts: as wf_moe_check. */
+wf_status wf_moe_check_choices(const wf_call *call, const wf_tensor *index,
+                               const wf_moe_sizes *s,
+                               double (*at)(const void *data, int64_t e));
+
+/* Checks the experts and the buffer of a call. Errors: WF_ESHAPE, WF_EINVAL. */
+wf_status wf_moe_shape_check(const wf_call *call);
 
 /* Sets the shape of an output of an op of experts, whose last two are those of x and weights,
    and those before them like operands from `like` on. Errors: WF_ESHAPE: dim 0 of the first

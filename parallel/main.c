@@ -218,6 +218,7 @@ static void add_mesh(const job *j, wf_job *made)
     wf_job_add(made, "--dp", "%d", o->dp);
     wf_job_add(made, "pp", "%d", o->pp);
     wf_job_add(made, "ep", "%d", o->ep);
+    wf_job_add(made, "etp", "%d", o->etp);
     wf_job_add(made, "--cp", "%d", o->cp ? o->cp : 1);
     wf_job_add(made, "cp_form", "%s", o->cp_form ? o->cp_form : "auto");
     wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);

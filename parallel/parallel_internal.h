@@ -135,6 +135,9 @@ unsigned wf_par_tensor_axes(const wf_par *par);
    WF_EUNSUPPORTED. */
 wf_status wf_par_find_axes(wf_par *par, wf_error *error);
 
+/* Returns whether an axis splits the features of experts, not experts: tp, with .etp. */
+bool wf_par_splits_features(const wf_par *par, int axis);
+
 /* Returns the innermost data-parallel axis, but of ep the one around it; -1: there is none. */
 int wf_par_innermost(const wf_par *par);
 

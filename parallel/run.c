@@ -77,12 +77,17 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
             "every step: use pp 1, tp 1 and dp 1, or leave cuda_graph off",
             ranks);
-    if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->cp > 1 ||
-                    o->dp_replicate || o->shard_group_size))
+    if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->etp > 1 ||
+                    o->cp > 1 || o->dp_replicate || o->shard_group_size))
         return wf_error_set(
             error, WF_EINVAL,
             "a mesh has the axes that are given, or those of pp, tp, dp, ep, cp and groups of "
             "dp: give one of the two");
+    if (o->etp > 1 && o->base_dtype == WF_NF4)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "base_dtype nf4 stores an expert's rows one after the other, and "
+                            "etp %d splits them: use etp 1, with which ranks split experts",
+                            o->etp);
     if (o->dp_axes && !o->axes)
         return wf_error_set(error, WF_EINVAL,
                             "dp_axes names some of the axes that are given, and none are");
@@ -206,8 +211,10 @@ static void fill_in_defaults(wf_par_options *o)
         o->dp = 1;
     if (!o->cp)
         o->cp = 1;
+    if (!o->etp)
+        o->etp = 1;
     if (!o->ep)
-        o->ep = o->tp;
+        o->ep = o->tp / o->etp;
     if (!o->threads)
         o->threads = 1;
     if (!o->strategy)

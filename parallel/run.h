@@ -72,8 +72,10 @@ typedef struct wf_par_options {
     const char *dp_axes;
     int pp, tp, dp; /* without axes: 0 means 1; their product is the number of ranks */
     /* without axes: ranks that split experts (Megatron's expert parallelism), tp times a part
-       of dp, which is a part of a group of ranks too; 0: tp alone */
+       of dp, which is a part of a group of ranks too; 0: tp alone. With .etp ranks of tp split
+       no experts: a part of dp; 0: 1 */
     int ep;
+    int etp; /* ranks that split the features of each expert: tp, or 1; 0 means 1 */
     wf_par_dispatch dispatch; /* EXCHANGE: with an axis ep that splits the batch alone */
     /* tokens that are exchanged with the owners of their experts are waited for at once, not
        moved while a mixture's shared expert computes */
@@ -198,6 +200,10 @@ WF_API const char *wf_par_strategy_name(int i);
 WF_API bool wf_par_exchanges(wf_par_dispatch dispatch, int64_t ranks, int64_t experts,
                              int64_t k);
 
+/** wf_par_ep_part - returns the data-parallel ranks that split experts: ep x etp over tp; 1
+ * where ep is 0. */
+WF_API int wf_par_ep_part(const wf_par_options *options);
+
 /** wf_par_splits_batch - returns whether an axis of options.axes splits the batch: one that
  * dp_axes names, or dp where there is one, or replicate and shard; without axes, also ep */
 WF_API bool wf_par_splits_batch(const wf_par_options *options, const char *axis);
@@ -238,7 +244,7 @@ WF_API wf_status wf_par_axes(const wf_par_options *options, int *replicate, int 
  * those of pp, dp, ep, tp and cp; returns how many, 0 on errors
  *
  * Errors:  those of wf_par_axes; WF_EINVAL: an ep that is not tp times a part of a group of dp
- *          ranks
+ *          ranks, or with etp a part; an etp that is neither 1 nor tp
  */
 WF_API int wf_par_mesh_axes(const wf_par_options *options, wf_axis axes[WF_MAX_AXES],
                             wf_error *error);

@@ -6,6 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+int wf_par_ep_part(const wf_par_options *o)
+{
+    const int tp = o->tp ? o->tp : 1, etp = o->etp ? o->etp : 1;
+
+    return o->ep ? o->ep * etp / tp : 1;
+}
+
 /* Takes the ranks that split experts out of those that shard, or hold copies where none do. */
 static wf_status split_off_ep(const wf_par_options *o, int part, int *replicate, int *shard,
                               wf_error *error)
@@ -14,31 +21,46 @@ static wf_status split_off_ep(const wf_par_options *o, int part, int *replicate,
 
     if (*from % part)
         return wf_error_set(error, WF_EINVAL,
-                            ".ep %d with .tp %d splits experts over %d data-parallel ranks, "
+                            ".ep %d with .tp %d%s splits experts over %d data-parallel ranks, "
                             "which do not divide "
-                            "%s%d: use .tp times a number that does",
-                            o->ep, o->tp ? o->tp : 1, part,
-                            from == shard && *replicate > 1 ? "groups of " : ".dp ", *from);
+                            "%s%d: use %sa number that does",
+                            o->ep, o->tp ? o->tp : 1, o->etp > 1 ? " and .etp" : "", part,
+                            from == shard && *replicate > 1 ? "groups of " : ".dp ", *from,
+                            o->etp > 1 ? "" : ".tp times ");
     *from /= part;
     return WF_OK;
+}
+
+/* Ranks of tp split experts, all of them, or the features of each. */
+static wf_status check_ep(const wf_par_options *o, wf_error *error)
+{
+    const int tp = o->tp ? o->tp : 1;
+
+    if (o->etp < 0 || (o->etp > 1 && o->etp != tp))
+        return wf_error_set(error, WF_EINVAL,
+                            ".etp %d with .tp %d: the ranks of .tp split experts, or all of "
+                            "them the features of each expert: use .etp 1, or .etp and .tp "
+                            "alike",
+                            o->etp, tp);
+    if (o->etp > 1 && o->ep >= 0)
+        return WF_OK;
+    return o->ep >= 0 && o->ep % tp == 0
+               ? WF_OK
+               : wf_error_set(error, WF_EINVAL,
+                              ".ep %d with .tp %d: the tokens of a sequence meet on its .tp "
+                              "ranks, which all split experts: use .tp times a number that "
+                              "divides .dp, or .etp %d, with which .tp splits the features of "
+                              "each",
+                              o->ep, tp, tp);
 }
 
 /* The axes of pp, dp, ep, tp and cp. */
 static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
 {
-    int replicate, shard, n = 0, tp = o->tp ? o->tp : 1, part = o->ep ? o->ep / tp : 1;
+    int replicate, shard, n = 0, tp = o->tp ? o->tp : 1, part = wf_par_ep_part(o);
 
-    if (wf_par_axes(o, &replicate, &shard, error) != WF_OK)
+    if (wf_par_axes(o, &replicate, &shard, error) != WF_OK || check_ep(o, error) != WF_OK)
         return 0;
-    if (o->ep < 0 || (o->ep && o->ep % tp)) {
-        wf_error_set(
-            error, WF_EINVAL,
-            ".ep %d with .tp %d: the tokens of a sequence meet on its .tp ranks, which "
-            "all split experts (there is no tensor parallelism inside of an expert): "
-            "use .tp times a number that divides .dp",
-            o->ep, tp);
-        return 0;
-    }
     if (part > 1 && split_off_ep(o, part, &replicate, &shard, error) != WF_OK)
         return 0;
     axes[n++] = (wf_axis){"pp", o->pp ? o->pp : 1};
@@ -52,6 +74,11 @@ static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_err
     if (o->cp > 1 && !o->sequence_parallel)
         axes[n++] = (wf_axis){"cp", o->cp};
     return n;
+}
+
+bool wf_par_splits_features(const wf_par *par, int axis)
+{
+    return par->options.etp > 1 && axis == wf_mesh_axis(par->mesh, "tp");
 }
 
 int wf_par_mesh_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)

@@ -43,6 +43,7 @@ static wf_par_options mesh_of(const app_options *o)
                             .tp = (int)o->tp,
                             .dp = (int)o->dp,
                             .ep = (int)o->ep,
+                            .etp = (int)o->etp,
                             .dispatch = dispatch_of(o),
                             .moe_overlap_off = !o->moe_shared_expert_overlap,
                             .cp = (int)o->cp,

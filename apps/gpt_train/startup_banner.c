@@ -62,8 +62,10 @@ void app_print_banner(FILE *out, const app_options *o, wf_nn_module *model,
     fprintf(out, "tp %" PRId64 " x dp %" PRId64, o->tp, o->dp);
     if (o->cp > 1)
         fprintf(out, " x cp %" PRId64, o->cp);
-    if (o->ep > o->tp)
-        fprintf(out, " with ep %" PRId64, o->ep);
+    if (o->etp > 1 || o->ep > o->tp)
+        fprintf(out, " with ep %" PRId64, o->ep ? o->ep : 1);
+    if (o->etp > 1)
+        fprintf(out, ", etp %" PRId64, o->etp);
     fprintf(out, " on %s", o->device);
     if (o->dp > 1)
         fprintf(out, ", %s", o->strategy);

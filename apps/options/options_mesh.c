@@ -169,6 +169,7 @@ static wf_status check_axes(const app_options *o, wf_error *error)
                                  .tp = (int)o->tp,
                                  .dp = (int)o->dp,
                                  .ep = (int)o->ep,
+                                 .etp = (int)o->etp,
                                  .cp = (int)o->cp,
                                  .strategy = o->strategy,
                                  .dp_replicate = (int)o->dp_replicate,
@@ -177,7 +178,7 @@ static wf_status check_axes(const app_options *o, wf_error *error)
 
     if (strcmp(o->search, "off") != 0) /* it lays out the rest */
         return WF_OK;
-    return !o->ep || wf_par_mesh_axes(&mesh, axes, error) ? WF_OK : error->code;
+    return (!o->ep && o->etp < 2) || wf_par_mesh_axes(&mesh, axes, error) ? WF_OK : error->code;
 }
 
 wf_status app_options_check_mesh(app_options *o, wf_error *error)

@@ -74,7 +74,9 @@ static wf_status check_dispatch(const app_options *o, wf_error *error)
                             "--moe-dispatch exchange moves tokens of whole sequences, and --cp "
                             "%lld splits these: use --moe-dispatch gather, or --cp 1",
                             (long long)o->cp);
-    if (strcmp(o->moe_dispatch, "exchange") != 0 || o->ep > o->tp ||
+    if (strcmp(o->moe_dispatch, "exchange") != 0 ||
+        wf_par_ep_part(
+            &(wf_par_options){.tp = (int)o->tp, .ep = (int)o->ep, .etp = (int)o->etp}) > 1 ||
         (!o->given[APP_OPTION_ep] && strcmp(o->search, "off") != 0))
         return WF_OK;
     return wf_error_set(
@@ -109,6 +111,7 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
                                           APP_OPTION_moe_normalise,
                                           APP_OPTION_moe_scale,
                                           APP_OPTION_ep,
+                                          APP_OPTION_etp,
                                           APP_OPTION_moe_balance,
                                           APP_OPTION_moe_bias_step,
                                           APP_OPTION_moe_z_weight,

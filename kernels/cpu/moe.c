@@ -190,13 +190,6 @@ void wf_moe_gate_up(wf_moe_job *j)
 
 /* ---- the sum over experts ---- */
 
-typedef struct combination {
-    const wf_moe_job *j;
-    const float *weights;
-    wf_tensor *y;
-    int64_t first; /* the first token */
-} combination;
-
 /* Sums rows [low, high), whose experts are of [first, first + count), as the midpoint tree
    over all experts; row[low] is the sum then, in `room` of a row for each where there are
    several. */
@@ -217,13 +210,21 @@ static void add_tree(const wf_moe_job *j, const float **row, float *room, const 
     row[low] = room + low * j->s.d;
 }
 
+/* Returns a row of floats as bf16 has them, in `to`. */
+static const float *rounded(const wf_moe_job *j, const float *row, float *room, float *to)
+{
+    j->cpu->simd->narrow(row, (uint16_t *)room, j->s.d);
+    j->cpu->simd->widen((const uint16_t *)room, to, j->s.d);
+    return to;
+}
+
 /* Combines by a tree without a zero sum of its own sign: -0 becomes +0, as where another rank
    adds +0. */
-static void combine_task(void *arg, int64_t begin, int64_t end, int worker)
+void wf_moe_combine_task(void *arg, int64_t begin, int64_t end, int worker)
 {
-    const combination *c = arg;
+    const wf_moe_combination *c = arg;
     const wf_moe_job *j = c->j;
-    const float *index = j->call->in[WF_MOE_INDEX]->data, *row[WF_ROUTE_MOST];
+    const float *row[WF_ROUTE_MOST];
     float *room = j->scratch + worker * j->scratch_size;
     int64_t d = j->s.d, k = j->s.k, expert[WF_ROUTE_MOST];
     bool bf16 = c->y->dtype == WF_BF16;
@@ -233,14 +234,16 @@ static void combine_task(void *arg, int64_t begin, int64_t end, int worker)
         int64_t n = 0;
 
         for (int64_t i = t * k; i < (t + 1) * k; i++) {
-            if (j->row[i] < 0)
+            if (j->row && j->row[i] < 0)
                 continue;
-            row[n] = floats_of(j, j->rows, j->row[i], d, room + n * d);
+            row[n] = floats_of(j, j->rows, j->row ? j->row[i] : i, d, room + n * d);
+            if (c->round)
+                row[n] = rounded(j, row[n], room + k * d, room + n * d);
             if (c->weights) {
                 j->cpu->simd->scale(row[n], c->weights[i], room + n * d, d);
                 row[n] = room + n * d;
             }
-            expert[n++] = (int64_t)index[i];
+            expert[n++] = (int64_t)c->index[i];
         }
         add_tree(j, row, room, expert, 0, n, 0, j->s.all);
         for (int64_t i = 0; i < d; i++)
@@ -252,10 +255,49 @@ static void combine_task(void *arg, int64_t begin, int64_t end, int worker)
 
 void wf_moe_combine(wf_moe_job *j, const wf_moe_wave *w, const float *weights, wf_tensor *y)
 {
-    combination c = {j, weights, y, wf_moe_token(j, w->first)};
+    wf_moe_combination c = {.j = j,
+                            .weights = weights,
+                            .index = j->call->in[WF_MOE_INDEX]->data,
+                            .y = y,
+                            .first = wf_moe_token(j, w->first)};
 
     wf_thread_pool_run(j->cpu->pool, wf_moe_token(j, w->end) - c.first,
-                       wf_task_rows(j->s.k * j->s.d), combine_task, &c);
+                       wf_task_rows(j->s.k * j->s.d), wf_moe_combine_task, &c);
+}
+
+typedef struct spreading {
+    const wf_moe_job *j;
+    wf_tensor *y;
+    int64_t first; /* the first choice */
+} spreading;
+
+static void spread_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const spreading *s = arg;
+    const wf_moe_job *j = s->j;
+    const int64_t d = j->s.d;
+    const size_t size = wf_dtype_size(s->y->dtype);
+
+    (void)worker;
+    for (int64_t i = s->first + begin; i < s->first + end; i++) {
+        char *y = (char *)s->y->data + (size_t)(i * d) * size;
+        const float *row = (const float *)j->rows + j->row[i] * d;
+
+        if (j->row[i] < 0)
+            memset(y, 0, (size_t)d * size);
+        else if (s->y->dtype == WF_BF16)
+            j->cpu->simd->narrow(row, (uint16_t *)(void *)y, d);
+        else
+            memcpy(y, row, (size_t)d * size);
+    }
+}
+
+void wf_moe_spread(wf_moe_job *j, const wf_moe_wave *w, wf_tensor *y)
+{
+    spreading s = {j, y, wf_moe_token(j, w->first) * j->s.k};
+
+    wf_thread_pool_run(j->cpu->pool, wf_moe_token(j, w->end) * j->s.k - s.first,
+                       wf_task_rows(j->s.d), spread_task, &s);
 }
 
 /* ---- the kernel ---- */
@@ -271,7 +313,8 @@ static void run_expert(wf_moe_job *j)
                         .b_k = 1,
                         .b_col = j->s.f,
                         .features = true,
-                        .c = wf_moe_row(j, j->rows, j->slot, j->s.d)};
+                        .floats = j->part,
+                        .c = wf_moe_results(j)};
 
     wf_moe_take(j, j->call->in[WF_MOE_X], j->x);
     wf_moe_gate_up(j);
@@ -286,7 +329,7 @@ static void run_expert(wf_moe_job *j)
     wf_moe_multiply(j, &p);
 }
 
-static wf_status forward(const wf_call *call, void *workspace)
+wf_status wf_moe_forward(const wf_call *call, void *workspace)
 {
     size_t used;
     wf_moe_job j = wf_moe_job_of(call, workspace, &used);
@@ -297,16 +340,19 @@ static wf_status forward(const wf_call *call, void *workspace)
     while (wf_moe_next(&j, &w)) {
         for (int64_t e = 0; e < j.s.experts; e++)
             wf_moe_pieces(&j, &w, e, run_expert);
-        wf_moe_combine(&j, &w, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
+        if (j.part)
+            wf_moe_spread(&j, &w, call->out[0]);
+        else
+            wf_moe_combine(&j, &w, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
     }
     return wf_context_status(call->ctx);
 }
 
-const wf_kernel wf_cpu_experts = {.run = forward,
+const wf_kernel wf_cpu_experts = {.run = wf_moe_forward,
                                   .workspace = wf_moe_workspace,
                                   .mixed_ok = WF_OUT(0),
                                   .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_KEPT};
-const wf_kernel wf_cpu_experts_adapted = {.run = forward,
+const wf_kernel wf_cpu_experts_adapted = {.run = wf_moe_forward,
                                           .workspace = wf_moe_workspace,
                                           .mixed_ok = WF_OUT(0),
                                           .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_FACTORS};

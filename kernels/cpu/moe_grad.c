@@ -35,6 +35,17 @@ static void stored(const wf_moe_job *j, const float *from, void *rows, int64_t r
         memcpy(row, from, (size_t)n * sizeof *from);
 }
 
+/* Puts out c and h of a choice, whose dot product over all features is its weight's
+   gradient. */
+static void keep_terms(const wf_moe_job *j, int64_t choice, const float *c, const float *h)
+{
+    wf_tensor *const *out = j->call->out + j->matrices + 1;
+    const size_t bytes = (size_t)j->s.f * sizeof *c;
+
+    memcpy((float *)out[0]->data + choice * j->s.f, c, bytes);
+    memcpy((float *)out[1]->data + choice * j->s.f, h, bytes);
+}
+
 /* Computes of a row of an expert its weight's gradient, dgate, dup, and w dy. */
 static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
 {
@@ -49,9 +60,13 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t r = begin; r < end; r++) {
         float w = weights[choice[r]], *c = j->c + r * f, *dgate = room + 2 * f,
               *dup = room + 3 * f;
-        const float *gate = widened(j, j->gate, r, f, room), *up;
+        const float *gate = widened(j, j->gate, r, f, room), *up, *h;
 
-        dweights[choice[r]] = simd->dot(c, widened(j, j->h, r, f, room + f), f) + 0.0f;
+        h = widened(j, j->h, r, f, room + f);
+        if (j->part)
+            keep_terms(j, choice[r], c, h);
+        else
+            dweights[choice[r]] = simd->dot(c, h, f) + 0.0f;
         up = widened(j, j->up, r, f, room + f);
         simd->scale(c, w, c, f);
         simd->swiglu_grad(gate, up, c, dgate, dup, f);
@@ -166,7 +181,8 @@ static void x_gradient(wf_moe_job *j)
                         .a2 = j->dup,
                         .b2 = wf_moe_matrix(j, WF_MOE_UP),
                         .features = true,
-                        .c = wf_moe_row(j, j->rows, j->slot, d)};
+                        .floats = j->part,
+                        .c = wf_moe_results(j)};
 
     if (j->factors) {
         p.low_a = j->v_in;
@@ -182,7 +198,7 @@ static void make_rows(wf_moe_job *j)
 {
     const wf_call *call = j->call;
 
-    if (!j->kept[0] || call->op->id == WF_ID_experts_grad)
+    if (!j->kept[0] || j->matrices > 0)
         wf_moe_take(j, call->in[WF_MOE_X], j->x);
     wf_moe_take(j, call->in[WF_MOE_DY], j->dy);
     if (!j->kept[0])
@@ -217,7 +233,7 @@ static void sum_rows(wf_moe_job *j, int64_t first, int64_t chunks, float *sums)
                                           {j->wdy, j->u_out, d, r, WF_MOE_DOWN_B}};
     const matrix_gradient *w = j->factors ? of_factors : of_experts;
 
-    for (int o = 0; o < j->call->n_out - 2; o++) {
+    for (int o = 0; o < j->matrices; o++) {
         const int64_t size = w[o].m * w[o].n;
         float *dw = (float *)j->call->out[w[o].out]->data + j->expert * size;
 
@@ -229,7 +245,7 @@ static void sum_rows(wf_moe_job *j, int64_t first, int64_t chunks, float *sums)
 /* Adds sums to the gradients of the expert at work, or to other sums. */
 static void add_sums(wf_moe_job *j, float *to, const float *sums)
 {
-    for (int o = 0; o < j->call->n_out - 2; o++) {
+    for (int o = 0; o < j->matrices; o++) {
         const wf_tensor *dw = j->call->out[o];
         const int64_t size = dw->local[1] * dw->local[2];
         float *into = to ? to : (float *)dw->data + j->expert * size;
@@ -278,7 +294,7 @@ static bool sum_tree(wf_moe_job *j, void (*make)(wf_moe_job *j), int64_t expert,
 /* Fills the gradient of an expert without rows with +0. */
 static void no_gradient(const wf_moe_job *j, int64_t expert)
 {
-    for (int o = 0; o < j->call->n_out - 2; o++) {
+    for (int o = 0; o < j->matrices; o++) {
         const wf_tensor *dw = j->call->out[o];
         size_t count = (size_t)(dw->local[1] * dw->local[2]);
 
@@ -286,19 +302,20 @@ static void no_gradient(const wf_moe_job *j, int64_t expert)
     }
 }
 
-static wf_status grad(const wf_call *call, void *workspace)
+wf_status wf_moe_gradient(const wf_call *call, void *workspace)
 {
     size_t used;
     wf_moe_job j = wf_moe_job_of(call, workspace, &used);
-    wf_tensor *dx = call->out[call->n_out - 2], *dweights = call->out[call->n_out - 1];
+    wf_tensor *dx = call->out[j.matrices];
     const int64_t chunks = wf_token_chunks_of(&j.s.cuts);
-    const bool trained = call->n_out > 2;
+    const bool trained = j.matrices > 0;
     wf_moe_wave w = {0};
     bool summed = false;
 
     if (wf_moe_list(&j) != WF_OK)
         return WF_EINVAL;
-    memset(dweights->data, 0, wf_tensor_bytes(dweights));
+    for (int o = j.matrices + 1; o < call->n_out; o++)
+        memset(call->out[o]->data, 0, wf_tensor_bytes(call->out[o]));
     while (wf_moe_next(&j, &w)) {
         summed = trained && w.first == 0 && w.end == chunks; /* one wave has all */
         for (int64_t e = 0; e < j.s.experts; e++)
@@ -306,7 +323,10 @@ static wf_status grad(const wf_call *call, void *workspace)
                 wf_moe_pieces(&j, &w, e, tokens_gradient);
             else if (wf_moe_slots(&j, &w, e) > 0)
                 sum_tree(&j, tokens_gradient, e, j.begin[e], 0, chunks, NULL, 0);
-        wf_moe_combine(&j, &w, NULL, dx);
+        if (j.part)
+            wf_moe_spread(&j, &w, dx);
+        else
+            wf_moe_combine(&j, &w, NULL, dx);
     }
     for (int64_t e = 0; e < j.s.experts && trained; e++)
         if (j.begin[e] == j.begin[e + 1])
@@ -316,15 +336,15 @@ static wf_status grad(const wf_call *call, void *workspace)
     return wf_context_status(call->ctx);
 }
 
-const wf_kernel wf_cpu_experts_dx = {.run = grad,
+const wf_kernel wf_cpu_experts_dx = {.run = wf_moe_gradient,
                                      .workspace = wf_moe_workspace,
                                      .mixed_ok = WF_MOE_DX,
                                      .all_bf16 = WF_MOE_GRAD | WF_MOE_GRAD_KEPT};
-const wf_kernel wf_cpu_experts_grad = {.run = grad,
+const wf_kernel wf_cpu_experts_grad = {.run = wf_moe_gradient,
                                        .workspace = wf_moe_workspace,
                                        .mixed_ok = WF_MOE_DX_OF_ALL,
                                        .all_bf16 = WF_MOE_GRAD | WF_MOE_GRAD_KEPT};
-const wf_kernel wf_cpu_experts_adapted_grad = {.run = grad,
+const wf_kernel wf_cpu_experts_adapted_grad = {.run = wf_moe_gradient,
                                                .workspace = wf_moe_workspace,
                                                .mixed_ok = WF_MOE_DX_ADAPTED,
                                                .all_bf16 = WF_MOE_GRAD | WF_MOE_GRAD_FACTORS};

@@ -20,6 +20,8 @@ typedef struct wf_moe_job {
     wf_cpu *cpu;
     wf_moe_sizes s;
     bool bf16;     /* products are those of bf16 operands */
+    bool part;     /* results are rows of floats, of a part of their features, not their sum */
+    int matrices;  /* outputs that are gradients of matrices, the first ones */
     int64_t bytes; /* the size of a number that products take */
     /* In the workspace; NULL where only its size is asked for. */
     int64_t room, most; /* rows at work at a time, at most: of all experts, of one */
@@ -37,7 +39,7 @@ typedef struct wf_moe_job {
     void *x, *gate, *up, *h; /* rows of an expert: [most, d] and [most, f] */
     /* NULL, or gate and up of all rows, which are then no part of the workspace */
     void *kept[WF_MOE_KEPT];
-    void *rows;     /* [room, d]: what experts give */
+    void *rows;     /* [room, d]: what experts give; floats of a part of their features */
     float *scratch; /* a worker's: of scratch_size floats */
     int64_t scratch_size;
     void *gemm;
@@ -94,6 +96,13 @@ void wf_moe_take(wf_moe_job *j, const wf_tensor *from, void *to);
 static inline void *wf_moe_row(const wf_moe_job *j, const void *rows, int64_t r, int64_t n)
 {
     return (char *)rows + r * n * j->bytes;
+}
+
+/* Returns where the results of the expert at work go. */
+static inline void *wf_moe_results(const wf_moe_job *j)
+{
+    return j->part ? (float *)j->rows + j->slot * j->s.d
+                   : wf_moe_row(j, j->rows, j->slot, j->s.d);
 }
 
 /* Puts rows first .. first + count - 1, of an expert, to work; there are some. */
@@ -165,6 +174,25 @@ void wf_moe_gemm(wf_moe_job *j, wf_gemm *g);
 
 /* y of a wave's tokens = tree over their experts of weight * row; weights NULL: of rows. */
 void wf_moe_combine(wf_moe_job *j, const wf_moe_wave *w, const float *weights, wf_tensor *y);
+
+/* Rows of experts that are summed as a tree over these, of tokens [first, first + n). */
+typedef struct wf_moe_combination {
+    const wf_moe_job *j;
+    const float *weights, *index; /* weights: NULL, or factors of rows */
+    wf_tensor *y;
+    int64_t first; /* the first token */
+    bool round;    /* rows of floats are rounded to bf16 first */
+} wf_moe_combination;
+
+/* Sums tokens [first + begin, first + end): a task of the thread pool. */
+void wf_moe_combine_task(void *arg, int64_t begin, int64_t end, int worker);
+
+/* Runs the ops of experts, forward and backward. */
+wf_status wf_moe_forward(const wf_call *call, void *workspace);
+wf_status wf_moe_gradient(const wf_call *call, void *workspace);
+
+/* Copies the results of a wave to y, a row for each choice; zeros of other ranks' experts. */
+void wf_moe_spread(wf_moe_job *j, const wf_moe_wave *w, wf_tensor *y);
 
 /* Returns the matrix of the expert at work. */
 static inline const void *wf_moe_matrix(const wf_moe_job *j, int operand)

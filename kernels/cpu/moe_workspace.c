@@ -164,10 +164,23 @@ static void take_sums(wf_moe_job *j, arena *r)
     for (int64_t n = wf_token_chunks_of(&j->s.cuts); n > 1;
          n -= wf_tree_left(n, j->s.cuts.chunks))
         levels++;
-    for (int o = 0; o < call->n_out - 2; o++)
+    for (int o = 0; o < j->matrices; o++)
         j->sums_size += call->out[o]->local[1] * call->out[o]->local[2];
     if (j->most < j->s.tokens)
         j->sums = take(r, levels * j->sums_size, sizeof *j->sums);
+}
+
+static bool is_forward(const wf_call *call)
+{
+    const int id = call->op->id;
+
+    return id == WF_ID_experts || id == WF_ID_experts_adapted || id == WF_ID_experts_part;
+}
+
+/* Returns the number of outputs that are gradients of matrices. */
+static int matrices_of(const wf_call *call)
+{
+    return is_forward(call) ? 0 : call->n_out - (wf_moe_is_part(call->op) ? 3 : 2);
 }
 
 wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
@@ -175,8 +188,7 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     wf_cpu *cpu = wf_cpu_of(call);
     wf_moe_job j = {.call = call, .cpu = cpu, .s = wf_moe_sizes_of(call)};
     const int64_t rows = j.s.tokens * j.s.k, d = j.s.d, f = j.s.f;
-    const bool gradient =
-        call->op->id != WF_ID_experts && call->op->id != WF_ID_experts_adapted;
+    const bool gradient = !is_forward(call);
     const int64_t chunks = wf_token_chunks_of(&j.s.cuts);
     const int64_t both = d > f ? d : f, wide = both > j.rank ? both : j.rank;
     const int64_t most = j.s.k * d > 4 * wide ? j.s.k * d : 4 * wide;
@@ -184,6 +196,8 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     arena r = {workspace, 0};
     size_t size;
 
+    j.part = wf_moe_is_part(call->op);
+    j.matrices = matrices_of(call);
     j.bf16 = call->in[WF_MOE_X]->dtype == WF_BF16;
     size = j.bf16 ? sizeof(uint16_t) : sizeof(float);
     j.bytes = (int64_t)size;
@@ -209,7 +223,7 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
         j.up = take(&r, j.most * f, size);
     }
     j.h = take(&r, j.most * f, size);
-    j.rows = take(&r, j.room * d, size);
+    j.rows = take(&r, j.room * d, j.part ? sizeof(float) : size);
     j.scratch_size = (most + 15) / 16 * 16;
     j.scratch = take(&r, wf_thread_pool_size(cpu->pool) * j.scratch_size, sizeof(float));
     if (gradient) {

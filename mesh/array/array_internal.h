@@ -76,6 +76,10 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
 wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
                          const wf_dim *dims);
 
+/* Returns true for an op with WF_OP_PICKED whose partial operands are sums alike, the last one
+   among them. */
+bool wf_layout_is_picked(const wf_call *call);
+
 /* Returns the letters that output o is a sum over, a bit each; a sum over ranks where axes
    split them. */
 uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);

@@ -38,6 +38,19 @@ uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o)
     return letters & ~has;
 }
 
+bool wf_layout_is_picked(const wf_call *call)
+{
+    const wf_tensor *last = call->in[call->n_in - 1];
+    bool picked = call->op->flags & WF_OP_PICKED;
+
+    for (int i = 0; i < call->n_in; i++)
+        if (wf_layout_is_partial(call->in[i]->layout, -1))
+            picked &= call->in[i]->ndim == last->ndim && last->layout &&
+                      call->in[i]->layout->sum == last->layout->sum &&
+                      !call->in[i]->layout->max;
+    return picked;
+}
+
 /* A dim that an output sums: of the first operand that has it, split by these axes. */
 typedef struct summed {
     const wf_tensor *operand;
@@ -77,6 +90,14 @@ static bool sums_experts(const wf_call *call, const summed *first)
            first->operand->dim[first->dim].chunks == WF_CHUNKS_EXPERTS;
 }
 
+/* Returns true where the second one is an expert's features, whose sum is complete before that
+   over experts. */
+static bool sums_features(const wf_call *call, int n, const summed *list)
+{
+    return n > 1 && sums_experts(call, list) && list[1].operand == list[0].operand &&
+           list[1].operand->dim[list[1].dim].chunks == WF_CHUNKS_8;
+}
+
 /* Returns true where the list is a batch and its tokens, in an op that is a chain in each
    sequence, or in chunks of a long one. */
 static bool sums_sequences(const wf_call *call, int n, const summed *list)
@@ -111,6 +132,8 @@ static void give_chunks(const wf_call *call, int n, summed *list)
         return;
     if (list[0].dim == 0 && (dims[0].chunks == WF_CHUNKS_EACH || sums_experts(call, list))) {
         list[0].chunks = dims[0].size;
+        if (sums_features(call, n, list))
+            list[1].chunks = wf_context_chunks(call->ctx);
         if (sums_sequences(call, n, list))
             list[1].chunks = wf_token_chunks(dims[1].size);
         return;

@@ -232,7 +232,7 @@ WF_API wf_tensor *wf_border_handle(int axis, wf_tensor *x, wf_tensor *y);
  * that own one of the k indices of a row. */
 typedef struct wf_row_owners {
     int axis;         /* splits the batch, and the dim that is owned */
-    int inner;        /* splits that dim further, inside of axis; -1: none does */
+    int inner;        /* splits that dim further, inside of axis, or tokens; -1: none does */
     wf_tensor *index; /* f32 [b, t, k], whole over both: whole numbers */
     wf_dim dim;       /* the dim that is owned, dim 0 of a tensor of this layout: */
     const wf_layout *layout;
@@ -244,7 +244,8 @@ typedef struct wf_row_owners {
  *
  * A tensor that is split over owners->axis is brought to its owners: a rank gets the rows of
  * which it owns an index; the others are +0, and nothing may read them. One that is partial
- * over it, and over owners->inner, is summed where its rows belong: a rank that owns none of a
+ * over it, and over owners->inner, if that splits no tokens, is summed where its rows belong: a
+ * rank that owns none of a
  * row's indices has +0 of it, and is left out. Partial sums are never -0, as of wf_experts.
  *
  * @param x    recorded

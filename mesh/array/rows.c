@@ -99,6 +99,7 @@ wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_tensor 
     r->index = wf_context_dry_run(ctx) ? NULL : index->data;
     r->k = index->local[2];
     r->tokens = x->dim[1].size;
+    r->here = (wf_row_range){x->start[1], x->start[1] + x->local[1]};
     r->d = x->dim[2].size;
     if (take_lists(r) != WF_OK)
         return wf_context_status(ctx);
@@ -147,10 +148,13 @@ int64_t wf_rows_count(const wf_rows *r, wf_row_block block, wf_row_range taken)
 char *wf_rows_pack(const wf_rows *r, wf_row_block block, wf_row_range taken, const char *from,
                    int64_t first, size_t row, char *to)
 {
+    const int64_t length = r->here.end - r->here.begin;
+
     for (int64_t s = block.sequences.begin; s < block.sequences.end && r->index; s++)
         for (int64_t t = block.tokens.begin; t < block.tokens.end; t++)
             if (wf_row_is_taken(r, s * r->tokens + t, taken)) {
-                memcpy(to, from + (size_t)((s - first) * r->tokens + t) * row, row);
+                memcpy(to, from + (size_t)((s - first) * length + t - r->here.begin) * row,
+                       row);
                 to += row;
             }
     return to;

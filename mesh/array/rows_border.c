@@ -30,10 +30,15 @@ static wf_row_owners owners_of(const rows_border *b, wf_tensor *index)
     return (wf_row_owners){b->axis, b->inner, index, b->dim, b->owned};
 }
 
-/* Returns the layout to which the gradient of a result goes. */
+/* Returns the layout to which the gradient of a result goes; owners take whole sequences. */
 static const wf_layout *layout_back(const rows_border *b, const wf_tensor *grad)
 {
-    return wf_layout_as_on(wf_mesh_of(grad->ctx), axes_of(b), b->from, grad->layout, 0);
+    wf_mesh *mesh = wf_mesh_of(grad->ctx);
+    const wf_layout *to = wf_layout_as_on(mesh, axes_of(b), b->from, grad->layout, 0);
+
+    return b->inner < 0 || wf_layout_is_partial(grad->layout, b->axis)
+               ? to
+               : wf_layout_whole(mesh, to, b->inner);
 }
 
 /* Begins a move whose result has a handle until it is ended; returns the handle. */

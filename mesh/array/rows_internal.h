@@ -25,6 +25,7 @@ typedef struct wf_rows {
     int members, me, parts, part;
     const float *index; /* [sequences of all members, tokens, k]; NULL in a plan */
     int64_t k, tokens, d;
+    wf_row_range here;   /* the tokens of each sequence that x has on this rank */
     wf_row_range *owned; /* [members]: sequences, among those of all */
     wf_row_range *taken; /* [members]: the indices for which a member takes a row */
     int64_t *cuts,

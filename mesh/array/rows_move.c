@@ -77,21 +77,23 @@ static wf_status begin_to_owners(wf_rows_flight *f, wf_tensor *x, bool backgroun
 /* ---- combine ---- */
 
 /* Packs this rank's rows of a partial sum, by parts of sequences and then by owning rank; where
-   the owners have parts, sums are taken over these, each of which keeps its tokens. */
+   the owners have parts, sums are taken over these, each of which keeps its tokens, or each has
+   them already. */
 static wf_tensor *pack_for_combine(wf_rows *r, const wf_tensor *y)
 {
     const size_t row = (size_t)r->d * sizeof(float);
-    wf_tensor *sent = wf_rows_room(r, WF_F32, y->local[0] * r->tokens);
+    const bool sums = r->parts > 1 && wf_layout_is_partial(y->layout, r->of->inner);
+    wf_tensor *sent = wf_rows_room(r, WF_F32, y->local[0] * y->local[1]);
     char *to = sent ? sent->data : NULL;
 
     r->cuts[0] = 0;
-    for (int q = 0; q < r->parts && sent; q++) {
+    for (int q = sums ? 0 : r->part; q < (sums ? r->parts : r->part + 1) && sent; q++) {
         const wf_row_block part = {{0, y->local[0]}, wf_rows_tokens(r, y, q)};
 
         r->cuts[q + 1] = r->cuts[q] + r->d * wf_rows_count(r, part, r->taken[r->me]);
         to = wf_rows_pack(r, part, r->taken[r->me], y->data, 0, row, to);
     }
-    if (sent && r->parts > 1 &&
+    if (sent && sums &&
         wf_rows_run(r, r->of->inner, WF_REDUCE_SCATTER, WF_F32,
                     &(wf_comm_buffer){.in = sent->data, .out = sent->data, .cuts = r->cuts}) !=
             WF_OK)

@@ -224,7 +224,8 @@ static wf_status refuse_partial(const wf_call *call, int i)
                   wf_partial_explain(call->in[i], why, sizeof why));
 }
 
-/* Partial operands: the last one of a linear op; when inexact, all of a joint one together. */
+/* Partial operands: the last one of a linear op; sums of which one term is picked; when
+   inexact, all of a joint one together. */
 static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
 {
     bool linear = call->op->flags & WF_OP_LINEAR;
@@ -246,7 +247,7 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
     /* a tensor that is never rounded is no copy of a sum that will be */
     copies = linear && partial == last &&
              (!call->op->keep_fp32 || call->in[last]->dtype == call->in[last]->rounds_to);
-    if (partial < 0 || copies || (joint && alike && !*max))
+    if (partial < 0 || copies || (joint && alike && !*max) || wf_layout_is_picked(call))
         return WF_OK;
     return refuse_partial(call, partial);
 }

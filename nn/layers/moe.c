@@ -73,9 +73,14 @@ typedef struct routed {
 /* Returns the sum of what experts make of tokens, or, while it is combined, a handle of it. */
 static wf_tensor *of_routed(const routed *r)
 {
-    wf_tensor *in = wf_nn_at(r->moe, "arrived", r->in), *made[2];
+    wf_tensor *in = wf_nn_at(r->moe, "arrived", r->in), *made[3];
 
-    made[0] = of_experts(r->moe, in, r->weights, r->index);
+    made[0] = in;
+    made[1] = r->weights;
+    made[2] = r->index;
+    wf_nn_at_many(r->moe, "experts", 3, made);
+    if (made[1]) /* no plan's hook has computed them */
+        made[0] = of_experts(r->moe, in, r->weights, r->index);
     made[1] = r->index;
     wf_nn_at_many(r->moe, "sum", 2, made);
     return made[0];
@@ -155,7 +160,7 @@ static const wf_nn_field fields[] = {
 static const wf_nn_type moe_type = {
     "moe",  sizeof(wf_nn_moe),
     fields, forward,
-    NULL,   "in router weights dispatch arrived sum summed gate"};
+    NULL,   "in router weights dispatch arrived experts sum summed gate"};
 
 static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
 {

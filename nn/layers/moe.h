@@ -47,10 +47,12 @@ typedef struct wf_nn_moe {
  *
  * Points: "in" (x), "router" (x before and after "in", the second of which the router takes),
  *         "weights" (of the chosen experts), "dispatch" (x before and after "in", the second of
- *         which experts take, with weights and indices), "sum" (over experts, with the same
- *         indices), "arrived" and "summed" (results of these two, where tensors may still be
- *         under way, while the shared expert computes), "gate" (of the shared expert, if it has
- *         one: whole tokens, to be split as the residual stream)
+ *         which experts take, with weights and indices), "experts" (these three; a hook that
+ *         computes experts makes the first the sum over them, the second NULL), "sum" (over
+ *         experts, with the same indices), "arrived" and "summed" (results of "dispatch" and
+ *         "sum", where tensors may still be under way, while the shared expert computes),
+ *         "gate" (of the shared expert, if it has one: whole tokens, to be split as the
+ *         residual stream)
  * Owner:  its parent
  * Errors: WF_EINVAL in the context (sizes below 1, a k that experts have not), WF_ENOMEM;
  *         result is then NULL

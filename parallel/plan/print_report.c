@@ -1,5 +1,6 @@
 /* parallel/plan/print_report.c - a plan as text and as JSON. */
 #include "parallel/plan/print_internal.h"
+#include "parallel/plan/request_internal.h"
 #include "parallel/flag_names.h"
 #include "parallel/report/layout.h"
 #include "parallel/formats/json_number.h"
@@ -30,13 +31,13 @@ typedef struct expert_rows {
 static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
 {
     const wf_sim_model *m = o->job.sizes;
-    int64_t ep = o->ep > o->tp ? o->ep : o->tp, tokens, mine;
-    int64_t cp = o->cp, ranks = ep * cp;
+    int64_t ep = wf_plan_ep(o), tokens, mine;
+    int64_t cp = o->cp, ranks = ep * cp * (o->etp > 1 ? 1 : o->tp);
     int64_t seq = wf_par_job_tokens(&o->job), chunks = wf_token_chunks(seq);
 
     if (!m || !m->experts)
         return false;
-    tokens = o->micro_batch_size * seq * (ep / o->tp);
+    tokens = o->micro_batch_size * seq * ep;
     mine = (m->experts + ranks - 1) / ranks;
     rows->balanced = (tokens * m->top_k + ranks - 1) / ranks;
     rows->most = tokens * (mine < m->top_k ? mine : m->top_k);
@@ -49,7 +50,7 @@ static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
                                o->job.mesh.exact_off ? tokens : (seq + chunks - 1) / chunks},
         m->buffer);
     rows->exchanged =
-        cp == 1 && wf_par_exchanges(o->job.mesh.dispatch, ep / o->tp, m->experts, m->top_k);
+        cp == 1 && wf_par_exchanges(o->job.mesh.dispatch, ep, m->experts, m->top_k);
     return true;
 }
 

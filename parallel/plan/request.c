@@ -1,5 +1,5 @@
 /* parallel/plan/request.c - settings as words and as a job's options; see the header. */
-#include "parallel/plan/request.h"
+#include "parallel/plan/request_internal.h"
 #include "core/dtype.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -150,6 +150,22 @@ int64_t wf_plan_data_ranks(const wf_plan_request *r)
     return r->dp * other_axes(&r->job.mesh, true);
 }
 
+int64_t wf_plan_ep(const wf_plan_request *r)
+{
+    const int64_t ranks = r->ep * (r->etp > 1 ? r->etp : 1);
+
+    return ranks > r->tp ? ranks / r->tp : 1;
+}
+
+void wf_plan_set_ep(wf_plan_request *r, int64_t part)
+{
+    const int64_t before = r->ep;
+
+    r->ep = part * (r->etp > 1 ? 1 : r->tp);
+    if (part == 1 && (before == 0 || before > r->ep))
+        r->ep = 0;
+}
+
 static void set_axes(const wf_plan_request *r, wf_plan_job *made)
 {
     wf_par_options *o = &made->job.mesh;
@@ -160,6 +176,7 @@ static void set_axes(const wf_plan_request *r, wf_plan_job *made)
         o->tp = (int)r->tp;
         o->dp = (int)r->dp;
         o->ep = (int)r->ep;
+        o->etp = (int)r->etp;
         o->cp = (int)r->cp;
         return;
     }
@@ -185,6 +202,7 @@ static void take_mesh(const wf_par_options *o, wf_plan_request *r)
     r->tp = axis_of(o, "tp", o->tp);
     r->dp = axis_of(o, "dp", o->dp);
     r->ep = o->axes ? 0 : o->ep;
+    r->etp = o->axes || !o->etp ? 1 : o->etp;
     r->cp = o->axes && wf_par_splits_batch(o, "cp") ? 1 : axis_of(o, "cp", o->cp);
     set_word(r->cp_form, o->cp_form ? o->cp_form : forms[0]);
     set_word(r->strategy, o->strategy ? o->strategy : WF_PAR_STRATEGY);

@@ -27,6 +27,13 @@ wf_status wf_plan_request_within(const wf_plan_request *request, bool start, siz
 wf_status wf_plan_request_peaks(const wf_plan_request *request, size_t limit,
                                 wf_plan_peak *peak, wf_error *error);
 
+/* Returns the data-parallel ranks that split experts. */
+int64_t wf_plan_ep(const wf_plan_request *request);
+
+/* Spreads experts over `part` data-parallel ranks, beside those of tp, if these split experts
+   too; 1: over these alone. */
+void wf_plan_set_ep(wf_plan_request *request, int64_t part);
+
 /* Sets the operands of products to what activations are stored as, where they are not given. */
 void wf_plan_derive_compute(wf_plan_request *request);
 

@@ -44,10 +44,7 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     o.sequence_parallel = c->sequence_parallel;
     if (!o.job.mesh.axes)
         choose(o.strategy, (o.dp > 1 ? wf_search_strategy(c) : wf_strategy_to_search(0))->name);
-    if (wf_search_ep(c) > 1)
-        o.ep = c->tp * wf_search_ep(c);
-    else if (o.ep > o.tp)
-        o.ep = 0;
+    wf_plan_set_ep(&o, wf_search_ep(c));
     o.dp_replicate = wf_search_strategy(c)->groups ? c->replicate : 0;
     o.shard_group_size = wf_search_strategy(c)->groups ? c->shard : 0;
     if (!s->timed)
@@ -260,6 +257,7 @@ static wf_status take_sizes(wf_search *s, wf_error *error)
     }
     one.pp = one.tp = one.dp = one.cp = 1;
     one.ep = 0;
+    one.etp = 1;
     one.dp_replicate = one.shard_group_size = one.rank = 0;
     one.sequence_parallel = false;
     one.micro_batch_size = one.global_batch_size;

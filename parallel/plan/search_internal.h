@@ -111,6 +111,13 @@ static inline int64_t wf_search_ep(const wf_search_candidate *c)
     return c->ep > 1 ? c->ep : 1;
 }
 
+/* Returns how many of all ranks of a candidate split experts, but those of cp: with .etp ranks
+   of tp split their features. */
+static inline int64_t wf_search_owners(const wf_search *s, const wf_search_candidate *c)
+{
+    return wf_search_ep(c) * (s->options->etp > 1 ? 1 : c->tp);
+}
+
 /* Returns how many ranks of a candidate split the tokens of a sequence. */
 static inline int64_t wf_search_cp(const wf_search_candidate *c)
 {

@@ -91,7 +91,8 @@ static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, in
     int64_t dp = s->ranks / (pp * tp * cp);
 
     if (s->ranks % (pp * tp * cp) || dp < 1 || wf_search_strategy(c)->groups ||
-        dp % wf_search_ep(c) || (c->ep > 1 && tp * c->ep > s->model.experts) ||
+        dp % wf_search_ep(c) || (s->options->etp > 1 && tp != c->tp) ||
+        (c->ep > 1 && (s->options->etp > 1 ? 1 : tp) * c->ep > s->model.experts) ||
         tp > s->model.heads || s->options->global_batch_size % (dp * c->micro) ||
         pp > s->model.layers + 1)
         return false;
@@ -149,8 +150,9 @@ static void other_ep(wf_search *s, FILE *out)
 
         c.ep = (int32_t)n;
         c.accumulate = (int8_t)(n > 1 && c.accumulate == 1 ? 2 : c.accumulate);
-        snprintf(name, sizeof name, "ep %" PRId64, n * w->tp);
-        if (n != wf_search_ep(w) && w->shard % n == 0 && n * w->tp <= s->model.experts)
+        snprintf(name, sizeof name, "ep %" PRId64, wf_search_owners(s, &c));
+        if (n != wf_search_ep(w) && w->shard % n == 0 &&
+            wf_search_owners(s, &c) <= s->model.experts)
             print_other(s, name, &c, out);
     }
 }

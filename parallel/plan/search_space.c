@@ -56,7 +56,7 @@ static bool cuts_halves(int64_t experts, int64_t ranks)
 static bool is_exact(const wf_search *s, const wf_search_candidate *c)
 {
     int most = s->options->job.mesh.exact_tp;
-    int64_t ep = c->tp * wf_search_ep(c);
+    int64_t ep = wf_search_owners(s, c);
 
     if (s->model.experts && (!is_power(ep) || !cuts_halves(s->model.experts, ep)))
         return false;
@@ -191,17 +191,19 @@ static void each_ep(wf_search *s, wf_search_candidate c, wf_error *error)
 {
     const wf_plan_request *o = s->options;
     bool given = o->given[WF_SETTING_ep] || s->timed;
-    int64_t asked = o->ep > c.tp ? o->ep / c.tp : 1, most = given ? asked : c.shard;
+    const int64_t etp = o->etp > 1 ? o->etp : 1, tp = c.tp / etp;
+    int64_t asked = o->ep > tp && tp ? o->ep / tp : 1, most = given ? asked : c.shard;
     /* one rank has no other to exchange tokens with */
     int64_t fewest = o->job.mesh.dispatch == WF_PAR_DISPATCH_EXCHANGE ? 2 : 1;
 
-    if (given && (c.shard % asked || (o->ep > c.tp && o->ep % c.tp))) {
+    if ((etp > 1 && c.tp != etp) ||
+        (given && (c.shard % asked || (o->ep > tp && o->ep % tp)))) {
         s->considered++;
         leave_out(s, WF_SEARCH_SIZES);
         return;
     }
     for (int64_t ep = given ? asked : fewest; ep <= most && error->code == WF_OK; ep *= 2) {
-        if (ep > 1 && (c.shard % ep || (!s->timed && c.tp * ep > s->model.experts)))
+        if (ep > 1 && (c.shard % ep || (!s->timed && tp * ep > s->model.experts)))
             break;
         c.ep = (int32_t)ep;
         each_micro(s, c, error);

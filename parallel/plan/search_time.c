@@ -38,7 +38,7 @@ static wf_search_candidate candidate_of(const wf_plan_request *o)
         c.shard = (int32_t)replicate;
         c.replicate = 1;
     }
-    c.ep = (int32_t)(o->ep > o->tp ? o->ep / o->tp : 1);
+    c.ep = (int32_t)wf_plan_ep(o);
     c.micros = (int32_t)wf_plan_micro_steps(o);
     c.strategy = (int8_t)strategy;
     c.schedule = (int8_t)wf_pipe_schedule_find(o->pp_schedule);

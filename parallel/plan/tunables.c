@@ -130,12 +130,12 @@ static wf_plan_set set_strategy(wf_plan_request *o, int i)
    tokens. */
 static wf_plan_set set_ep(wf_plan_request *o, int i)
 {
-    int64_t part = (o->ep > o->tp ? o->ep / o->tp : 1) * ((int64_t)2 << i);
+    int64_t part = wf_plan_ep(o) * ((int64_t)2 << i);
     int64_t experts = o->job.sizes ? o->job.sizes->experts : 0;
 
-    if (o->dp % part || o->tp * part > experts)
+    if (o->dp % part || (o->etp > 1 ? 1 : o->tp) * part > experts)
         return WF_PLAN_END;
-    o->ep = o->tp * part;
+    wf_plan_set_ep(o, part);
     return WF_PLAN_SET;
 }
 
@@ -164,6 +164,8 @@ static wf_plan_set set_tp_between(wf_plan_request *o, int i, int64_t low, int64_
         return WF_PLAN_END;
     if (tp <= low || (i % 2 && o->sequence_parallel))
         return WF_PLAN_SKIP;
+    if (o->etp > 1)
+        o->etp = tp;
     o->tp = tp;
     o->dp /= times;
     o->sequence_parallel |= i % 2;

@@ -122,6 +122,18 @@ static wf_status step(const stack *s)
     return wf_context_status(ctx);
 }
 
+/* Returns a layout of experts that have whole matrices: those that axes split are dealt out
+   over them, and over the axes that split none. */
+static const wf_layout *whole_experts(const stack *s, const wf_layout *layout)
+{
+    wf_mesh *mesh = s->par->mesh;
+
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (wf_layout_split_dim(layout, axis) > 0)
+            layout = wf_layout_split(mesh, wf_layout_whole(mesh, layout, axis), 0, axis);
+    return wf_par_cut_further(s->par, layout, 0, s->policy->axes);
+}
+
 /* Experts are a stack as they are, [experts, rows, columns], dealt out over the axes that they
    are not split by already. */
 static wf_status step_experts(const stack *s)
@@ -137,7 +149,7 @@ static wf_status step_experts(const stack *s)
     if (mine)
         wf_nn_optimizer_direction(s->optimizer, i, move(s, s->grad[i], h->optimizer), mine);
     if (wf_context_status(ctx) == WF_OK)
-        mine = move(s, mine, wf_par_cut_further(s->par, h->compute_layout, 0, s->policy->axes));
+        mine = move(s, mine, whole_experts(s, h->compute_layout));
     if (wf_context_status(ctx) == WF_OK && wf_nn_optimizer_whole(s->optimizer, mine) == WF_OK)
         wf_nn_optimizer_apply(s->optimizer, i, p->tensor, move(s, mine, h->shard_layout));
     wf_scope_close(ctx);

@@ -46,6 +46,8 @@ static unsigned axes_of(const wf_par_plan_hook *p, const wf_par_border *b)
         return overlaps(p) ? 1u << p->par->ep_axis : 0;
     if (b->state == WF_PAR_GROUPS)
         return own | context;
+    if (b->state == WF_PAR_FEATURES)
+        return wf_par_splits_features(p->par, p->axis) ? own : 0;
 
     return b->state == WF_PAR_DISPATCH && !experts ? 0 : own | experts;
 }
@@ -83,7 +85,7 @@ static const wf_layout *border_layout(const wf_par_plan_hook *p, const wf_par_bo
     const wf_layout *to;
 
     if (split && wf_layout_split_dim(from, p->axis) == b->dim)
-        return from;
+        return expert_axes_of(p, b) ? batch_layout(p, b, from) : from;
     to = batch_layout(p, b, wf_layout_whole(mesh, from, p->axis));
     return split ? wf_layout_split(mesh, to, b->dim, p->axis) : to;
 }
@@ -273,6 +275,8 @@ void wf_par_plan_hook_at(void *self, wf_nn_module *module, const char *point, in
             dispatch(p, b, n, x);
         else if (b->state == WF_PAR_COMBINE)
             combine(p, b, x);
+        else if (b->state == WF_PAR_FEATURES)
+            wf_par_compute_experts(p, x);
         else if (b->state == WF_PAR_ARRIVE)
             x[0] = wf_border_rows_end(x[0]);
         else if (b->state == WF_PAR_HANDLE)

@@ -90,16 +90,32 @@ static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_par
     *h = (wf_par_parameter_state){.next = h->next, .owner = -1};
 }
 
-/* Returns the layout of a split over the style's axis; of experts also over those that split
-   the batch and tokens elsewhere, in the order of the mesh, in which ranks add. */
+/* Returns the dim of a parameter of experts that has features; -1: none has. */
+static int features_dim(const planner *pl)
+{
+    const wf_par_split *s = pl->style->features;
+
+    while (s && s->parameter && strcmp(s->parameter, pl->split->parameter) != 0)
+        s++;
+    return s && s->parameter ? s->dim : -1;
+}
+
+/* Returns the layout of a split over the style's axis, which may be of an expert's features; of
+   experts also over those that split the batch and tokens elsewhere, in the order of the mesh,
+   in which ranks add. */
 static const wf_layout *split_layout(const planner *pl)
 {
+    const bool features = pl->style->experts && wf_par_splits_features(pl->par, pl->axis);
     const wf_layout *layout = NULL;
 
-    for (int axis = 0; axis < wf_mesh_axes(pl->par->mesh); axis++)
-        if (axis == pl->axis ||
-            (pl->style->experts && (axis == pl->par->ep_axis || axis == pl->par->cp_axis)))
-            layout = wf_layout_split(pl->par->mesh, layout, pl->split->dim, axis);
+    for (int axis = 0; axis < wf_mesh_axes(pl->par->mesh); axis++) {
+        const bool own = axis == pl->axis;
+        const int dim = own && features ? features_dim(pl) : pl->split->dim;
+
+        if (dim >= 0 && (own || (pl->style->experts &&
+                                 (axis == pl->par->ep_axis || axis == pl->par->cp_axis))))
+            layout = wf_layout_split(pl->par->mesh, layout, dim, axis);
+    }
     return layout;
 }
 

@@ -31,6 +31,9 @@ typedef enum wf_par_state {
     WF_PAR_DISPATCH,
     /* x[0], what experts made of these tokens, as WF_PAR_RESIDUAL; x[1] are their indices */
     WF_PAR_COMBINE,
+    /* x[0], tokens at experts, with weights and indices: where features of experts are split
+       (wf_par_options.etp), the sum over experts, and NULL */
+    WF_PAR_FEATURES,
     /* x[0], the result of one of these two, which is waited for here, where ranks exchange
        tokens while a shared expert computes */
     WF_PAR_ARRIVE,
@@ -66,6 +69,9 @@ typedef struct wf_par_style {
     const char *name;
     const wf_par_split *splits;
     const wf_par_border *borders;
+    /* NULL, or, where wf_par_options.etp says so, the dims of experts that the style's own axis
+       splits instead, of features; a parameter that is in `splits` alone is whole there */
+    const wf_par_split *features;
     /* splits and sums are over the axis ep too where it splits the batch, outside of the
        style's own axes, and over cp; at WF_PAR_RESIDUAL and WF_PAR_COMBINE the batch and tokens
        are split over them again */

@@ -71,4 +71,8 @@ bool wf_par_plan_hook_acts(void *hook, const char *point);
 struct wf_nn_attention;
 void wf_par_attend(const wf_par_plan_hook *p, const struct wf_nn_attention *m, wf_tensor **x);
 
+/* Computes experts whose features the style's axis splits: x[0], tokens, becomes the sum over
+   this rank's experts; x[1], weights, becomes NULL. Collective (expert_features.c). */
+void wf_par_compute_experts(const wf_par_plan_hook *p, wf_tensor **x);
+
 #endif

@@ -59,6 +59,7 @@ typedef struct wf_sim_layout {
     /* ranks that split the tokens of each sequence, 0 as 1: inside of tp, and with sequence
        parallelism around it */
     int64_t cp;
+    bool features;    /* tp splits the features of each expert, not experts (.etp) */
     bool gather_keys; /* attention gathers keys and values over cp; else it splits heads */
     bool exchange;    /* tokens go to the ranks of their experts alone (wf_par_exchanges) .. */
     bool overlap;     /* .. while the shared expert computes */

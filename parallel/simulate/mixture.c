@@ -6,7 +6,8 @@
  * gradients of inputs, and makes gate and up again where ranks split experts. Ranks of an axis
  * ep gather the tokens of all of them, and scatter the sums; with tensor parallelism sums over
  * tp come first, of the tokens of all. Or they exchange them: each rank has those tokens that
- * chose its experts, and where the machine moves in the background the shared expert's products
+ * chose its experts. Where tp splits features, rows of choices are summed over it, k of a
+ * token. Where the machine moves in the background the shared expert's products
  * are made meanwhile.
  */
 #include "parallel/simulate/cost_internal.h"
@@ -138,6 +139,25 @@ static double exposed(const wf_sim_costing *c, double time, double products)
     return fmax(0, time - hidden);
 }
 
+/* Adds the moves over tp where it splits features: rows of choices are summed, forward and in
+   backward, and by tokens the two operands of the products that are weights' gradients are
+   brought together. */
+static void add_feature_moves(const wf_sim_costing *c, double share, double all, wf_sim_step *s)
+{
+    const wf_sim_layout *l = c->layout;
+    const wf_sim_model *m = c->model;
+    double k = (double)m->top_k, d = (double)m->width, a = (double)wf_dtype_size(l->dtype);
+    double features = m->mixtures > 0 ? m->expert_ffn / m->mixtures : 0;
+    double rows = move(c, WF_SIM_REDUCE_SCATTER, all * k * d * 4, false);
+    double terms =
+        2 * move(c, WF_SIM_REDUCE_SCATTER, all * k * features * 4 / (double)l->tp, false);
+
+    s->forward.of[WF_SIM_TENSOR] += share * rows;
+    s->inputs.of[WF_SIM_TENSOR] +=
+        share * (rows + terms + move(c, WF_SIM_ALL_GATHER, all * d * a, false) +
+                 move(c, WF_SIM_ALL_GATHER, all * k * 4, false));
+}
+
 /* Adds the moves of tokens of a block whose MLP is a mixture; `share` of blocks are. */
 static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
 {
@@ -145,8 +165,10 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     double a = (double)wf_dtype_size(l->dtype), d = (double)c->model->width;
     double k = (double)c->model->top_k, tp = (double)l->tp, mine = c->tokens,
            all = mine * (double)wf_sim_ep(l);
-    double sent = all * taken(c, wf_sim_ep(l) * l->tp), back = all * taken(c, wf_sim_ep(l));
-    double split = l->sequence_parallel && !l->exchange ? tp : 1; /* tp gathers after ep */
+    double back = all * taken(c, wf_sim_ep(l));
+    double sent = l->features ? back : all * taken(c, wf_sim_ep(l) * l->tp);
+    /* tp gathers after ep */
+    double split = (l->sequence_parallel || l->features) && !l->exchange ? tp : 1;
     double combined = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
     double sums = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4, false);
     double scatter = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp, true);
@@ -161,12 +183,17 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
         s->exchange_forward += share * (there + exposed(c, scatter, 1));
         s->exchange_back += share * rows;
     }
-    s->forward.of[WF_SIM_TENSOR] += share * (sums + combined);
+    s->forward.of[WF_SIM_TENSOR] += share * combined;
     s->forward.of[WF_SIM_EXPERTS] += share * (there + exposed(c, scatter, 1));
-    s->inputs.of[WF_SIM_TENSOR] +=
-        share * (sums + move(c, WF_SIM_ALL_REDUCE, all * k * 4, false));
-    s->inputs.of[WF_SIM_TENSOR] +=
-        share * (split > 1 ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : combined);
+    if (l->features) {
+        add_feature_moves(c, share, all, s);
+        s->inputs.of[WF_SIM_TENSOR] += l->sequence_parallel ? 0 : share * combined;
+    } else {
+        s->forward.of[WF_SIM_TENSOR] += share * sums;
+        s->inputs.of[WF_SIM_TENSOR] +=
+            share * (sums + move(c, WF_SIM_ALL_REDUCE, all * k * 4, false) +
+                     (split > 1 ? move(c, WF_SIM_ALL_GATHER, all * d * a, false) : combined));
+    }
     s->inputs.of[WF_SIM_EXPERTS] +=
         share * (rows + move(c, WF_SIM_REDUCE_SCATTER, all * k * 4, true));
     if (l->sequence_parallel) /* the router's operand */
@@ -177,12 +204,13 @@ void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
 {
     const wf_sim_model *m = c->model;
     const wf_sim_layout *l = c->layout;
-    double tp = (double)l->tp, ranks = tp * (double)(wf_sim_ep(l) * wf_sim_cp(l));
+    double tp = (double)l->tp;
+    double ranks = (l->features ? 1 : tp) * (double)(wf_sim_ep(l) * wf_sim_cp(l));
     double rate = c->rate * c->machine->products;
     double route = 2 * c->tokens * wf_sim_router_weights(m) / rate;
     double experts =
         2 * c->tokens * chosen(m) / MATRICES / rate / tp * wf_sim_fullest(m, (int64_t)ranks);
-    double recomputed = ranks > 1 || m->buffer > 0 ? RECOMPUTED : 0;
+    double recomputed = ranks * tp > 1 || m->buffer > 0 ? RECOMPUTED : 0;
     double logits = c->tokens * m->mixtures * 4 * (double)m->experts / c->machine->bandwidth;
 
     s->forward.of[WF_SIM_PRODUCTS] += MATRICES * experts + route;
@@ -193,7 +221,7 @@ void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
     s->inputs.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
     s->weights.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
     s->tensors += m->mixtures;
-    s->experts = wf_sim_expert_weights(m) / ranks;
+    s->experts = wf_sim_expert_weights(m) / ranks / (l->features ? tp : 1);
     s->parameters += s->experts + wf_sim_router_weights(m);
     add_moves(c, m->mixtures, s);
     add_context_moves(c, m->mixtures, s);

@@ -61,6 +61,7 @@ CASES = {
     "moe_sequence_weight": (f"{MOE} --moe-balance sequence", "--moe-sequence-weight 0.1"),
     "moe_z_weight": (MOE, "--moe-z-weight 0.1"), "moe_imbalance": (MOE, "--moe-imbalance 1.5"),
     "moe_report": (MOE, "--moe-report"), "ep": (f"{MOE} --dp 2", "--ep 2"),
+    "etp": (f"{MOE} --tp 2", "--etp 2"),
     "moe_dispatch": (f"{MOE} --dp 2 --ep 2", "--moe-dispatch exchange"),
     "moe_shared_expert_overlap": (MOE, "--moe-shared-expert-overlap off"), "moe_buffer": (MOE, "--moe-buffer 0.5"),
     "lora_rank": (LORA, "--lora-rank 4"), "lora_alpha": (LORA, "--lora-alpha 16"),

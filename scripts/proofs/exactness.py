@@ -28,7 +28,7 @@ strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2
 rank.
 
 exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, numbers of experts that ranks cut evenly or not, both
-ways of tokens to experts, beside the choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32 and pipelines.
+ways of tokens to experts, beside the choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32, etp 1 and tp, and pipelines.
 
 exactness.py --cp [--quick] [--part K/N] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 in both forms, beside tp,
 sequence parallelism, dp and pp, on 2,048 to 32,768 tokens, lengths and heads that they do not divide, of every family, with windows, documents,
@@ -117,7 +117,7 @@ MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "
 MIXED |= {
     "arch": tuple(FAMILIES),
     "optimizer": ("adamw",),
-    "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # data-parallel ranks that split experts, and how tokens come there
+    "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5",
                 "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen --moe-dense 1", "--n-expert 3 --moe-top-k 1"),
@@ -194,7 +194,7 @@ def possible(run):
     if not goes_together(run):
         return False
     if ep > min(dp, group if isinstance(group, int) else dp) or (ep > 1 and run.get("accumulate") == "group:2") or (
-            ep == 1 and run.get("dispatch") == "exchange"):
+            ep == 1 and run.get("dispatch") == "exchange") or (run.get("etp") and run.get("tp", 2) == 1):
         return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
@@ -206,8 +206,8 @@ def strategy_options(run):
     return ["--strategy", run["strategy"], *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
             "--reshard-after-forward", run["reshard"], "--accumulate", run["accumulate"],
             "--recompute", run["recompute"],
-            *(["--shard-group-size", str(run["group"])] if run["group"] else []),
-            *(["--ep", str(run["tp"] * run["ep"]), "--moe-dispatch", run["dispatch"]] if run.get("ep", 1) > 1 else []),
+            *(["--shard-group-size", str(run["group"])] if run["group"] else []), *(["--etp", str(run["tp"])] if run.get("etp") else []),
+            *(["--ep", str((1 if run["etp"] else run["tp"]) * run["ep"]), "--moe-dispatch", run["dispatch"]] if run.get("ep", 1) > 1 else []),
             *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
 
 

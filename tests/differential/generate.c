@@ -301,12 +301,15 @@ static void run_backward(maker *m)
 
 /* Leaves out ops that change operands or read what such an op wrote, and gradients of experts,
    whose indices ascend in each row as wf_route's do: these are run by the gradients of
-   experts. Experts with adapters are frozen, and sources here never are. */
+   experts. Experts with adapters are frozen, and sources here never are. Experts of a part of
+   their features have no gradients of their own. */
 bool is_drawn(const wf_op *op)
 {
     return !(op->flags & WF_OP_IN_PLACE) && op != &wf_op_attention_cached &&
            op != &wf_op_experts_dx && op != &wf_op_experts_grad &&
-           op != &wf_op_experts_adapted && op != &wf_op_experts_adapted_grad;
+           op != &wf_op_experts_adapted && op != &wf_op_experts_adapted_grad &&
+           strncmp(op->name, "experts_part", 12) != 0 && op != &wf_op_experts_sum &&
+           op != &wf_op_experts_dot;
 }
 
 bool draw_row(maker *m)

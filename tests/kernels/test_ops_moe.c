@@ -4,6 +4,7 @@
  * without a sign, and what is refused.
  */
 #include "core/host_data.h"
+#include "kernels/experts_part.h"
 #include "kernels/route_balance_internal.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
@@ -147,9 +148,61 @@ static void adapted(op_case *c, const op_shape *s)
     c->in[9] = matrices(c->in[0].dim[2], rank);
 }
 
+/* Rows of choices of a part of their features, their sum, and gradients, which have none. */
+static wf_experts_operands part_of(wf_tensor *const *in)
+{
+    wf_experts_operands o = {in[0], in[1], in[2], in[3], NULL, NULL, 0};
+
+    wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &o.weights, &o.index);
+    return o;
+}
+
+static void apply_part(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_experts_operands o = part_of(in);
+    const wf_experts_gradients d = wf_experts_part_grad(&o, in[5], false);
+
+    out[0] = wf_experts_part(&o);
+    out[1] = wf_experts_sum(o.weights, o.index, out[0], EXPERTS);
+    out[2] = wf_experts_sum(NULL, o.index, d.rows, EXPERTS);
+    out[3] = wf_experts_dot(d.c, d.h);
+}
+
+static void apply_matrices(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_experts_operands o = part_of(in);
+    const wf_experts_gradients d = wf_experts_part_grad(&o, in[5], true);
+
+    out[0] = d.gate;
+    out[1] = d.up;
+    out[2] = d.down;
+    out[3] = wf_experts_dot(d.c, d.h);
+}
+
+static void part(op_case *c, const op_shape *s)
+{
+    experts(c, s);
+    c->n_in = 6;
+    c->n_out = 4;
+    c->apply = apply_part;
+    c->in[5] = c->in[3];
+    for (int i = 0; i < c->n_in; i++)
+        c->in[i] = op_unwanted(c->in[i]);
+    for (int o = 0; o < c->n_out; o++)
+        c->constant[o] = true;
+}
+
+static void part_of_matrices(op_case *c, const op_shape *s)
+{
+    part(c, s);
+    c->apply = apply_matrices;
+}
+
 static const op_entry cases[] = {
-    {"logits", logits}, {"softmax", softmax}, {"others", others},   {"experts", experts},
-    {"frozen", frozen}, {"balance", balance}, {"adapted", adapted}, {NULL, NULL}};
+    {"logits", logits},   {"softmax", softmax}, {"others", others},
+    {"experts", experts}, {"frozen", frozen},   {"balance", balance},
+    {"adapted", adapted}, {"part", part},       {"part, matrices", part_of_matrices},
+    {NULL, NULL}};
 
 /* ---- numbers that can be read ---- */
 

@@ -10,6 +10,7 @@
 #include "kernels/attention_internal.h"
 #include "kernels/conv_internal.h"
 #include "kernels/dims_internal.h"
+#include "kernels/moe_internal.h"
 #include "kernels/ops.h"
 #include "kernels/route_balance_internal.h"
 #include "kernels/row_ops_internal.h"
@@ -40,6 +41,7 @@ typedef union op_attr {
     wf_row_attr row;
     wf_route_options route;
     wf_balance balance;
+    wf_experts_sum_attr sum;
     float number[4]; /* ops by expression */
     int64_t count;   /* rows, split_heads, merge_heads */
     float eps;
@@ -219,6 +221,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
                                       .normalise = true};
     else if (op_is(op, "route_balance") || op_is(op, "route_losses"))
         a->balance = (wf_balance){.sequence = 0.5, .z = 0.25, .sequences = 4};
+    else if (op_is(op, "experts_sum"))
+        a->sum.experts = letter_dim('e').size;
     else if (op_is(op, "rows"))
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
@@ -272,7 +276,8 @@ static inline bool op_is_expert(const wf_op *op, int i)
 /* Returns true where operand i has the experts of a token, indices that ascend in each row. */
 static inline bool op_is_choice(const wf_op *op, int i)
 {
-    return op_is_expert(op, i) || (i == 5 && strncmp(op->name, "experts", 7) == 0);
+    return op_is_expert(op, i) || (i == 5 && strncmp(op->name, "experts", 7) == 0) ||
+           (i == 1 && op_is(op, "experts_sum"));
 }
 
 /* Element `index` of operand i: a token, something positive (a sum of exps), or in [-1, 1]. */
@@ -313,6 +318,10 @@ static inline wf_tensor *operand_in(wf_mesh *mesh, const wf_op *op, int i, const
 
         if (layout && layout->max) {
             value -= member == top ? 0 : (float)(1 + noise(i, index, member) % 64) / 512;
+        } else if (op->flags & WF_OP_PICKED) { /* a token's rows are one member's */
+            int64_t rows = o->dim[o->ndim - 1].size * o->dim[o->ndim - 2].size;
+
+            value = member == index / rows % members ? value : 0;
         } else if (member > 0) {
             value = (float)(noise(i, index, member) % 64) / 512;
         } else {

@@ -75,6 +75,12 @@ static const struct {
     {"experts_dx", 'k', "alike"},
     {"experts_grad", 'f', "alike"},
     {"experts_grad", 'k', "alike"},
+    {"experts_part", 'k', "alike"},
+    {"experts_part_dx", 'k', "alike"},
+    {"experts_part_grad", 'k', "alike"},
+    {"experts_sum", 'k', "alike"},
+    {"experts_dot", 'k', "alike"},
+    {"experts_dot", 't', "its lanes go through all features"},
     {NULL, 0, NULL},
 };
 
@@ -89,10 +95,13 @@ static const struct {
     int operand, dim;
     bool heads; /* only where there are heads behind the tokens */
 } inexact[] = {
-    {"linear_dw", 0, 1, false},    {"linear_dw", 0, 2, true},    {"embedding_dw", 1, 1, false},
-    {"embedding_dw", 1, 2, true},  {"bias_grad", 0, 1, true},    {"bias_gelu_grad", 0, 1, true},
-    {"token_sum", 0, 1, true},     {"layernorm_dw", 0, 1, true}, {"rmsnorm_dw", 0, 1, true},
-    {"experts_grad", 3, 1, false}, {"experts_grad", 3, 2, true}, {NULL, 0, 0, false},
+    {"linear_dw", 0, 1, false},        {"linear_dw", 0, 2, true},
+    {"embedding_dw", 1, 1, false},     {"embedding_dw", 1, 2, true},
+    {"bias_grad", 0, 1, true},         {"bias_gelu_grad", 0, 1, true},
+    {"token_sum", 0, 1, true},         {"layernorm_dw", 0, 1, true},
+    {"rmsnorm_dw", 0, 1, true},        {"experts_grad", 3, 1, false},
+    {"experts_grad", 3, 2, true},      {"experts_part_grad", 3, 1, false},
+    {"experts_part_grad", 3, 2, true}, {NULL, 0, 0, false},
 };
 
 bool reads_beyond(const trial *t, const wf_call *call, uint32_t split)
@@ -158,7 +167,8 @@ bool may_be_partial(const trial *t, const wf_call *call)
         return true;
     for (int i = 0; i < call->n_in; i++)
         if (wf_layout_is_partial(call->in[i]->layout, -1) &&
-            !((t->op->flags & WF_OP_LINEAR) && i == call->n_in - 1))
+            !((t->op->flags & WF_OP_LINEAR) && i == call->n_in - 1) &&
+            !wf_layout_is_picked(call))
             return false;
     return true;
 }

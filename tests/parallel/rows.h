@@ -14,6 +14,7 @@ typedef struct row {
     const char *strategy; /* NULL: the default one */
     int tp, dp, group;    /* ranks of a group, 0 where the strategy has none */
     int ep;               /* ranks that split experts; 0: tp */
+    int etp;              /* ranks that split their features; 0: 1 */
     wf_par_dispatch dispatch;
     bool waits; /* for exchanges, before a shared expert computes */
     int micro;  /* sequences of a micro-batch; 0: as many as there are */
@@ -36,6 +37,7 @@ static inline training on_row(training t, const row *r)
     t.layout.tp = r->tp;
     t.layout.dp = r->dp;
     t.layout.ep = r->ep;
+    t.layout.etp = r->etp;
     t.layout.dispatch = r->dispatch;
     t.layout.moe_overlap_off = r->waits;
     t.layout.shard_group_size = r->group;
@@ -73,7 +75,7 @@ static inline void print_layout(const training *t)
     printf("\n    %s, %s tp %d dp %d", t->model.norm == WF_NN_LAYERNORM ? "gpt2" : "llama",
            o->strategy ? o->strategy : "", o->tp, o->dp);
     if (o->ep)
-        printf(" ep %d, dispatch %d", o->ep, o->dispatch);
+        printf(" ep %d, etp %d, dispatch %d", o->ep, o->etp, o->dispatch);
     printf(" groups of %d, micro-batches of %" PRId64 ", %d threads%s", o->shard_group_size,
            t->options.micro_batch, o->threads,
            o->sequence_parallel ? ", sequence-parallel" : "");

@@ -39,9 +39,19 @@ static const row rows[] = {
     {"full_shard", .tp = 1, .dp = 16}, /* more ranks than experts: cut inside of them */
     {"full_shard", .tp = 4, .dp = 1, .buffer = .1},
     {"zero1", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},
+    /* features of experts split over tp */
+    {"full_shard", .tp = 4, .dp = 1, .ep = 1, .etp = 4, .buffer = .3},
+    {"full_shard", .tp = 2, .dp = 4, .ep = 2, .etp = 2, .dispatch = WF_PAR_DISPATCH_GATHER,
+     .micro = 1, .sequence_parallel = true},
+    {"zero1", .tp = 2, .dp = 4, .ep = 4, .etp = 2, .dispatch = WF_PAR_DISPATCH_EXCHANGE,
+     .micro = 2, .recompute = "block", .buffer = 1.25},
+    {"no_shard", .tp = 4, .dp = 2, .ep = 2, .etp = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE,
+     .micro = 1, .sequence_parallel = true, .waits = true},
+    {"shard_grad_op", .tp = 8, .dp = 2, .ep = 2, .etp = 8, .dispatch = WF_PAR_DISPATCH_GATHER},
 };
 
-enum { ROWS = sizeof rows / sizeof *rows };
+/* The last ones split features, which adapters of experts and nf4 are not split over. */
+enum { ROWS = sizeof rows / sizeof *rows, OF_EXPERTS = ROWS - 5 };
 
 static training mixture(wf_dtype dtype)
 {
@@ -128,7 +138,7 @@ static void storage(void)
             return;
         CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
         CU_ASSERT(UNDER_SANITIZER || one.loss[STEPS - 1] < one.loss[0]); /* two steps are few */
-        check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 5 : 2);
+        check_rows(&one, rows, kind < 2 ? ROWS : OF_EXPERTS, UNDER_SANITIZER ? 5 : 2);
     }
 }
 
@@ -147,7 +157,7 @@ static void adapters(void)
         if (!train(&one))
             return;
         CU_ASSERT(UNDER_SANITIZER || one.loss[STEPS - 1] < one.loss[0]);
-        check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 7 : 2);
+        check_rows(&one, rows, OF_EXPERTS, UNDER_SANITIZER ? 7 : 2);
     }
 }
 
@@ -279,6 +289,27 @@ static wf_status look_at_cuts(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt
     return WF_OK;
 }
 
+/* Six experts for each of 2 ranks of ep, of whose features each rank of tp has half. */
+static wf_status look_at_features(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                                  int step)
+{
+    const wf_nn_moe *moe = ((const wf_nn_block *)model->block[0])->moe;
+    const wf_mesh *mesh = wf_par_mesh(par);
+    int ep = wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "ep"));
+    int tp = wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "tp"));
+
+    (void)t, (void)step;
+    NEED(wf_mesh_size(mesh, wf_mesh_axis(mesh, "ep")) == 2);
+    for (int i = 0; i < 3; i++) {
+        const wf_nn_parameter *const of[] = {moe->gate, moe->up, moe->down};
+        const wf_tensor *m = of[i]->tensor;
+
+        NEED(m->local[0] == EXPERTS / 2 && m->start[0] == ep * (EXPERTS / 2));
+        NEED(m->local[i < 2 ? 1 : 2] == FFN / 2 && m->start[i < 2 ? 1 : 2] == tp * (FFN / 2));
+    }
+    return WF_OK;
+}
+
 static void parts(void)
 {
     training t = mixture(WF_F32);
@@ -289,6 +320,9 @@ static void parts(void)
     CU_ASSERT(train(&t));
     t.layout = (wf_par_options){.tp = 1, .dp = 4, .ep = 2, .seed = t.layout.seed};
     t.watch = look_at_cuts;
+    CU_ASSERT(train(&t));
+    t.layout = (wf_par_options){.tp = 2, .dp = 2, .ep = 2, .etp = 2, .seed = t.layout.seed};
+    t.watch = look_at_features;
     CU_ASSERT(train(&t));
 }
 
@@ -314,6 +348,18 @@ static void refusals(void)
                "divide .dp 4");
     t.layout.tp = 2;
     refused(t, ".ep 3 with .tp 2: the tokens of a sequence meet on its .tp ranks");
+    t.layout.etp = 2;
+    refused(t, ".ep 3 with .tp 2 and .etp splits experts over 3 data-parallel ranks, which do "
+               "not divide .dp 4: use a number that does");
+    t.layout.tp = 4;
+    refused(t, ".etp 2 with .tp 4: the ranks of .tp split experts, or all of them the features "
+               "of each expert: use .etp 1, or .etp and .tp alike");
+    t.layout.etp = 4;
+    t.layout.ep = 1;
+    t.layout.base_dtype = WF_NF4;
+    refused(t, "nf4 stores an expert's rows one after the other, and etp 4 splits them");
+    t.layout.base_dtype = WF_F32;
+    t.layout.etp = 0;
     t.layout.tp = 1;
     t.layout.ep = 1;
     t.layout.dispatch = WF_PAR_DISPATCH_EXCHANGE;

@@ -22,16 +22,31 @@ typedef struct row {
     int tp, dp, ep, micro;
     const char *dtype, *recompute;
     bool sequence_parallel, exchange;
+    int etp;
 } row;
 
 static const row rows[] = {
-    {1, 4, 2, 2, "fp32", "none", false, false},  {1, 4, 4, 1, "fp32", "none", false, false},
-    {1, 4, 2, 4, "bf16", "none", false, false},  {2, 4, 4, 2, "bf16", "none", false, false},
-    {2, 4, 8, 1, "bf16", "none", true, false},   {2, 4, 4, 4, "fp32", "none", true, false},
-    {1, 4, 2, 1, "fp32", "block", false, false}, {2, 2, 4, 2, "bf16", "block", true, false},
-    {1, 4, 4, 2, "bf16", "none", false, true},   {2, 4, 8, 1, "fp32", "none", true, true},
-    {2, 4, 8, 1, "bf16", "block", false, true},
+    {1, 4, 2, 2, "fp32", "none", false, false, 1},
+    {1, 4, 4, 1, "fp32", "none", false, false, 1},
+    {1, 4, 2, 4, "bf16", "none", false, false, 1},
+    {2, 4, 4, 2, "bf16", "none", false, false, 1},
+    {2, 4, 8, 1, "bf16", "none", true, false, 1},
+    {2, 4, 4, 4, "fp32", "none", true, false, 1},
+    {1, 4, 2, 1, "fp32", "block", false, false, 1},
+    {2, 2, 4, 2, "bf16", "block", true, false, 1},
+    {1, 4, 4, 2, "bf16", "none", false, true, 1},
+    {2, 4, 8, 1, "fp32", "none", true, true, 1},
+    {2, 4, 8, 1, "bf16", "block", false, true, 1},
+    {2, 4, 2, 2, "fp32", "none", false, false, 2},
+    {2, 4, 4, 1, "bf16", "none", true, false, 2},
+    {2, 4, 4, 1, "bf16", "block", true, true, 2},
+    {4, 2, 2, 2, "fp32", "none", false, true, 4},
 };
+
+static int ep_of(const row *k)
+{
+    return k->ep * (k->etp > 1 ? k->etp : 1) / k->tp;
+}
 
 static wf_plan_request *ask(const row *k, const char *strategy, gpt_request *made)
 {
@@ -40,6 +55,7 @@ static wf_plan_request *ask(const row *k, const char *strategy, gpt_request *mad
     r->tp = k->tp;
     r->dp = k->dp;
     r->ep = k->ep;
+    r->etp = k->etp;
     r->job.mesh.dispatch = k->exchange ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_GATHER;
     r->micro_batch_size = k->micro;
     r->sequence_parallel = k->sequence_parallel;
@@ -53,7 +69,7 @@ static wf_plan_request *ask(const row *k, const char *strategy, gpt_request *mad
 
 static wf_sim_layout layout_of(const wf_plan_request *r, const row *k)
 {
-    int ep = k->ep / k->tp;
+    int ep = ep_of(k);
 
     return (wf_sim_layout){.pp = 1,
                            .replicate = 1,
@@ -61,6 +77,7 @@ static wf_sim_layout layout_of(const wf_plan_request *r, const row *k)
                            .ep = ep,
                            .exchange = k->exchange,
                            .tp = k->tp,
+                           .features = k->etp > 1,
                            .sequence_parallel = k->sequence_parallel,
                            .micro = k->micro,
                            .micros = wf_plan_micro_steps(r),
@@ -146,7 +163,7 @@ static void gathered_bytes(void)
     int64_t gathered[2] = {0, 0};
 
     for (int exchange = 0; exchange < 2; exchange++) {
-        const row k = {2, EP, 2 * EP, 1, "fp32", "none", true, exchange};
+        const row k = {2, EP, 2 * EP, 1, "fp32", "none", true, exchange, 1};
         wf_error error = {WF_OK, ""};
         gpt_request made;
         wf_plan plan;
@@ -227,7 +244,7 @@ static void overlapped(void)
 {
     static const int64_t whole[] = {0, STEPS};
     enum { RATE = 100 }; /* moves take longer */
-    row k = {1, 4, 4, 2, "fp32", "none", false, true};
+    row k = {1, 4, 4, 2, "fp32", "none", false, true, 1};
     wf_error error = {WF_OK, ""};
     wf_sim_machine machine = slow_links;
     double waits[2], took[2], product;

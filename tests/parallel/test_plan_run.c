@@ -15,6 +15,7 @@ typedef struct row {
     int group, batch; /* batch 0: 16 */
     int cp;           /* ranks that split tokens; 0: 1 */
     int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
+    int etp;          /* ranks that split their features; 0: 1 */
     bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
         rounded, activations, exchange, shared;
     float dropout;
@@ -111,6 +112,15 @@ static const row rows[] = {
      .exchange = true, .shared = true, .buffer = 1.25},
     {"a mixture, dp 4, ep 2, blocks again", .tp = 1, .dp = 4, .ep = 2, .micro = 1,
      .llama = true, .recompute = "block", .exchange = true, .shared = true, .buffer = 1e-3},
+    {"features of a mixture, tp 2, micro-batches", .tp = 2, .dp = 2, .ep = 1, .etp = 2,
+     .micro = 2, .llama = true, .buffer = 1},
+    {"features of a mixture, 2 x 4, ep 2, sequence parallel", .tp = 2, .dp = 4, .ep = 2,
+     .etp = 2, .micro = 2, .llama = true, .bf16 = true, .activations = true,
+     .sequence_parallel = true, .shared = true, .recompute = "block"},
+    {"features of a mixture, 2 x 4, ep 2, exchanged", .tp = 2, .dp = 4, .ep = 2, .etp = 2,
+     .micro = 1, .llama = true, .exchange = true, .shared = true, .buffer = 1.25},
+    {"features of a mixture, cp 2, tp 2", .tp = 2, .dp = 1, .cp = 2, .ep = 1, .etp = 2,
+     .micro = 1, .llama = true},
 };
 
 static training training_of(const row *r, const char *strategy)
@@ -142,6 +152,7 @@ static training training_of(const row *r, const char *strategy)
     if (r->layers)
         t.model.layers = r->layers;
     t.layout.ep = r->ep;
+    t.layout.etp = r->etp;
     t.buffer = r->buffer;
     t.layout.dispatch = r->exchange ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_GATHER;
     t.model.experts = r->ep ? 8 : 0;
