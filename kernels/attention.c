@@ -12,6 +12,13 @@
  * i. With a cap c, c * tanh(s / c) replaces s, whose gradient is then multiplied by
  * 1 - tanh(s / c)^2.
  *
+ * attention_sinks has a logit z of each query head, its sink, as one more term of the sum:
+ *
+ *     lse_i = log(exp(z) + sum_j exp(s[i, j]))
+ *
+ * The gradient of q, k and v is that of attention from this lse and y; that of z is the sum
+ * over tokens of attention_sinks_rows, -exp(z - lse_i) (y_i . dy_i).
+ *
  * attention_general is every other kind: k and v of another length (cross attention), a mask of
  * keys and a bias,
  *
@@ -24,6 +31,7 @@
  * kernels/cpu/attention.c.
  */
 #include "kernels/attention_internal.h"
+#include "kernels/attention_part.h"
 #include "kernels/shared_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -65,6 +73,14 @@ bool wf_attention_complete(const wf_tensor *q, const wf_tensor *k,
                 "attention: a cap of scores of %g%s; it is 0 for none, or above it and without "
                 "a bias",
                 (double)o->cap, o->bias ? " beside a bias" : "");
+    else if (o->sinks && (o->mask || o->bias || other))
+        wf_fail(
+            q->ctx, WF_EINVAL,
+            "attention: `sinks` beside %s; they are of attention to a sequence's own tokens: "
+            "leave one of them out",
+            o->mask   ? "a mask"
+            : o->bias ? "a bias"
+                      : "keys of another sequence");
     else if (o->bias && o->bias->ndim != 3 && o->bias->ndim != 4)
         wf_fail(q->ctx, WF_EINVAL,
                 "attention: a bias of %d dims; it is [heads, tokens, keys], or [batch, heads, "
@@ -98,10 +114,15 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
 
     if (!q || (k && !wf_attention_complete(q, k, &o)))
         return NULL;
-    if (o.first) {
+    if (o.sinks) {
+        call.op = &wf_op_attention_sinks;
+        call.in[call.n_in++] = o.sinks;
+    } else if (o.first) {
         call.op = &wf_op_attention_from;
+    }
+    if (o.first) {
         call.in[call.n_in++] = o.first;
-    } else if (k && is_general(q, k, &o)) {
+    } else if (k && !o.sinks && is_general(q, k, &o)) {
         call.op = &wf_op_attention_general;
         a.masked = o.mask != NULL;
         a.bias_dims = o.bias ? (int8_t)o.bias->ndim : 0;
@@ -160,6 +181,14 @@ static const char *general_grad_signature(const wf_call *call, char *text)
     return (call->n_out > 3 ? with_bias : rows)[a->masked][bias_row(a)];
 }
 
+/* Writes the signature of attention_sinks: `first` may be missing. */
+static const char *sinks_spell(const wf_call *call, char *text)
+{
+    (void)text;
+    return call->n_in > 4 ? "bs!hd!,bs!gd!,bs!gd!,h,bs!->bs!hd!,bs!h"
+                          : "bs!hd!,bs!gd!,bs!gd!,h->bs!hd!,bs!h";
+}
+
 static bool is_gradient(const wf_call *call)
 {
     return call->n_out > 2;
@@ -195,8 +224,9 @@ static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
     return WF_OK;
 }
 
-/* Fills in the gradient's row, and where its operands after the first six come from. */
-static void backward_of(wf_gradient *g, const wf_op *op)
+/* Fills in the gradient's row, whose operands after the first six are those of forward from
+   `more` on. */
+static void backward_of(wf_gradient *g, const wf_op *op, int more)
 {
     const wf_attention_attr *a = g->attr;
     wf_call call = {.op = op,
@@ -210,7 +240,7 @@ static void backward_of(wf_gradient *g, const wf_op *op)
 
     if (!g->dout[0])
         return;
-    for (int i = 3; i < g->n_in; i++)
+    for (int i = more; i < g->n_in; i++)
         call.in[call.n_in++] = g->in[i];
     call.n_out += bias && g->want[bias];
     wf_dispatch(&call);
@@ -222,12 +252,28 @@ static void backward_of(wf_gradient *g, const wf_op *op)
 
 static void backward(wf_gradient *g)
 {
-    backward_of(g, g->n_in > 3 ? &wf_op_attention_from_grad : &wf_op_attention_grad);
+    backward_of(g, g->n_in > 3 ? &wf_op_attention_from_grad : &wf_op_attention_grad, 3);
+}
+
+wf_tensor *wf_attention_sinks_grad(wf_tensor *y, wf_tensor *dy, wf_tensor *lse,
+                                   wf_tensor *sinks)
+{
+    return wf_bias_grad(wf_apply(&wf_op_attention_sinks_rows, NULL, 0, 4, y, dy, lse, sinks));
+}
+
+static void sinks_backward(wf_gradient *g)
+{
+    enum { SINKS = 3 };
+
+    backward_of(g, g->n_in > 4 ? &wf_op_attention_from_grad : &wf_op_attention_grad, 4);
+    if (g->dout[0] && g->want[SINKS])
+        g->din[SINKS] = wf_vector_gradient(
+            g, SINKS, wf_attention_sinks_grad(g->out[0], g->dout[0], g->out[1], g->in[SINKS]));
 }
 
 static void general_backward(wf_gradient *g)
 {
-    backward_of(g, &wf_op_attention_general_grad);
+    backward_of(g, &wf_op_attention_general_grad, 3);
 }
 
 /* Counts two products over the scores, the causal half of them, or what a window leaves of
@@ -280,6 +326,14 @@ const wf_op wf_op_attention_from = {WF_OP_ROW(attention_from), .integers = 1 << 
                                     .backward = backward};
 const wf_op wf_op_attention_from_grad = {WF_OP_ROW(attention_from_grad), .integers = 1 << 6,
                                          GRADIENT};
+const wf_op wf_op_attention_sinks = {WF_OP_ROW(attention_sinks),
+                                     .write_signature = sinks_spell,
+                                     .integers = 1 << 4,
+                                     .save = SAVED | WF_SAVE_IN(3) | WF_SAVE_IN(4),
+                                     FORWARD,
+                                     .backward = sinks_backward};
+const wf_op wf_op_attention_sinks_rows = {WF_OP_ROW(attention_sinks_rows), .keep_fp32 = 1,
+                                          .reference = {.run = wf_attention_sinks_reference}};
 const wf_op wf_op_attention_general = {
     WF_OP_ROW(attention_general), .write_signature = general_signature,
     .save = SAVED | WF_SAVE_IN(3) | WF_SAVE_IN(4), FORWARD, .backward = general_backward};

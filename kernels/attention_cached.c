@@ -37,24 +37,27 @@ wf_dtype wf_cache_dtype(const wf_tensor *k)
 }
 
 wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
-                               wf_tensor *first, wf_tensor *slot, int64_t window, float cap)
+                               wf_tensor *first, wf_tensor *slot,
+                               const wf_attention_options *options)
 {
-    const wf_cached_attr a = {.window = window, .cap = (double)cap};
+    const wf_attention_options o = options ? *options : (wf_attention_options){.cap = 0};
+    const wf_cached_attr a = {.window = o.window, .cap = (double)o.cap};
 
-    if (q && window < 0) {
+    if (q && o.window < 0) {
         wf_fail(q->ctx, WF_EINVAL,
                 "attention_cached: a window of %" PRId64 " tokens; it must be at least 1, or 0 "
                 "for none",
-                window);
+                o.window);
         return NULL;
     }
-    if (q && !(cap >= 0)) {
+    if (q && !(o.cap >= 0)) {
         wf_fail(q->ctx, WF_EINVAL,
                 "attention_cached: a cap of scores of %g; it must be above 0, or 0 for none",
-                (double)cap);
+                (double)o.cap);
         return NULL;
     }
-    return wf_apply(&wf_op_attention_cached, &a, sizeof a, 5, q, k_cache, v_cache, first, slot);
+    return wf_apply(&wf_op_attention_cached, &a, sizeof a, o.sinks ? 6 : 5, q, k_cache, v_cache,
+                    first, slot, o.sinks);
 }
 
 wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
@@ -77,6 +80,14 @@ wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
                            call->op->name, at[b], at[b] + s, tokens->start[0] + b, room);
     }
     return WF_OK;
+}
+
+/* Writes the signature: sinks may be missing. */
+static const char *spell(const wf_call *call, char *text)
+{
+    (void)text;
+    return call->n_in > 5 ? "bs!hd!,c!t!gd!,c!t!gd!,b,b,h->bs!hd!"
+                          : "bs!hd!,c!t!gd!,c!t!gd!,b,b->bs!hd!";
 }
 
 static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
@@ -116,11 +127,13 @@ static size_t reference_workspace(const wf_call *call)
     return (size_t)call->in[1]->local[1] * sizeof(double);
 }
 
-/* Computes the row of query `q` over `count` keys, rows of k and v that are `stride` apart. */
+/* Computes the row of query `q` over `count` keys, rows of k and v that are `stride` apart;
+   sink: NULL for none. */
 static void reference_row(const double *q, const double *k, const double *v, int64_t count,
-                          int64_t stride, int64_t dim, double cap, double *score, double *y)
+                          int64_t stride, int64_t dim, double cap, const double *sink,
+                          double *score, double *y)
 {
-    double max = -INFINITY, sum = 0;
+    double max = sink ? *sink : -INFINITY, sum;
 
     for (int64_t j = 0; j < count; j++) {
         score[j] = 0;
@@ -129,6 +142,7 @@ static void reference_row(const double *q, const double *k, const double *v, int
         score[j] = wf_attention_capped(score[j] / sqrt((double)dim), cap);
         max = score[j] > max ? score[j] : max;
     }
+    sum = sink ? wf_expd(*sink - max) : 0;
     for (int64_t j = 0; j < count; j++)
         sum += score[j] = wf_expd(score[j] - max);
     for (int64_t d = 0; d < dim; d++) {
@@ -142,6 +156,7 @@ static wf_status reference(const wf_call *call, void *workspace)
 {
     const wf_tensor *q = call->in[0], *cache = call->in[1];
     const int32_t *first = call->in[3]->data, *slot = call->in[4]->data;
+    const double *sinks = call->n_in > 5 ? (const double *)call->in[5]->data : NULL;
     int64_t per_group = q->dim[2].size / cache->dim[2].size, dim = q->local[3];
     int64_t stride = cache->local[2] * dim,
             window = ((const wf_cached_attr *)call->attr)->window;
@@ -158,7 +173,8 @@ static wf_status reference(const wf_call *call, void *workspace)
 
                 reference_row((const double *)q->data + row, (const double *)cache->data + at,
                               (const double *)call->in[2]->data + at, first[b] + t + 1 - from,
-                              stride, dim, ((const wf_cached_attr *)call->attr)->cap, workspace,
+                              stride, dim, ((const wf_cached_attr *)call->attr)->cap,
+                              sinks ? sinks + h : NULL, workspace,
                               (double *)call->out[0]->data + row);
             }
     return WF_OK;
@@ -168,5 +184,5 @@ const wf_op wf_op_cache_write = {WF_OP_ROW(cache_write), .writes = WF_IN(1),
                                  .integers = 1 << 4 | 1 << 5,
                                  .reference = {.run = write_reference}};
 const wf_op wf_op_attention_cached = {
-    WF_OP_ROW(attention_cached), .integers = 1 << 3 | 1 << 4, .shape = shape,
-    .reference = {.run = reference, .workspace = reference_workspace}};
+    WF_OP_ROW(attention_cached), .write_signature = spell, .integers = 1 << 3 | 1 << 4,
+    .shape = shape, .reference = {.run = reference, .workspace = reference_workspace}};

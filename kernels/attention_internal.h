@@ -151,10 +151,16 @@ typedef struct wf_cached_attr {
 /* Return operands that an attention or its gradient may have after q, k and v, or after the six
    of a gradient; NULL where there is none. For devices' libraries too: nothing is called.
 
-   first: the token that each one sees first, where attention_from or attention_part has it */
+   first: the token that each one sees first, where the op has it */
 static inline const wf_tensor *wf_attention_first(const wf_call *call)
 {
     return call->op->integers >> (call->n_in - 1) & 1 ? call->in[call->n_in - 1] : NULL;
+}
+
+/* sinks: [heads], a forward's operand 3 where that is a vector */
+static inline const wf_tensor *wf_attention_sinks(const wf_call *call)
+{
+    return call->n_in > 3 && call->in[3]->ndim == 1 ? call->in[3] : NULL;
 }
 
 /* mask: [batch, keys], 0 where no query sees the key */
@@ -204,6 +210,7 @@ bool wf_attention_complete(const wf_tensor *q, const wf_tensor *k,
 wf_status wf_attention_reference(const wf_call *call, void *workspace);
 size_t wf_attention_reference_workspace(const wf_call *call);
 wf_status wf_attention_reference_grad(const wf_call *call, void *workspace);
+wf_status wf_attention_sinks_reference(const wf_call *call, void *workspace);
 
 /* Returns the first token that token i of a sequence sees. Any number of `first` is taken for
    the nearest of [0, i], and NULL is 0 everywhere; it sees at most `window` tokens, itself

@@ -2,6 +2,7 @@
  * kernels/attention_part.c - attention of some of a sequence's tokens (kernels/attention.c):
  *
  *     attention_part       the rows of those tokens that q has, over all keys
+ *     attention_part_sinks the same beside a sink for each head
  *     attention_part_grad  dq, dk and dv of those tokens, from q, k, v, y, lse and dy of all
  *
  * A row is that of attention, and so is an element of dk and dv, a chain over all queries: so
@@ -60,6 +61,10 @@ wf_tensor *wf_attention_part(wf_tensor *q, wf_tensor *k, wf_tensor *v,
         return NULL;
     }
     a = attr_of(q->ctx, options, time);
+    if (options->sinks) {
+        call.op = &wf_op_attention_part_sinks;
+        call.in[call.n_in++] = options->sinks;
+    }
     if (options->first)
         call.in[call.n_in++] = options->first;
     wf_dispatch(&call);
@@ -105,6 +110,13 @@ static const char *write_signature(const wf_call *call, char *text)
                                 "bshd!,bsgd!,bsgd!";
     return call->n_in > 3 ? "bshd!,bt!gd!,bt!gd!,bt!->bshd!,bsh"
                           : "bshd!,bt!gd!,bt!gd!->bshd!,bsh";
+}
+
+static const char *sinks_spell(const wf_call *call, char *text)
+{
+    (void)text;
+    return call->n_in > 4 ? "bshd!,bt!gd!,bt!gd!,h,bt!->bshd!,bsh"
+                          : "bshd!,bt!gd!,bt!gd!,h->bshd!,bsh";
 }
 
 /* Outputs are as the signature says; tokens are those of all, and heads of groups. */
@@ -184,14 +196,17 @@ static double grad_model_flops(const wf_call *call)
     return 2 * (2 * p.queries + 2 * p.keys) * (double)(q->local[0] * q->local[2] * q->local[3]);
 }
 
+#define FORWARD                                                                                \
+    .keep_fp32 = 1 << 1,                                                                       \
+    .reference = {.run = wf_attention_reference,                                               \
+                  .workspace = wf_attention_reference_workspace},                              \
+    .shape = shape, .flops = forward_flops
+
 const wf_op wf_op_attention_part = {
-    WF_OP_ROW(attention_part),
-    .write_signature = write_signature,
-    .integers = 1 << 3,
-    .keep_fp32 = 1 << 1,
-    .reference = {.run = wf_attention_reference, .workspace = wf_attention_reference_workspace},
-    .shape = shape,
-    .flops = forward_flops};
+    WF_OP_ROW(attention_part), .write_signature = write_signature, .integers = 1 << 3, FORWARD};
+const wf_op wf_op_attention_part_sinks = {WF_OP_ROW(attention_part_sinks),
+                                          .write_signature = sinks_spell, .integers = 1 << 4,
+                                          FORWARD};
 const wf_op wf_op_attention_part_grad = {WF_OP_ROW(attention_part_grad),
                                          .write_signature = write_signature,
                                          .integers = 1 << 7,

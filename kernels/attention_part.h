@@ -30,7 +30,7 @@ WF_API wf_attention_time wf_attention_time_now(const wf_context *ctx);
  * @param time     of now, or of a forward that is recomputed
  * @param lse      filled with the logarithms of sums that the gradient reads, [batch, tokens,
  *                 heads]
- * Layout:      "bshd!,bt!gd!,bt!gd!->bshd!,bsh"
+ * Layout:      "bshd!,bt!gd!,bt!gd!->bshd!,bsh"; of the sinks "h"
  * Collective:  no
  * Owner:       scope
  * Errors:      WF_EINVAL (options), WF_ESHAPE; result is then NULL
@@ -39,6 +39,18 @@ WF_API wf_attention_time wf_attention_time_now(const wf_context *ctx);
 WF_API wf_tensor *wf_attention_part(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                     const wf_attention_options *options,
                                     const wf_attention_time *time, wf_tensor **lse);
+
+/**
+ * wf_attention_sinks_grad - returns the gradient of options->sinks per sequence, [batch,
+ * heads], from the result, its gradient and lse: of all tokens, or a part's
+ *
+ * Layout:      "bshd!,bshd!,bsh,h->bh"; partial where tokens are split
+ * Collective:  no
+ * Owner:       scope
+ * Errors:      WF_ESHAPE; result is then NULL
+ */
+WF_API wf_tensor *wf_attention_sinks_grad(wf_tensor *y, wf_tensor *dy, wf_tensor *lse,
+                                          wf_tensor *sinks);
 
 /** wf_attention_operands - the operands of the gradient: q, k, v, the result, lse and the
  * result's gradient, of all tokens on each rank. */

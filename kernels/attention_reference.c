@@ -18,6 +18,7 @@ typedef struct head_view {
     const double *mask;   /* [keys], or NULL */
     const double *bias;   /* [tokens][keys], or NULL; its gradient alike */
     double *dbias;
+    const double *sink; /* one, or NULL */
     int64_t window;
     uint64_t key;
     uint32_t counter[3];
@@ -42,7 +43,7 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
                    .cap = (double)a->cap};
     const wf_tensor *first = wf_attention_first(call), *mask = wf_attention_mask(call);
     const wf_tensor *bias = wf_attention_bias(call), *dbias = wf_attention_dbias(call);
-    const wf_tensor *own = wf_attention_own(call);
+    const wf_tensor *own = wf_attention_own(call), *sinks = wf_attention_sinks(call);
     int64_t scores = h.tokens * h.keys;
 
     h.first = first ? (const int32_t *)first->data + b * first->local[1] : NULL;
@@ -52,6 +53,7 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
         h.bias = (const double *)bias->data + wf_attention_bias_matrix(bias, b, head) * scores;
     if (dbias)
         h.dbias = (double *)dbias->data + (b * h.heads + head) * scores;
+    h.sink = sinks ? (const double *)sinks->data + head : NULL;
     h.q_at = b * h.tokens * h.q_row + head * h.dim;
     h.k_at = b * h.keys * h.k_row + group * h.dim;
     h.lse_at = b * h.tokens * h.heads + head;
@@ -122,12 +124,13 @@ static void reference_head(const wf_call *call, const head_view *h, double *scor
     double *lse = (double *)call->out[1]->data + h->lse_at - h->own * h->heads;
 
     for (int64_t i = h->own; i < h->own + h->tokens; i++) {
-        double max = -INFINITY, sum = 0;
+        double max = h->sink ? *h->sink : -INFINITY, sum;
 
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
             score[j] = score_of(h, q, k, i, j);
             max = score[j] > max ? score[j] : max;
         }
+        sum = h->sink ? wf_expd(*h->sink - max) : 0;
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++)
             sum += max > -INFINITY ? wf_expd(score[j] - max) : 0;
         lse[i * h->heads] = sum > 0 ? max + wf_logd(sum) : sum;
@@ -207,5 +210,19 @@ wf_status wf_attention_reference_grad(const wf_call *call, void *workspace)
 
             reference_head_grad(call, &h);
         }
+    return WF_OK;
+}
+
+wf_status wf_attention_sinks_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *y = call->in[0];
+    const double *out = y->data, *dy = call->in[1]->data, *lse = call->in[2]->data;
+    const double *sink = call->in[3]->data;
+    int64_t heads = y->local[2], dim = y->local[3], rows = y->local[0] * y->local[1] * heads;
+
+    (void)workspace;
+    for (int64_t r = 0; r < rows; r++)
+        ((double *)call->out[0]->data)[r] =
+            -wf_expd(sink[r % heads] - lse[r]) * dot(out + r * dim, dy + r * dim, dim);
     return WF_OK;
 }

@@ -351,6 +351,10 @@ typedef struct wf_attention_options {
     /* scores s become cap * tanh(s / cap) before what a token does not see is left out; 0: they
        stay. Not with `bias` */
     float cap;
+    /* [heads]: a score of no key in each query's softmax, which takes a share of its weights
+       and adds nothing to its row (gpt-oss); it is under no cap. NULL: none. Not with `mask`,
+       `bias` or keys of another sequence */
+    wf_tensor *sinks;
 } wf_attention_options;
 
 /**
@@ -367,14 +371,14 @@ typedef struct wf_attention_options {
  * a multiple of 64. The row of a token that sees no key is 0, and so are its gradients.
  *
  * Layout:      "bs!hd!,bt!gd!,bt!gd!->bs!hd!", of options->first "bs!", of the mask "bt!", of
- *              the bias "hs!t!" or "bhs!t!"; g whole, or split like h where each rank's heads
- *              use exactly its own groups
- * Gradient:    to q, k, v and the bias, not to the mask; dk and dv are summed over query heads
- *              in their 8 chunks, and are partial where h is split and g is whole. That of a
- *              bias [heads, tokens, keys] is the sum over the batch, a chunk per sequence, and
- *              partial where b is split
+ *              the bias "hs!t!" or "bhs!t!", of the sinks "h"; g whole, or split like h where
+ *              each rank's heads use exactly its own groups
+ * Gradient:    to q, k, v, the sinks (per sequence, as of wf_bias_add) and the bias, not to the
+ *              mask; dk and dv are summed over query heads in their 8 chunks, and are partial
+ *              where h is split and g is whole. That of a bias [heads, tokens, keys] is the sum
+ *              over the batch, a chunk per sequence, and partial where b is split
  * Errors:      WF_EINVAL (dropout; `first` or `window` without causal; a window below 0; causal
- *              with another number of keys; `first` beside a mask or a bias)
+ *              with another number of keys; `first` or `sinks` beside a mask or a bias)
  */
 WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                const wf_attention_options *options);

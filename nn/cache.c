@@ -212,7 +212,8 @@ static wf_tensor *as_kept(wf_tensor *t, const wf_tensor *kept)
 }
 
 wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_tensor *q,
-                                 wf_tensor *k, wf_tensor *v, int64_t window, float cap)
+                                 wf_tensor *k, wf_tensor *v,
+                                 const wf_attention_options *options)
 {
     entry *e = q && k && v ? entry_of(c, module, k) : NULL;
 
@@ -220,5 +221,5 @@ wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_
         wf_cache_write(e->k, e->v, as_kept(k, e->k), as_kept(v, e->v), c->first, c->slot) !=
             WF_OK)
         return NULL;
-    return wf_attention_cached(q, e->k, e->v, c->first, c->slot, window, cap);
+    return wf_attention_cached(q, e->k, e->v, c->first, c->slot, options);
 }

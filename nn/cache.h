@@ -18,6 +18,7 @@
 #ifndef WF_NN_CACHE_H
 #define WF_NN_CACHE_H
 
+#include "kernels/ops.h"
 #include "nn/module.h"
 
 WF_BEGIN_DECLS
@@ -88,13 +89,13 @@ WF_API int64_t wf_nn_cache_length(const wf_nn_cache *cache);
  *
  * @param module   the owner of these keys and values
  * @param q, k, v  as for wf_attention, split over heads at most
- * @param window, cap  as in wf_attention_options
+ * @param options  as of wf_attention_cached
  * Gradient:       none
  * Errors:         those of wf_cache_write and wf_attention_cached
  */
 WF_API wf_tensor *wf_nn_cache_attention(wf_nn_cache *cache, const wf_nn_module *module,
                                         wf_tensor *q, wf_tensor *k, wf_tensor *v,
-                                        int64_t window, float cap);
+                                        const wf_attention_options *options);
 
 WF_END_DECLS
 

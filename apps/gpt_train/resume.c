@@ -23,6 +23,7 @@ static const char *const deciding[] = {
     "qkv_bias",
     "rope_scaling",
     "qk_norm",
+    "attention_sinks",
     "out_bias",
     "mlp_bias",
     "rope_skip",

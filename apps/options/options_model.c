@@ -52,6 +52,7 @@ const app_property app_properties[] = {
     {APP_OPTION_out_bias, offsetof(wf_nn_gpt_config, out_bias)},
     {APP_OPTION_mlp_bias, offsetof(wf_nn_gpt_config, mlp_bias)},
     {APP_OPTION_qk_norm, offsetof(wf_nn_gpt_config, qk_norm)},
+    {APP_OPTION_attention_sinks, offsetof(wf_nn_gpt_config, sinks)},
     {APP_OPTION_tie_embeddings, offsetof(wf_nn_gpt_config, tied)},
     {APP_OPTION_head_bias, offsetof(wf_nn_gpt_config, head_bias)},
     {APP_OPTION_parallel_blocks, offsetof(wf_nn_gpt_config, parallel)},

@@ -19,6 +19,7 @@
 #include "kernels/cpu/attention_job_internal.h"
 #include "kernels/cpu/attention_parts_internal.h"
 #include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/rows_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include <math.h>
 #include <string.h>
@@ -272,6 +273,21 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
     return wf_attention_job_run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
+/* Rows are heads of a token. */
+static void sinks_loop(const wf_row_run *r)
+{
+    const wf_tensor *y = r->call->in[0];
+
+    r->simd->attention_sinks(r->n, r->first, y->local[2], y->local[3], r->in[0], r->in[1],
+                             r->in[2], r->in[3], r->out[0]);
+}
+
+static wf_status attention_sinks_rows(const wf_call *call, void *workspace)
+{
+    return wf_cpu_run_rows(call, workspace, wf_tensor_local_count(call->in[2]),
+                           WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0), sinks_loop);
+}
+
 /* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. Gradients of keys
    and values are, where they are parts of sums over ranks. */
 #define FORWARD                                                                                \
@@ -286,6 +302,9 @@ const wf_kernel wf_cpu_attention = {FORWARD};
 const wf_kernel wf_cpu_attention_grad = {GRADIENT};
 const wf_kernel wf_cpu_attention_from = {FORWARD};
 const wf_kernel wf_cpu_attention_from_grad = {GRADIENT};
+const wf_kernel wf_cpu_attention_sinks = {FORWARD};
+const wf_kernel wf_cpu_attention_sinks_rows =
+    WF_ROWS_KERNEL(attention_sinks_rows, WF_IN(0) | WF_IN(1));
 const wf_kernel wf_cpu_attention_general = {FORWARD};
 const wf_kernel wf_cpu_attention_general_grad = {GRADIENT};
 const wf_kernel wf_cpu_attention_part_grad = {GRADIENT};

@@ -84,6 +84,12 @@ static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t
                                .scale = 1.0f / sqrtf((float)j->dim)};
 }
 
+/* Returns the sink of a local query head, and those after it; NULL: there is none. */
+static const float *sink_of(const job *j, int64_t head)
+{
+    return j->call->n_in > 5 ? (const float *)j->call->in[5]->data + head : NULL;
+}
+
 static int64_t row_at(const job *j, int64_t b, int64_t token, int64_t head)
 {
     return ((b * j->tokens + token) * j->heads + head) * j->dim;
@@ -108,6 +114,7 @@ static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
             int64_t row = row_at(j, b, t, first);
 
             h.q = number_at(j, q, row);
+            h.sink = sink_of(j, first);
             j->simd->attention_row(&h, last - first, number_at(j, j->call->out[0], row),
                                    workspace);
         }
@@ -131,6 +138,7 @@ static void blocks_of(void *arg, int64_t begin, int64_t end, int worker)
         wf_attention_head h = head_of(j, b, group, at[b] + j->tokens);
 
         h.q = q;
+        h.sink = sink_of(j, head);
         h.q_stride = j->dim;
         h.first = at[b] - ahead;
         memset(q, 0, (size_t)ahead * row);

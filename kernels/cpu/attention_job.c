@@ -102,7 +102,10 @@ wf_attention_head wf_attention_describe(const job *j, int64_t b, int64_t head)
         .bidirectional = a->bidirectional,
     };
     const wf_tensor *first = wf_attention_first(j->call);
+    const wf_tensor *sinks = wf_attention_sinks(j->call);
 
+    if (sinks)
+        h.sink = (const float *)sinks->data + head;
     add_general(j, b, head, &h);
     if (first)
         h.from = (const int32_t *)first->data + b * j->keys;

@@ -121,7 +121,9 @@ static wf_status attention_part(const wf_call *call, void *workspace)
     return wf_attention_job_run(&j, call->in[0]->local[0] * j.heads, heads_of);
 }
 
-const wf_kernel wf_cpu_attention_part = {.run = attention_part,
-                                         .workspace = workspace_bytes,
-                                         .all_bf16 =
-                                             WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)};
+#define FORWARD                                                                                \
+    .run = attention_part, .workspace = workspace_bytes,                                       \
+    .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)
+
+const wf_kernel wf_cpu_attention_part = {FORWARD};
+const wf_kernel wf_cpu_attention_part_sinks = {FORWARD};

@@ -126,6 +126,9 @@ typedef struct wf_attention_head {
     const float *mask;     /* [keys], or NULL: keys whose number is 0 are seen by no query */
     const float *bias;     /* [seq][keys], or NULL: added to scores after their scale */
     float *dbias;          /* its gradient, or NULL where it is not wanted */
+    /* a logit that takes part in the softmax and has no value, or NULL; of attention_row one of
+       each head. A gradient needs it not: lse has it */
+    const float *sink;
     /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
     int64_t first;
     /* the tokens of which a gradient gives dq, dk and dv: dq begins with the first of them;
@@ -286,6 +289,11 @@ typedef struct wf_simd {
     void (*attention_grad)(const wf_attention_head *head, const void *out, int64_t out_stride,
                            const float *lse, const void *dout, int64_t dout_stride, void *dq,
                            int64_t dq_stride, float *dk, float *dv, void *workspace);
+    /* out[i] = -exp(sink[(first + i) % heads] - lse[i]) * (y[i] . dy[i]), rows of y and dy
+       being of dim numbers */
+    void (*attention_sinks)(int64_t rows, int64_t first, int64_t heads, int64_t dim,
+                            const float *y, const float *dy, const float *lse,
+                            const float *sink, float *out);
     /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL. `to`
        is floats, or rounded to bf16. */
     void (*attention_unpack)(const float *packed, int64_t keys, int64_t dim, void *to,

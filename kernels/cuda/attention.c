@@ -84,6 +84,7 @@ static wf_cuda_heads heads_of(const wf_call *call)
                        .bidirectional = attr->bidirectional,
                        .mask = data_of(wf_attention_mask(call)),
                        .bias = data_of(bias),
+                       .sinks = data_of(wf_attention_sinks(call)),
                        .bias_of_each = bias && bias->ndim == 4,
                        .dbias = dbias ? dbias->data : NULL};
 
@@ -96,11 +97,12 @@ static wf_cuda_heads heads_of(const wf_call *call)
     return h;
 }
 
-/* Returns true for what stays f32: logarithms of sums, masks, biases and their gradients. */
+/* Returns true for what stays f32: logarithms of sums, sinks, masks, biases and their
+   gradients. */
 static bool is_float(const wf_call *call, const wf_tensor *t)
 {
-    return t->ndim == 3 || t == wf_attention_mask(call) || t == wf_attention_bias(call) ||
-           t == wf_attention_dbias(call);
+    return t->ndim == 3 || t == wf_attention_sinks(call) || t == wf_attention_mask(call) ||
+           t == wf_attention_bias(call) || t == wf_attention_dbias(call);
 }
 
 /* Returns true for attention of all of a sequence's tokens to these, which cuDNN may serve. */
@@ -137,7 +139,7 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
             return wf_cuda_host_table->fail(
                 call->ctx, WF_EDTYPE,
                 "%s: operand or output %d: all must be f32 or all bf16, and the logarithms of "
-                "sums, masks and biases f32",
+                "sums, sinks, masks and biases f32",
                 call->op->name, i);
     }
     if (has_other_bits(call, *h))
@@ -292,9 +294,12 @@ const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .mixed_ok = SUMS
 const wf_kernel wf_cuda_attention_from = {forward, forward_workspace, .all_bf16 = FORWARD};
 const wf_kernel wf_cuda_attention_from_grad = {grad, grad_workspace, .mixed_ok = SUMS,
                                                .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_sinks = {forward, forward_workspace, .all_bf16 = FORWARD};
 const wf_kernel wf_cuda_attention_general = {forward, forward_workspace, .all_bf16 = FORWARD};
 const wf_kernel wf_cuda_attention_general_grad = {grad, grad_workspace, .mixed_ok = SUMS,
                                                   .all_bf16 = GRAD};
 const wf_kernel wf_cuda_attention_part = {forward, forward_workspace, .all_bf16 = FORWARD};
+const wf_kernel wf_cuda_attention_part_sinks = {forward, forward_workspace,
+                                                .all_bf16 = FORWARD};
 const wf_kernel wf_cuda_attention_part_grad = {grad, grad_workspace, .mixed_ok = SUMS,
                                                .all_bf16 = GRAD};

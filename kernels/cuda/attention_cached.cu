@@ -61,6 +61,7 @@ struct cached_job {
     const void *q;
     const float *k, *v;
     void *y;
+    const float *sinks; /* [heads], or NULL */
     const int32_t *first, *slot;
     int64_t rows, tokens, heads, groups, room, dim;
     int64_t head_start, group_start, per_group;
@@ -88,6 +89,10 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(cac
 
     if (row >= a.rows)
         return;
+    if (a.sinks) {
+        greatest = a.sinks[head];
+        sum = 1.0f;
+    }
     at = a.first[b] + row / a.heads % a.tokens;
     from = wf_attention_from(NULL, a.window, at);
     k = a.k + (((int64_t)a.slot[b] * a.room + from) * a.groups + group) * a.dim;
@@ -143,6 +148,7 @@ wf_status attention_cached(const wf_call *call, void *)
     a.y = call->out[0]->data;
     a.first = (const int32_t *)call->in[3]->data;
     a.slot = (const int32_t *)call->in[4]->data;
+    a.sinks = call->n_in > 5 ? (const float *)call->in[5]->data : NULL;
     a.rows = q->local[0] * q->local[1] * q->local[2];
     a.tokens = q->local[1];
     a.heads = q->local[2];

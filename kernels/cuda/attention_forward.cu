@@ -11,6 +11,8 @@
  * and in the end y / l and lse = m + log l. A row's sum over a tile: each thread's columns in
  * order, then 8, 4, 2, 1 threads apart.
  *
+ * A sink is a term before the first tile: m begins with it, and l with 1.
+ *
  * Tiles of keys count from where a query's document begins, so a document has the bits that it
  * has alone: the documents of a tile of queries come one after the other.
  */
@@ -143,8 +145,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
 
 #pragma unroll
     for (int r = 0; r < M; r++) {
-        state.greatest[r] = lowest(a);
-        state.sum[r] = 0.0f;
+        state.greatest[r] = a.sinks ? a.sinks[blockIdx.y] : lowest(a);
+        state.sum[r] = a.sinks ? 1.0f : 0.0f;
     }
     clear<M, Q>(y);
     load_tile<TILE>(queries, a.q, head_at(a, a.query_tokens), a.heads * a.dim, first,

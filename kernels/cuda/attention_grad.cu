@@ -8,6 +8,7 @@
  *     dq_i = sum_j ds k_j        dk_j = sum_i ds q_i        dv_j = sum_i keep p dy_i
  */
 #include "kernels/cuda/attention_tile_internal.h"
+#include "kernels/cuda/operands_internal.h"
 
 namespace
 {
@@ -213,9 +214,56 @@ template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *
     return status || !a->dk_parts ? status : wf_cuda_launch_group_sums(stream, a);
 }
 
+/* Rows of the gradient of sinks; y has `heads` of them for each token. */
+struct sink_job {
+    const void *y, *dy;
+    const float *lse, *sinks;
+    float *out;
+    int64_t rows, heads, dim;
+};
+
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) sinks_kernel(sink_job a)
+{
+    const int64_t lane = threadIdx.x % WF_WARP, step = (int64_t)gridDim.x * WF_WARPS;
+    int64_t row = (int64_t)blockIdx.x * WF_WARPS + threadIdx.x / WF_WARP;
+
+    for (; row < a.rows; row += step) {
+        const T *y = (const T *)a.y + row * a.dim, *dy = (const T *)a.dy + row * a.dim;
+        float sum = 0.0f;
+
+        for (int64_t d = lane; d < a.dim; d += WF_WARP)
+            sum = fmaf(wf_get(y[d]), wf_get(dy[d]), sum);
+        sum = wf_warp_sum(sum);
+        if (lane == 0)
+            a.out[row] = -(expf(a.sinks[row % a.heads] - a.lse[row]) * sum);
+    }
+}
+
+wf_status attention_sinks_rows(const wf_call *call, void *)
+{
+    const wf_tensor *y = call->in[0];
+    sink_job a = {};
+
+    a.y = y->data;
+    a.dy = call->in[1]->data;
+    a.lse = (const float *)call->in[2]->data;
+    a.sinks = (const float *)call->in[3]->data;
+    a.out = (float *)call->out[0]->data;
+    a.rows = wf_count(call->in[2]);
+    a.heads = y->local[2];
+    a.dim = y->local[3];
+    return wf_run(call, [&](auto zero) {
+        return wf_launch(sinks_kernel<decltype(zero)>, wf_grid(a.rows, WF_WARPS), WF_BLOCK, 0,
+                         wf_cuda_of(call)->stream, a);
+    });
+}
+
 } // namespace
 
 cudaError_t wf_cuda_launch_attention_grad(cudaStream_t stream, const wf_cuda_heads *a)
 {
     return a->type == WF_BF16 ? launch<wf_bf16>(stream, a) : launch<float>(stream, a);
 }
+
+const wf_kernel wf_cuda_attention_sinks_rows = {attention_sinks_rows, NULL, 0,
+                                                WF_IN(0) | WF_IN(1)};

@@ -35,10 +35,11 @@ typedef struct wf_cuda_heads {
     bool bidirectional;                         /* every query sees all keys */
     const int32_t *from;                        /* [batch, keys] (wf_attention_from), or NULL */
     int64_t window;                             /* 0: none */
-    const float *mask; /* [batch, keys], 0 where no query sees the key; or NULL */
-    const float *bias; /* [heads, tokens, keys], or one for each sequence; or NULL */
-    bool bias_of_each; /* sequence */
-    float *dbias;      /* [batch, heads, tokens, keys], or NULL */
+    const float *mask;  /* [batch, keys], 0 where no query sees the key; or NULL */
+    const float *bias;  /* [heads, tokens, keys], or one for each sequence; or NULL */
+    bool bias_of_each;  /* sequence */
+    const float *sinks; /* [heads] a logit that has no value, or NULL */
+    float *dbias;       /* [batch, heads, tokens, keys], or NULL */
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;

@@ -19,13 +19,23 @@ wf_attention_options wf_nn_attention_options_now(const wf_nn_attention *m)
                                   .cap = m->score_cap};
 }
 
-/* Attends, but where a plan's hook has. */
-static wf_tensor *attend(wf_nn_attention *m, wf_tensor **y)
+/* Attends, but where a plan's hook has; y has room for sinks. */
+static wf_tensor *attend(wf_nn_attention *m, wf_attention_options *how, wf_tensor **y)
 {
-    const wf_attention_options how = wf_nn_attention_options_now(m);
+    y[3] = how->sinks;
+    wf_nn_at_many(m, "attend", y[3] ? 4 : 3, y);
+    how->sinks = y[3];
+    return y[1] ? wf_attention(y[0], y[1], y[2], how) : y[0];
+}
 
-    wf_nn_at_many(m, "attend", 3, y);
-    return y[1] ? wf_attention(y[0], y[1], y[2], &how) : y[0];
+/* Returns the sinks of these queries' heads; NULL: it has none. */
+static wf_tensor *sinks_of(wf_nn_attention *m, wf_tensor *q)
+{
+    wf_tensor *x[] = {q, m->sinks ? wf_nn_use(m, m->sinks) : NULL};
+
+    if (x[0] && x[1])
+        wf_nn_at_many(m, "sinks", 2, x);
+    return x[1];
 }
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
@@ -36,6 +46,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_tensor *positions =
         cache ? wf_nn_cache_positions(cache) : wf_nn_documents_now(self->ctx).positions;
     wf_rope_options rope = m->rope;
+    wf_attention_options how;
     wf_tensor *y[4];
 
     if (cache && rope.scaling.kind == WF_ROPE_DYNAMIC)
@@ -61,8 +72,9 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);
-    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V], m->window, m->score_cap)
-              : attend(m, y);
+    how = wf_nn_attention_options_now(m);
+    how.sinks = sinks_of(m, y[Q]);
+    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V], &how) : attend(m, &how, y);
     return wf_nn_call(m->out, wf_nn_at(m, "tokens", wf_merge_heads(x)));
 }
 
@@ -71,10 +83,12 @@ static const wf_nn_field fields[] = {
     {"q_norm", WF_NN_CHILD, offsetof(wf_nn_attention, q_norm), 0},
     {"k_norm", WF_NN_CHILD, offsetof(wf_nn_attention, k_norm), 0},
     {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
+    {"sinks", WF_NN_PARAMETER, offsetof(wf_nn_attention, sinks), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type attention_type = {
-    "attention", sizeof(wf_nn_attention), fields, forward, NULL, "heads qkv attend tokens"};
+static const wf_nn_type attention_type = {"attention", sizeof(wf_nn_attention),
+                                          fields,      forward,
+                                          NULL,        "heads qkv sinks attend tokens"};
 
 wf_status wf_nn_attention_complete(wf_context *ctx, wf_nn_attention_sizes *s, float dropout)
 {
@@ -166,6 +180,8 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
         m->wide = o.qk_norm_wide;
     }
     m->out = wf_nn_linear_new(ctx, &out);
+    if (o.sinks)
+        m->sinks = wf_nn_parameter_new(ctx, 1, (wf_dim[]){wf_dim_heads(o.heads, 1)}, false);
     m->head_dim = o.head_dim;
     m->rope_factors = o.rope_factors;
     m->rope = (wf_rope_options){.base = o.rope_base,

@@ -38,6 +38,7 @@ typedef struct wf_nn_attention_options {
     bool rope_neighbours; /* pairs are features 2i and 2i + 1, not i and i + half */
     float score_cap;      /* scores s become cap * tanh(s / cap); 0: they stay */
     bool qk_norm_offset;  /* gains of qk_norm are 1 + the parameter */
+    bool sinks;           /* a learnt logit of each query head, its sink, is in its softmax */
 } wf_nn_attention_options;
 
 typedef struct wf_nn_attention {
@@ -47,6 +48,7 @@ typedef struct wf_nn_attention {
         *k_norm; /* gains [head_dim], the same for all heads, or [heads * head_dim]; or NULL */
     bool wide;   /* the second of these */
     wf_nn_linear *out;
+    wf_nn_parameter *sinks; /* [heads], zeros at first; or NULL */
     int64_t head_dim;
     wf_rope_options rope; /* base 0: no rotation */
     wf_rope_factors rope_factors;
@@ -66,8 +68,9 @@ typedef struct wf_nn_attention {
  * norm, out; tensor parallel by WF_ATTENTION_RULES.
  *
  * Points:  "heads" (queries, keys and values before their heads are split, and positions where
- *          there are some); "qkv" (before they meet); "attend" (the same: what attends there
- *          leaves its result in the first and NULL in the others); "tokens" (what attention
+ *          there are some); "qkv" (before they meet); "sinks" (queries and sinks, where there
+ *          are some); "attend" (queries, keys, values and sinks: what attends there leaves its
+ *          result in the first and NULL in keys and values); "tokens" (what attention
  *          gives, before the projection); where a norm is of all heads,
  *          "in" and "out" of q_norm and k_norm (before and after it: WF_WIDE_NORM)
  * Owner:   its parent
@@ -80,7 +83,7 @@ WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx,
                                             const wf_nn_attention_options *options);
 
 /** wf_nn_attention_options_now - returns the options with which it attends now: its own, and
- * the documents that are set. */
+ * the documents that are set; not its sinks, which are a use of their own. */
 WF_API wf_attention_options wf_nn_attention_options_now(const wf_nn_attention *m);
 
 WF_END_DECLS

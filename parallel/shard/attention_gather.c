@@ -18,7 +18,7 @@ typedef struct gathered {
     int64_t window;
     float dropout, cap;
     int site, cp;
-    bool causal;
+    bool causal, sinks; /* operand 3 is sinks, and `first` comes after it */
 } gathered;
 
 static wf_attention_options options_of(const gathered *a, wf_tensor *first)
@@ -44,13 +44,23 @@ static wf_status gather(wf_context *ctx, int cp, int n, wf_tensor **x)
     return wf_move_run(ctx, n, x, to, x);
 }
 
+/* Returns the gradient of a vector from its rows, one per sequence. */
+static wf_tensor *vector_of(const wf_gradient *g, int i, wf_tensor *rows)
+{
+    return rows && g->summed[i] ? wf_batch_sum(rows) : rows;
+}
+
 static void backward(wf_gradient *g)
 {
-    enum { Q, K, V, Y, LSE, DY };
+    enum { Q, K, V, Y, LSE, DY, SINKS = 3 };
     const gathered *a = g->attr;
     wf_tensor *x[MOST] = {g->in[Q], g->in[K], g->in[V], g->out[0], g->out[1], g->dout[0]};
-    const wf_attention_options o = options_of(a, g->n_in > 3 ? g->in[3] : NULL);
+    const int first = a->sinks ? SINKS + 1 : SINKS;
+    const wf_attention_options o = options_of(a, g->n_in > first ? g->in[first] : NULL);
 
+    if (a->sinks && g->dout[0] && g->want[SINKS])
+        g->din[SINKS] = vector_of(
+            g, SINKS, wf_attention_sinks_grad(g->out[0], g->dout[0], g->out[1], g->in[SINKS]));
     if (gather(g->ctx, a->cp, MOST, x) == WF_OK)
         wf_attention_part_grad(&(wf_attention_operands){x[Q], x[K], x[V], x[Y], x[LSE], x[DY]},
                                g->in[Q], &o, &a->time, g->din);
@@ -59,29 +69,37 @@ static void backward(wf_gradient *g)
 static const wf_op gathered_op = {.name = "attention_gathered",
                                   .signature = "",
                                   .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) |
-                                          WF_SAVE_IN(3) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1),
+                                          WF_SAVE_IN(3) | WF_SAVE_IN(4) | WF_SAVE_OUT(0) |
+                                          WF_SAVE_OUT(1),
                                   .backward = backward};
 
-void wf_par_attend(const wf_par_plan_hook *p, const wf_nn_attention *m, wf_tensor **x)
+void wf_par_attend(const wf_par_plan_hook *p, const wf_nn_attention *m, wf_tensor *sinks,
+                   wf_tensor **x)
 {
     wf_context *ctx = p->par->ctx;
-    const wf_attention_options o = wf_nn_attention_options_now(m);
+    wf_attention_options o = wf_nn_attention_options_now(m);
     const gathered a = {.time = wf_attention_time_now(ctx),
                         .window = o.window,
                         .dropout = o.dropout,
                         .cap = o.cap,
                         .site = o.site,
                         .cp = p->par->cp_axis,
-                        .causal = o.causal};
+                        .causal = o.causal,
+                        .sinks = sinks != NULL};
     wf_call call = {.op = &gathered_op,
                     .ctx = ctx,
-                    .n_in = o.first ? 4 : 3,
-                    .in = {x[0], x[1], x[2], o.first},
+                    .n_in = 3,
+                    .in = {x[0], x[1], x[2]},
                     .n_out = 2,
                     .attr = &a,
                     .attr_size = sizeof a};
     wf_tensor *all[] = {x[1], x[2]};
 
+    o.sinks = sinks;
+    if (sinks)
+        call.in[call.n_in++] = sinks;
+    if (o.first)
+        call.in[call.n_in++] = o.first;
     wf_scope_open(ctx);
     if (gather(ctx, a.cp, 2, all) == WF_OK)
         call.out[0] = wf_attention_part(x[0], all[0], all[1], &o, &a.time, &call.out[1]);

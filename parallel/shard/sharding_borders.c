@@ -243,11 +243,23 @@ static void to_tokens(const wf_par_plan_hook *p, const wf_par_border *b, int n, 
     memcpy(x, y, (size_t)n * sizeof *y);
 }
 
+/* Splits sinks over cp where heads are. */
+static void split_sinks(const wf_par_plan_hook *p, const wf_par_border *b, wf_tensor **x)
+{
+    int cp = p->par->cp_axis;
+    const wf_layout *to;
+
+    if (!x[0] || !x[1] || wf_layout_split_dim(x[0]->layout, cp) != b->dim)
+        return;
+    to = wf_layout_split(p->par->mesh, x[1]->layout, 0, cp);
+    wf_border_over(1u << cp, 1, x + 1, x + 1, &to, x + 1);
+}
+
 /* Attends where tokens are split: of attention that has no cache. */
-static void attend(const wf_par_plan_hook *p, const wf_nn_module *module, wf_tensor **x)
+static void attend(const wf_par_plan_hook *p, const wf_nn_module *module, int n, wf_tensor **x)
 {
     if (x[0] && x[0]->ndim == 4 && wf_layout_split_dim(x[0]->layout, p->par->cp_axis) == 1)
-        wf_par_attend(p, (const struct wf_nn_attention *)module, x);
+        wf_par_attend(p, (const struct wf_nn_attention *)module, n > 3 ? x[3] : NULL, x);
 }
 
 /* Returns true where a norm over features norms each head by itself: these features are whole
@@ -284,7 +296,9 @@ void wf_par_plan_hook_at(void *self, wf_nn_module *module, const char *point, in
         else if (b->state == WF_PAR_HEADS)
             to_heads(p, b, n, x);
         else if (b->state == WF_PAR_ATTEND)
-            attend(p, module, x);
+            attend(p, module, n, x);
+        else if (b->state == WF_PAR_SINKS)
+            split_sinks(p, b, x);
         else if (b->state >= WF_PAR_TOKENS)
             to_tokens(p, b, n, x);
         else if (b->state != WF_PAR_GROUPS)

@@ -37,7 +37,7 @@ typedef enum wf_par_state {
     /* x[0], the result of one of these two, which is waited for here, where ranks exchange
        tokens while a shared expert computes */
     WF_PAR_ARRIVE,
-    /* These four are over the axis cp, whatever the style's. Queries, keys and values whose
+    /* The following are over the axis cp, whatever the style's. Queries, keys and values whose
        tokens are split have all tokens, and `dim`, of heads, is split further; keys and values
        are whole over cp where their cuts would miss those of the queries. Where keys and values
        are to be gathered instead (wf_par_options.cp_form) tokens stay split, and positions, a
@@ -45,6 +45,7 @@ typedef enum wf_par_state {
     WF_PAR_HEADS,
     WF_PAR_TOKENS,  /* `dim`, of tokens, split again after WF_PAR_HEADS */
     WF_PAR_CONTEXT, /* `dim`, of tokens, split */
+    WF_PAR_SINKS,   /* sinks (x[1]) split over cp like `dim`, the heads of queries (x[0]) */
     /* queries, keys and values whose tokens are still split attend here (wf_nn_attention's
        point "attend"), with keys and values gathered */
     WF_PAR_ATTEND

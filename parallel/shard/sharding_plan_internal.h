@@ -67,9 +67,10 @@ void wf_par_plan_hook_at(void *hook, wf_nn_module *module, const char *point, in
 bool wf_par_plan_hook_acts(void *hook, const char *point);
 
 /* Attends over tokens that cp splits, with keys and values gathered: x[0], q, becomes the
-   result; k and v become NULL. Collective (attention_gather.c). */
+   result; k and v become NULL. sinks: NULL for none. Collective (attention_gather.c). */
 struct wf_nn_attention;
-void wf_par_attend(const wf_par_plan_hook *p, const struct wf_nn_attention *m, wf_tensor **x);
+void wf_par_attend(const wf_par_plan_hook *p, const struct wf_nn_attention *m, wf_tensor *sinks,
+                   wf_tensor **x);
 
 /* Computes experts whose features the style's axis splits: x[0], tokens, becomes the sum over
    this rank's experts; x[1], weights, becomes NULL. Collective (expert_features.c). */

@@ -37,8 +37,10 @@ const wf_par_style wf_par_position = {
 
 const wf_par_style wf_par_groups = {
     .name = "groups",
+    .splits = (const wf_par_split[]){{"?sinks", 0}, {NULL, 0}},
     .borders = (const wf_par_border[]){{"?heads", WF_PAR_HEADS, 2, false},
                                        {"qkv", WF_PAR_GROUPS, 2, false},
+                                       {"?sinks", WF_PAR_SINKS, 2, false},
                                        {"?attend", WF_PAR_ATTEND, 1, false},
                                        {"?tokens", WF_PAR_TOKENS, 1, false},
                                        {NULL, 0, 0, false}}};

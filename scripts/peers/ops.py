@@ -42,13 +42,17 @@ def heads(x):
     return x.transpose(1, 2)
 
 
-def attend(q, k, v, hidden=None, bias=None):
-    """Softmax attention; hidden: True where a token does not see a key, [.., tokens, keys]."""
+def attend(q, k, v, hidden=None, bias=None, sinks=None):
+    """Softmax attention; hidden: True where a token does not see a key, [.., tokens, keys]; sinks: a score of each head that
+    is in the softmax and has no value, a column that is dropped (transformers' eager attention of gpt-oss)."""
     groups = q.shape[2] // k.shape[2]
     k, v = (heads(t).repeat_interleave(groups, 1) for t in (k, v))
     s = heads(q) @ k.transpose(2, 3) / q.shape[3] ** 0.5
     s = s if bias is None else s + bias
     s = s if hidden is None else s.masked_fill(hidden, float("-inf"))
+    if sinks is not None:
+        column = sinks[None, :, None, None].expand(s.shape[0], -1, s.shape[2], 1)
+        return heads(torch.softmax(torch.cat([s, column], 3), 3)[..., :-1] @ v)
     return heads(torch.softmax(s, 3) @ v)
 
 
@@ -181,6 +185,10 @@ TABLE = [
      lambda q, k, v: attend(q, k, v, causal(5, 2)), (Q, K, K)),
     ("attention, documents", "wf_attention(a, b, c, &(wf_attention_options){.causal = true, .first = in[3]})",
      lambda q, k, v, first: attend(q, k, v, after(first)), (Q, K, K, "b2 c5 i<5")),
+    ("attention, sinks", "wf_attention(a, b, c, &(wf_attention_options){.causal = true, .sinks = in[3]})",
+     lambda q, k, v, sinks: attend(q, k, v, causal(5), sinks=sinks), (Q, K, K, "c4")),
+    ("attention, sinks and a window", "wf_attention(a, b, c, &(wf_attention_options){.causal = true, .window = 2, .sinks = in[3]})",
+     lambda q, k, v, sinks: attend(q, k, v, causal(5, 2), sinks=sinks), (Q, K, K, "c4")),
     ("attention, other keys", "wf_attention(a, b, c, NULL)", attend, (Q, OTHER, OTHER)),
     ("attention, padding mask", "wf_attention(a, b, c, &(wf_attention_options){.mask = in[3]})",
      lambda q, k, v, mask: attend(q, k, v, (mask == 0)[:, None, None]), (Q, OTHER, OTHER, "b2 c9 mask")),

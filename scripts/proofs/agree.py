@@ -40,6 +40,7 @@ CASES = {
     "n_layer": ("", "--n-layer 3"), "n_head": ("", "--n-head 2"), "n_kv_head": (LLAMA, "--n-kv-head 2"),
     "n_embd": ("", "--n-embd 64"), "head_dim": ("", "--head-dim 16"), "qkv_bias": (LLAMA, "--qkv-bias on"),
     "out_bias": (LLAMA, "--out-bias on"), "mlp_bias": (LLAMA, "--mlp-bias on"), "qk_norm": (LLAMA, "--qk-norm on"),
+    "attention_sinks": (LLAMA, "--attention-sinks on"),
     "ffn": ("", "--ffn 64"), "vocab_size": ("", "--vocab-size 300"), "seq_len": ("", "--seq-len 16"),
     "positions": ("", "--positions 64"), "norm_eps": ("", "--norm-eps 1e-6"), "rope_base": (LLAMA, "--rope-base 20000"),
     "rope_scaling": (LLAMA, "--rope-scaling linear:2"), "rotary_percent": (LLAMA, "--rotary-percent 0.5"),

@@ -14,7 +14,7 @@ MODEL = ["--n-embd", "24", "--n-head", str(HEADS), "--vocab-size", "257", "--glo
 LONGEST = 32768
 SHORT = (1000, 1024)  # no rank of these has a chunk of its own
 QUICK, ALL, LAYOUTS = 6, 600, 9
-NUMBERS = ("length", "arch", "kv", "window", "documents", "dtype", "dropout", "adapter", "experts")
+NUMBERS = ("length", "arch", "kv", "window", "sinks", "documents", "dtype", "dropout", "adapter", "experts")
 EXPERTS = ("", "--n-expert 4 --moe-top-k 2", "--n-expert 8 --moe-top-k 1 --moe-shared 24 --moe-router sigmoid --moe-balance bias",
            "--n-expert 8 --moe-top-k 2 --moe-balance sequence --moe-sequence-weight 0.1 --moe-z-weight 0.1")
 CHOICES = {
@@ -29,6 +29,7 @@ CHOICES = {
     "arch": tuple(name for name in FAMILIES if name not in MIXTURES),
     "kv": (1, 3, HEADS),
     "window": (0, 700),
+    "sinks": ("", "--attention-sinks on"),
     "documents": ("", "--documents mask"),
     "dtype": ("", "--dtype bf16"),
     "strategy": UNGROUPED,
@@ -74,7 +75,7 @@ def number_flags(run):
     family = FAMILIES[run["arch"]] if run["arch"] == "gpt2" else [*FAMILIES[run["arch"]], "--n-kv-head", str(run["kv"])]
     return [*family, "--n-layer", "2" if run["pp"][0] == "2" else "1", "--seq-len", str(run["length"]),
             *(["--sliding-window", str(run["window"])] if run["window"] else []),
-            *run["documents"].split(), *run["dtype"].split(), "--dropout", str(run["dropout"]), *run["adapter"].split(), *run["experts"].split()]
+            *run["sinks"].split(), *run["documents"].split(), *run["dtype"].split(), "--dropout", str(run["dropout"]), *run["adapter"].split(), *run["experts"].split()]
 
 
 def layout_flags(run):

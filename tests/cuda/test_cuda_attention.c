@@ -272,11 +272,11 @@ static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, const
     const wf_dim cache[] = {
         wf_dim_width(SLOTS), wf_dim_width(ROOM), {shape[1], 1, WF_CHUNKS_8}, d};
     const wf_call call = {.op = &wf_op_attention_cached,
-                          .n_in = 5,
+                          .n_in = window ? 6 : 5, /* sinks, too */
                           .n_out = 1,
                           .attr = &attr,
                           .attr_size = sizeof attr};
-    numbers in[5], out;
+    numbers in[6], out;
 
     open_context(false);
     in[0] = random_numbers(4, q_dims, dtype);
@@ -284,9 +284,10 @@ static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, const
     in[2] = random_numbers(4, cache, WF_F32);
     in[3] = positions((int32_t)(ROOM - shape[2]), 3);
     in[4] = positions(2, 0);
+    in[5] = random_numbers(1, &q_dims[2], WF_F32);
     out = numbers_of(4, q_dims, dtype);
     check(&call, in, &out, parts, false);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         free(in[i].host);
     free(out.host);
     close_context();
@@ -294,9 +295,9 @@ static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, const
 
 static void attention_to_a_cache(void)
 {
-    static const split heads = {"over heads", {2, WHOLE, WHOLE, WHOLE, WHOLE}, {2}, ANY};
+    static const split heads = {"over heads", {2, WHOLE, WHOLE, WHOLE, WHOLE, 0}, {2}, ANY};
     static const split groups = {
-        "over groups", {2, 2, 2, WHOLE, WHOLE}, {2}, 1u << 2 | 1u << 4};
+        "over groups", {2, 2, 2, WHOLE, WHOLE, 0}, {2}, 1u << 2 | 1u << 4};
 
     cached((int64_t[]){5, 1, 1, 10}, WF_F32, 0, &heads);
     cached((int64_t[]){3, 3, 65, 72}, WF_F32, 20, &heads);

@@ -241,11 +241,78 @@ static void attention_of_some_tokens(void)
         false);
 }
 
+/* Sinks beside all tokens and some of them, and their gradient by rows. */
+static void sinks_beside(const general *g, bool packed)
+{
+    const split heads = {"sinks over heads", {2, WHOLE, WHOLE, 0, WHOLE}, {2, 2}, ANY};
+    const split tokens = {"sinks over tokens", {1, WHOLE, WHOLE, WHOLE, WHOLE}, {1, 1}, ANY};
+    const split rows = {"rows of sinks over heads", {2, 2, 2, 0}, {2}, ANY};
+    wf_attention_attr attr = {.key = 9,
+                              .dropout = g->dropout,
+                              .site = 3,
+                              .window = g->window,
+                              .cap = g->cap,
+                              .bidirectional = !g->causal};
+    wf_call call = {
+        .op = &wf_op_attention_sinks, .n_out = 2, .n_in = 4 + packed, .attr = &attr};
+    numbers in[OPERANDS], y[2], part[2], dy, row;
+
+    open_context(false);
+    general_operands(g, 3, in);
+    in[3] = random_numbers(1, &in[0].t.dim[2], WF_F32);
+    in[4] = documents(in[0].t.dim);
+    for (int o = 0; o < 2; o++) {
+        y[o] = numbers_of(o == 1 ? 3 : 4, in[0].t.dim, o == 1 ? WF_F32 : g->dtype);
+        part[o] = numbers_of(y[o].t.ndim, y[o].t.dim, y[o].t.dtype);
+    }
+    check(&call, in, y, &heads, false);
+    attr.part = true;
+    call.op = &wf_op_attention_part_sinks;
+    check(&call, in, part, &tokens, false);
+    CU_ASSERT(equal(&y[0], &part[0]) && equal(&y[1], &part[1]));
+    dy = random_numbers(4, in[0].t.dim, g->dtype);
+    row = numbers_of(3, in[0].t.dim, WF_F32);
+    call = (wf_call){.op = &wf_op_attention_sinks_rows, .n_out = 1, .n_in = 4};
+    check(&call, (numbers[]){y[0], dy, y[1], in[3]}, &row, &rows, false);
+    for (int i = 0; i < 5; i++)
+        free(in[i].host);
+    for (int o = 0; o < 2; o++) {
+        free(y[o].host);
+        free(part[o].host);
+    }
+    free(dy.host);
+    free(row.host);
+    close_context();
+}
+
+static void sinks(void)
+{
+    sinks_beside(
+        &(general){
+            .heads = 4, .groups = 1, .tokens = 70, .keys = 70, .dim = 10, .causal = true},
+        false);
+    sinks_beside(&(general){.heads = 2,
+                            .groups = 1,
+                            .tokens = 140,
+                            .keys = 140,
+                            .dim = 8,
+                            .causal = true,
+                            .window = 30,
+                            .cap = 0.5F,
+                            .dropout = 0.1F},
+                 true);
+    sinks_beside(
+        &(general){
+            .heads = 2, .groups = 1, .tokens = 37, .keys = 37, .dim = 136, .dtype = WF_BF16},
+        false);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"attention of every kind", attention_of_every_kind},
         {"attention of some tokens", attention_of_some_tokens},
+        {"attention with sinks", sinks},
         {NULL, NULL},
     };
 

@@ -67,6 +67,7 @@ typedef enum op_suite {
     OP_SUITE_ELEMENTWISE,
     OP_SUITE_ROWS,
     OP_SUITE_MOE,
+    OP_SUITE_SINKS,
     OP_SUITE_COMPUTED /* answers for no row */
 } op_suite;
 

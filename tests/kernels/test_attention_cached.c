@@ -110,11 +110,24 @@ static float cap_of(int64_t window)
     return window == 9 ? 0.5F : 0;
 }
 
+/* Beside the longer window there are sinks, below scores and above them; else NULL. */
+static wf_tensor *sinks_of(int64_t heads, int64_t window)
+{
+    const wf_dim dim = wf_dim_chunked(heads);
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_ACTIVATION);
+
+    for (int64_t h = 0; t && h < heads; h++)
+        ((float *)t->data)[h] = 2.5F * (float)(h % 5) - 4;
+    return window == 66 ? t : NULL;
+}
+
 static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
                       const wf_tensor *whole, int64_t window)
 {
     const int32_t slots[SEQUENCES] = {3, 0, 4};
     wf_tensor *k = cache_of(s), *v = cache_of(s);
+    const wf_attention_options how = {
+        .window = window, .cap = cap_of(window), .sinks = sinks_of(s->heads, window)};
     bool same = true;
 
     for (int64_t at = 0; at < s->tokens; at += most) {
@@ -123,8 +136,7 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
         wf_tensor *first = numbers(firsts), *slot = numbers(slots), *y, *want;
 
         wf_cache_write(k, v, piece_of(x[1], at, n), piece_of(x[2], at, n), first, slot);
-        y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot, window,
-                                cap_of(window));
+        y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot, &how);
         want = piece_of(whole, at, n);
         same = same && y && y->dtype == stored &&
                memcmp(y->data, want->data,
@@ -139,8 +151,7 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
 static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_t window,
                         size_t turn)
 {
-    const wf_attention_options causal = {
-        .causal = true, .window = window, .cap = cap_of(window)};
+    wf_attention_options causal = {.causal = true, .window = window, .cap = cap_of(window)};
 
     open_context(simd, threads, dtype);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -153,6 +164,7 @@ static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_
         wf_scope_open(ctx);
         for (int t = 0; t < 3; t++)
             x[t] = random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
+        causal.sinks = sinks_of(s->heads, window);
         whole = wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
         for (size_t p = all ? 0 : (i + turn) % PIECES; p < PIECES; p += all ? 1 : PIECES) {
             wf_scope_open(ctx);
@@ -223,7 +235,7 @@ static void refused(const int32_t *first, const int32_t *slot, const char *words
 
     open_context(wf_cpu_simd_named("portable", NULL), 1, WF_F32);
     CU_ASSERT_PTR_NULL(wf_attention_cached(random_heads(s.tokens, 1, 2, 1), cache_of(&s),
-                                           cache_of(&s), numbers(first), numbers(slot), 0, 0));
+                                           cache_of(&s), numbers(first), numbers(slot), NULL));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, words));
     wf_context_close(ctx);

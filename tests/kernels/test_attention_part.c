@@ -18,7 +18,7 @@ typedef struct kind {
     const char *name;
     int64_t groups, window;
     float dropout, cap;
-    bool documents, bidirectional, bf16;
+    bool documents, bidirectional, bf16, sinks;
 } kind;
 
 static const kind kinds[] = {
@@ -31,6 +31,13 @@ static const kind kinds[] = {
      .window = 90,
      .documents = true,
      .bf16 = true},
+    {.name = "sinks, a window", .groups = 2, .window = 70, .sinks = true},
+    {.name = "sinks, documents, a cap, bf16",
+     .groups = 1,
+     .cap = 0.4F,
+     .documents = true,
+     .bf16 = true,
+     .sinks = true},
     {.name = "bidirectional, dropout", .groups = 2, .dropout = 0.2F, .bidirectional = true},
 };
 
@@ -63,16 +70,18 @@ static wf_tensor *documents_of(void)
 /* Checks one kind: of all tokens against wf_attention, and of parts against that. */
 static void check_kind(const kind *k)
 {
-    const split forward = {k->name, {1, WHOLE, WHOLE, WHOLE}, {1, 1}, ANY};
+    const split forward = {k->name, {1, WHOLE, WHOLE, WHOLE, WHOLE}, {1, 1}, ANY};
     const split back = {
         k->name, {WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, 1, WHOLE}, {1, 1, 1}, ANY};
     wf_tensor *q = heads_of(k, HEADS), *dy = heads_of(k, HEADS), *grad[3], *y, *lse;
     wf_tensor *kv[] = {heads_of(k, k->groups), heads_of(k, k->groups)};
+    wf_tensor *sinks = k->sinks ? random_tensor(1, &(wf_dim){HEADS, 1, WF_CHUNKS_8}) : NULL;
     wf_attention_options o = {.causal = !k->bidirectional,
                               .dropout = k->dropout,
                               .site = 3,
                               .window = k->window,
                               .cap = k->cap,
+                              .sinks = sinks,
                               .first = k->documents ? documents_of() : NULL};
     const wf_attention_time now = wf_attention_time_now(ctx);
     wf_tape *tape = wf_tape_open(ctx);
@@ -85,13 +94,17 @@ static void check_kind(const kind *k)
                            .window = (int32_t)k->window,
                            .cap = k->cap,
                            .dropout = k->dropout};
-    wf_call call = {.op = &wf_op_attention_part,
-                    .n_in = o.first ? 4 : 3,
+    wf_call call = {.op = sinks ? &wf_op_attention_part_sinks : &wf_op_attention_part,
+                    .n_in = 3,
                     .n_out = 2,
-                    .in = {q, kv[0], kv[1], o.first},
+                    .in = {q, kv[0], kv[1]},
                     .attr = &a,
                     .attr_size = sizeof a};
 
+    if (sinks)
+        call.in[call.n_in++] = sinks;
+    if (o.first)
+        call.in[call.n_in++] = o.first;
     wf_backward(whole, dy, false);
     wf_tape_close(tape);
     y = wf_attention_part(q, kv[0], kv[1], &o, &now, &lse);

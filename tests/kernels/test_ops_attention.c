@@ -25,8 +25,9 @@ static op_operand position(const op_shape *s, int64_t below)
 
 static void apply_attention_cached(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 0, 0);
-    out[1] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 9, 0.4F);
+    static const wf_attention_options o = {.window = 9, .cap = 0.4F};
+    for (int i = 0; i < 2; i++)
+        out[i] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], i ? &o : NULL);
 }
 
 static void attention_cached(op_case *c, const op_shape *s)
@@ -34,8 +35,7 @@ static void attention_cached(op_case *c, const op_shape *s)
     *c = (op_case){.n_in = 5, .n_out = 2, .constant = {true}, .apply = apply_attention_cached};
     c->in[0] = op_unwanted(op_heads(s, s->heads));
     c->in[1] = c->in[2] = cache_of(s);
-    c->in[3] = position(s, 71);
-    c->in[4] = position(s, s->batch + 1);
+    c->in[3] = position(s, 71), c->in[4] = position(s, s->batch + 1);
 }
 
 static void apply_attention(wf_tensor *const *in, wf_tensor **out)

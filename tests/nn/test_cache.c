@@ -285,6 +285,7 @@ static void of_patterns(void)
     c.qk_norm = c.gain_offset = true;
     c.window_rope_base = 50;
     c.score_cap = c.logit_cap = 0.4;
+    c.sinks = true;
     on_layouts(&c, WF_F32, false);
     c = (wf_nn_gpt_config){.parallel = true, .shared_norm = true, .rope_neighbours = true};
     c.vocabulary = VOCABULARY;

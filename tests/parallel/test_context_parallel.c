@@ -196,6 +196,20 @@ static void gathered_keys(void)
     CHECK(t, {2, 2, 1, "full_shard"});
 }
 
+/* Sinks of heads that ranks of cp split; and of tokens that they split, where keys and values
+   are gathered. */
+static void sinks(void)
+{
+    training t = of_length(LLAMA, 3, LONG, 2);
+
+    t.model.sinks = true;
+    t.model.window = 700;
+    for (int gather = 0; gather <= !UNDER_SANITIZER; gather++) {
+        t.layout.cp_form = gather ? "gather" : "heads";
+        CHECK(t, {2, 1, 2, "full_shard"}, {2, 2, 1, NULL});
+    }
+}
+
 /* Experts are split over tp and cp, and tokens of all of these meet at them; losses of balance
    are those of whole sequences. */
 static void mixture(void)
@@ -314,6 +328,7 @@ int main(void)
         {"pipelines", pipeline},
         {"documents", documents},
         {"keys that are gathered", gathered_keys},
+        {"sinks", sinks},
         {"mixtures", mixture},
         {"micro-batches of one sequence", default_micro_batch},
         {"an axis of one's own", own_axes},

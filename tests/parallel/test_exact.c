@@ -182,6 +182,22 @@ static void norms_of_all_heads(void)
     check_rows(&one, rows + 4, ROWS - 4, UNDER_SANITIZER ? 5 : 3);
 }
 
+/* Sinks are split like the heads that they belong to. */
+static void llama_sinks(void)
+{
+    training one = on_row(make_training(LLAMA, 3, false), &rows[0]), apart = one;
+
+    one.model.sinks = true;
+    one.options.schedule.lr = 0.05; /* they leave 0 far behind */
+    apart = one;
+    apart.model.sinks = false;
+    if (!train(&one) || !train(&apart))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, apart.digest);
+    CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
+    check_rows(&one, rows + 2, ROWS - 2, UNDER_SANITIZER ? 5 : 2);
+}
+
 /* The table of the embedding is the head's weight too: two uses, each with a sum of its own. */
 static void llama_tied(void)
 {
@@ -310,6 +326,7 @@ int main(void)
         {"llama, 4 key-value heads, with dropout and momentum", llama_noisy},
         {"llama, its queries and keys normed", llama_normed},
         {"norms of all heads together, behind attention and mlp", norms_of_all_heads},
+        {"sinks of heads", llama_sinks},
         {"llama, its head tied", llama_tied},
         {"llama, exact up to tp 1, 2, 4 and 8", llama_up_to_exact_tp},
         {"gpt2 in bf16, exact up to tp 1, 2, 4 and 8", gpt2_up_to_exact_tp},

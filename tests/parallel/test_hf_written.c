@@ -96,6 +96,9 @@ static void not_left_out(void)
     model.head_bias = true;
     is_refused(model, ".head_bias");
     model = llama;
+    model.sinks = true;
+    is_refused(model, ".sinks");
+    model = llama;
     model.rope_neighbours = true;
     is_refused(model, ".rope_neighbours");
     model = *wf_nn_gpt_family("mistral");

@@ -29,6 +29,8 @@
  * then. A bias is added to s, and a key that the mask takes has s = -infinity. A query that
  * sees no key has l = 0: its out and lse are 0.
  *
+ * A sink is a term that comes before the first block: m begins with it, and l with 1.
+ *
  * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what
  * is in brackets, m being the maximum of s * scale; with a bias p[j] = exp(t - m), t = s *
  * scale + bias with one rounding. The chains over d and over the 64 keys of a block are bf16
@@ -237,8 +239,10 @@ WF_OUT_OF_LINE static void attend(const wf_attention_head *head, void *out, int6
         ahead_to(&f.ahead, head, begin);
         f.keys_begin = block_keys_begin(head, t);
         for (int64_t i = 0; i < BLOCK; i++) {
-            f.max[i] = wf_attention_may_be_empty(head) ? -FLT_MAX : -INFINITY;
-            f.sum[i] = 0;
+            f.max[i] = head->sink                        ? *head->sink
+                       : wf_attention_may_be_empty(head) ? -FLT_MAX
+                                                         : -INFINITY;
+            f.sum[i] = head->sink ? 1 : 0;
         }
         if (end == 0)
             memset(f.out, 0, (size_t)(BLOCK * f.width) * sizeof *f.out);

@@ -315,6 +315,29 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *o
     wf_denormals_end(mode);
 }
 
+void WF_ISA_NAME(wf_attention_sinks)(int64_t rows, int64_t first, int64_t heads, int64_t dim,
+                                     const float *y, const float *dy, const float *lse,
+                                     const float *sink, float *out)
+{
+    for (int64_t i = 0; i < rows; i += GRAIN) {
+        int64_t n = rows - i < GRAIN ? rows - i : GRAIN;
+        float z[GRAIN] = {0}, product[GRAIN] = {0};
+        v16 p;
+
+        for (int64_t r = 0; r < n; r++) {
+            const float *a = y + (i + r) * dim, *b = dy + (i + r) * dim;
+            v16 sum = v16_zero();
+
+            for (int64_t d = 0; d < dim; d += GRAIN)
+                sum = v16_fma(v16_load_n(a + d, dim - d), v16_load_n(b + d, dim - d), sum);
+            product[r] = v16_sum(sum);
+            z[r] = sink[(first + i + r) % heads];
+        }
+        p = v16_exp_or_zero(v16_sub(v16_load(z), v16_load_n(lse + i, n)));
+        v16_store_n(out + i, v16_neg(v16_mul(p, v16_load(product))), n);
+    }
+}
+
 void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t keys, int64_t dim, void *to,
                                       int64_t stride, bool bf16)
 {

@@ -56,8 +56,8 @@ static row_state begin_row(const wf_attention_head *head, int64_t heads, void *w
     f.sum = take(&at, heads);
     f.rescale = take(&at, heads);
     for (int64_t r = 0; r < heads; r++) {
-        f.max[r] = -INFINITY;
-        f.sum[r] = 0;
+        f.max[r] = head->sink ? head->sink[r] : -INFINITY;
+        f.sum[r] = head->sink ? 1 : 0;
         for (int64_t d = 0; d < head->dim; d += GRAIN)
             v16_store(
                 f.q + r * width + d,

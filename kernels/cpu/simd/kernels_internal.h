@@ -77,6 +77,9 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *o
                                     int64_t out_stride, const float *lse, const void *dout,
                                     int64_t dout_stride, void *dq, int64_t dq_stride, float *dk,
                                     float *dv, void *workspace);
+void WF_ISA_NAME(wf_attention_sinks)(int64_t rows, int64_t first, int64_t heads, int64_t dim,
+                                     const float *y, const float *dy, const float *lse,
+                                     const float *sink, float *out);
 void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t keys, int64_t dim, void *to,
                                       int64_t stride, bool bf16);
 void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t n,

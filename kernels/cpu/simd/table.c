@@ -49,6 +49,7 @@ const wf_simd WF_ISA_NAME(wf_simd) = {
     .attention_row = WF_ISA_NAME(wf_attention_row),
     .attention_grad_workspace = WF_ISA_NAME(wf_attention_grad_workspace),
     .attention_grad = WF_ISA_NAME(wf_attention_grad),
+    .attention_sinks = WF_ISA_NAME(wf_attention_sinks),
     .attention_unpack = WF_ISA_NAME(wf_attention_unpack),
     .adamw = WF_ISA_NAME(wf_adamw),
     .adamw8 = WF_ISA_NAME(wf_adamw8),

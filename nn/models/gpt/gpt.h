@@ -109,6 +109,7 @@ typedef struct wf_nn_gpt_config {
     bool head_bias; /* the head has a bias */
     /* soft caps of scores of attention and of logits, cap * tanh(x / cap); 0: none */
     double score_cap, logit_cap;
+    bool sinks;    /* attention has sinks (nn/layers/attention.h) */
     bool gelu_erf; /* gelu of WF_NN_GELU by erf, not its approximation by tanh */
 } wf_nn_gpt_config;
 

@@ -232,10 +232,10 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
            a->order == b->order && a->tied == b->tied && a->parallel == b->parallel &&
            a->shared_norm == b->shared_norm && a->head_bias == b->head_bias &&
-           a->gelu_erf == b->gelu_erf && a->rope_neighbours == b->rope_neighbours &&
-           !a->experts == !b->experts && !a->shared_ffn == !b->shared_ffn &&
-           a->shared_gate == b->shared_gate && a->router == b->router &&
-           a->router_normalised == b->router_normalised;
+           a->gelu_erf == b->gelu_erf && a->sinks == b->sinks &&
+           a->rope_neighbours == b->rope_neighbours && !a->experts == !b->experts &&
+           !a->shared_ffn == !b->shared_ffn && a->shared_gate == b->shared_gate &&
+           a->router == b->router && a->router_normalised == b->router_normalised;
 }
 
 const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
@@ -292,6 +292,7 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
                                                 same_factors(&a.rope_factors, &b.rope_factors)},
         {"caps of scores or logits (.score_cap, .logit_cap)",
          a.score_cap == b.score_cap && a.logit_cap == b.logit_cap},
+        {"sinks of attention (.sinks)", a.sinks == b.sinks},
         {"scales of embedding, residuals, attention or logits", same_scales(&a, &b)}};
     const char *first = NULL;
 

@@ -152,6 +152,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                  .qk_norm_offset = c->gain_offset,
                  .scale = c->attention_scale,
                  .score_cap = (float)c->score_cap,
+                 .sinks = c->sinks,
                  .dropout = c->dropout,
                  .site = site,
                  .deviation = deviation,

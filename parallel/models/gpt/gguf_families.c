@@ -186,8 +186,8 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
            m->qk_norm_wide == c->qk_norm_wide && m->rope_neighbours == c->rope_neighbours &&
            (m->parallel == c->parallel || f->words & MAY_PARALLEL) &&
            m->shared_norm == (m->parallel && c->shared_norm) && m->head_bias == c->head_bias &&
-           m->gelu_erf == c->gelu_erf && !m->experts == !c->experts && mixes_as_llama_cpp(m) &&
-           (!c->rope_skip || m->rope_skip == c->rope_skip) &&
+           m->gelu_erf == c->gelu_erf && m->sinks == c->sinks && !m->experts == !c->experts &&
+           mixes_as_llama_cpp(m) && (!c->rope_skip || m->rope_skip == c->rope_skip) &&
            (m->tied || !(f->words & IS_TIED)) && !(m->tied && f->words & IS_UNTIED);
 }
 
