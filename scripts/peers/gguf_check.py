@@ -47,6 +47,7 @@ MIXTURES = {
     "mixtral": dict(num_local_experts=4, num_experts_per_tok=2),
     "qwen3_moe": dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True, head_dim=16),
 }
+YARN_FAMILIES = ("llama", "qwen2", "qwen3", "granite", "gemma", "gemma2", "gemma3", "olmo2", "olmo3", "glm4", "stablelm", "cohere", "phi", "gpt_neox")
 LONG_FACTORS = {"rope_factors_long.weight": "long_factor", "rope_factors_short.weight": "short_factor"}
 bad = 0
 
@@ -272,7 +273,7 @@ class LlamaCpp:
     def check(self, name, path, ids, want, context, has_tokenizer, most=2e-6):
         """Differences of at most so much of the largest logit; llama.cpp looks GELU up in a table of f16, and has one for both kinds."""
         gelu = any(x in name for x in ("gemma", "gpt_neox")) or name.endswith("phi")
-        most, off = 5e-4 if "gpt2" in name else 2e-3 if gelu else most, 0
+        most, off = 5e-4 if "gpt2" in name else 2e-3 if gelu else 1e-5 if "yarn_factor" in name else most, 0  # a product of more f32
         for row, expected in zip(ids.numpy(), want):
             said = subprocess.run([self.program, path, str(context), *([] if has_tokenizer else ["none"])], input=row.astype(np.int32).tobytes(),
                                   capture_output=True)
@@ -318,19 +319,29 @@ def check_original(path, original):
     say(shapes[0] == shapes[1], f"names and shapes of {len(shapes[0])} tensors are the same")
 
 
+def changed(folder, to, change):
+    """A copy of a folder with another config."""
+    shutil.copytree(folder, to)
+    config = json.loads((to / "config.json").read_text())
+    change(config)
+    (to / "config.json").write_text(json.dumps(config))
+    return to
+
+
 def usual_scales(where):
-    """The Gemmas with the factor of scores that llama.cpp takes for granted, OLMo 3 with a scaling that it has."""
-    for name in ("gemma2", "gemma3", "olmo3"):
-        folder = where / f"hf_{name}_usual"
-        shutil.copytree(ROOT / f"tests/reference/hf_{name}", folder)
-        config = json.loads((folder / "config.json").read_text())
-        if "query_pre_attn_scalar" in config:
-            config["query_pre_attn_scalar"] = config["head_dim"]
-        full = config["rope_parameters"].get("full_attention", {})
-        if full.get("rope_type") == "yarn":
-            config["rope_parameters"]["full_attention"] = {"rope_type": "linear", "factor": 4.0, "rope_theta": full["rope_theta"]}
-        (folder / "config.json").write_text(json.dumps(config))
-        yield folder
+    """The Gemmas with the factor of scores that llama.cpp takes for granted."""
+    for name in ("gemma2", "gemma3"):
+        yield changed(ROOT / f"tests/reference/hf_{name}", where / f"hf_{name}_usual", lambda c: c.update(query_pre_attn_scalar=c["head_dim"]))
+
+
+def other_scalings(where):
+    """Families with linear scaling and with YaRN, plain and with a factor of cosines and sines; a Gemma's own factor is refused."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0}
+    scalings = {"linear": {"rope_type": "linear", "factor": 4.0}, "yarn": yarn, "yarn_factor": yarn | {"factor": 2.5, "attention_factor": 1.35}}
+    for name in YARN_FAMILIES:
+        model = where / f"hf_{name}_usual" if name in ("gemma2", "gemma3") else ROOT / f"tests/reference/hf_{name}"
+        for kind, scaling in list(scalings.items())[:2 if name.startswith("gemma") else 3]:
+            yield changed(model, where / f"hf_{name}_{kind}", lambda c: c["rope_parameters"].get("full_attention", c["rope_parameters"]).update(scaling))
 
 
 def mixtures(where):
@@ -355,7 +366,7 @@ def main():
         llama_cpp = LlamaCpp(pathlib.Path(llama_cpp[0]), pathlib.Path(where)) if llama_cpp else None
         if llama_cpp:
             llama_cpp.check_lengths(program, pathlib.Path(where))
-        for model in references + [m for make in (usual_scales, mixtures) for m in make(pathlib.Path(where))] + [folder]:
+        for model in references + [m for make in (usual_scales, other_scalings, mixtures) for m in make(pathlib.Path(where))] + [folder]:
             has = (model / "tokenizer.json").exists()
             for kind in ("stored", "f32", "f16", "q8_0"):
                 path = pathlib.Path(where) / f"{model.name.replace('mistral', 'm')}-{kind}.gguf"

@@ -338,15 +338,12 @@ static void refused_for(const char *key, wf_par_gguf_kind kind, const void *valu
 
 static void what_a_file_says_is_read_or_refused(void)
 {
-    static const wf_par_gguf_text yarn = {"yarn", 4};
-
     refused_for("llama.expert_used_count", WF_PAR_GGUF_U32, &(uint32_t){2}, WF_EUNSUPPORTED);
     refused_for("llama.expert_count", WF_PAR_GGUF_U32, &(uint32_t){0}, WF_OK);
     refused_for("llama.attention.sliding_window", WF_PAR_GGUF_U32, &(uint32_t){64},
                 WF_EUNSUPPORTED);
     refused_for("llama.final_logit_softcapping", WF_PAR_GGUF_F32, &(float){30},
                 WF_EUNSUPPORTED);
-    refused_for("llama.rope.scaling.type", WF_PAR_GGUF_TEXT, &yarn, WF_EUNSUPPORTED);
     refused_for("llama.attention.sliding_window", WF_PAR_GGUF_BOOL, &(bool){true},
                 WF_EUNSUPPORTED);
     refused_for("llama.attention.scale", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EDATA);

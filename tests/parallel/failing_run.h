@@ -26,6 +26,8 @@ enum { MOST_RANKS = 8, NOBODY = -2, LIMIT_SECONDS = 60 };
 typedef struct trial {
     int pp, tp, dp;       /* without a pipeline pp is 0 */
     const char *schedule; /* a pipeline's; NULL: the default one */
+    int cp;               /* 0: 1 */
+    const char *cp_form;
     bool llama, sequence_parallel;
     bool qlora;           /* adapters on a base of 4 bits, their moments in 8 */
     const char *strategy; /* NULL: the default one */
@@ -92,6 +94,9 @@ static inline wf_par_options layout_of(const trial *t)
     return (wf_par_options){.pp = t->pp,
                             .tp = t->tp,
                             .dp = t->dp,
+                            .cp = t->cp,
+                            .cp_form = t->cp_form,
+                            .exact_off = t->cp > 1,
                             .strategy = t->strategy,
                             .prefetch = t->prefetch,
                             .sequence_parallel = t->sequence_parallel,
@@ -102,7 +107,7 @@ static inline wf_par_options layout_of(const trial *t)
 
 static inline int ranks_of(const trial *t)
 {
-    return (t->pp ? t->pp : 1) * t->tp * t->dp;
+    return (t->pp ? t->pp : 1) * t->tp * t->dp * (t->cp ? t->cp : 1);
 }
 
 static inline void train(trial *t, wf_rank *rank, wf_par *par, wf_nn_module *model)

@@ -30,16 +30,34 @@ static void put_text(wf_gguf_header *h, const char *key, const char *text)
     wf_gguf_put(h, &(wf_par_gguf_key){.key = key, .kind = WF_PAR_GGUF_TEXT, .values = &value});
 }
 
+/* Writes YaRN. beta_fast and beta_slow are 32 and 1, given or not (gguf_families.c). */
+static void put_yarn(wf_gguf_header *h, const wf_nn_gpt_config *m)
+{
+    const wf_rope_scaling *s = &m->rope_scaling;
+    const double by = wf_gguf_yarn_factor(m);
+
+    put_size(h, m, "rope.scaling.original_context_length", (int64_t)s->original_positions);
+    if (s->beta_fast > 0)
+        put_number(h, m, "rope.scaling.yarn_beta_fast", s->beta_fast);
+    if (s->beta_slow > 0)
+        put_number(h, m, "rope.scaling.yarn_beta_slow", s->beta_slow);
+    if ((float)by != 1)
+        put_number(h, m, "rope.scaling.attn_factor", by);
+}
+
 static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
 {
-    const wf_par_gguf_text linear = {"linear", 6};
+    const wf_par_gguf_text linear = {"linear", 6}, yarn = {"yarn", 4};
+    const bool is_yarn = m->rope_scaling.kind == WF_ROPE_YARN;
 
     put_number(h, m, "rope.freq_base", m->rope_base);
     put_size(h, m, "rope.dimension_count", wf_nn_gpt_rotary(m));
-    if (m->rope_scaling.kind == WF_ROPE_LINEAR) {
-        put(h, m, "rope.scaling.type", WF_PAR_GGUF_TEXT, &linear);
+    if (m->rope_scaling.kind == WF_ROPE_LINEAR || is_yarn) {
+        put(h, m, "rope.scaling.type", WF_PAR_GGUF_TEXT, is_yarn ? &yarn : &linear);
         put_number(h, m, "rope.scaling.factor", m->rope_scaling.factor);
     }
+    if (is_yarn)
+        put_yarn(h, m);
     if (m->rope_scaling.kind == WF_ROPE_LONG) {
         put_size(h, m, "rope.scaling.original_context_length",
                  (int64_t)m->rope_scaling.original_positions);

@@ -120,20 +120,35 @@ static unsigned traits_of(const wf_nn_gpt_config *m)
     return traits;
 }
 
+/* Returns true for YaRN that a family's files can say. llama.cpp reads beta_fast and beta_slow
+   of none of these families, and its Gemma 3 multiplies cosines and sines by a factor of the
+   model's own in blocks with a window, too. */
+static bool says_yarn(const wf_nn_gpt_config *m, const family *f)
+{
+    const wf_rope_scaling *s = &m->rope_scaling;
+
+    return s->original_positions == floor(s->original_positions) &&
+           s->original_positions <= INT32_MAX && (s->beta_fast == 0 || s->beta_fast == 32) &&
+           (s->beta_slow == 0 || s->beta_slow == 1) &&
+           (!f->config.gain_offset || (float)wf_gguf_yarn_factor(m) == 1);
+}
+
 /* Returns true where a family's files say all of a model's rotation. */
 static bool rotates_as(const wf_nn_gpt_config *m, const family *f)
 {
     const wf_rope_scaling_kind kind = m->rope_scaling.kind;
+    const bool no_factors = f->words & (PART_ROTATES | FULL_HEADS | HAS_WINDOWS);
 
     if (m->position != WF_NN_ROPE)
         return true;
     if (f->words & HAS_LONG_ROPE)
         return rotates_as_phi3(m) && may_be_phi3(m);
-    if (f->words & PART_ROTATES || f->config.gain_offset ||
-        f->words & (FULL_HEADS | HAS_WINDOWS))
-        return (kind == WF_ROPE_UNSCALED || kind == WF_ROPE_LINEAR) &&
-               (f->words & PART_ROTATES || !rotates_as_phi3(m));
-    return kind != WF_ROPE_YARN && kind != WF_ROPE_DYNAMIC && !rotates_as_phi3(m);
+    if (rotates_as_phi3(m) && !(f->words & PART_ROTATES))
+        return false;
+    if (kind == WF_ROPE_LLAMA3)
+        return !no_factors && !f->config.gain_offset;
+    return kind == WF_ROPE_UNSCALED || kind == WF_ROPE_LINEAR ||
+           (kind == WF_ROPE_YARN && says_yarn(m, f));
 }
 
 double wf_gguf_scale_by_depth(const wf_nn_gpt_config *m)
@@ -214,7 +229,11 @@ static const char *lacks(const wf_nn_gpt_config *m, const family *f)
     if (m->layers >= 64 && f->words & LOGIT_FACTOR)
         return "64 blocks, which have norms of heads there (\"num_hidden_layers\")";
     if (!rotates_as(m, f))
-        return "a rotation of its own";
+        return m->rope_scaling.kind != WF_ROPE_YARN
+                   ? "a rotation of its own"
+                   : "YaRN with a \"beta_fast\" that is not 32, a \"beta_slow\" that is not 1, "
+                     "an original length that is no whole number, or, in a Gemma, an "
+                     "\"attention_factor\" of its own";
     return scales_as(m, f)
                ? NULL
                : "factors that llama.cpp takes for granted (\"query_pre_attn_scalar\")";
@@ -245,8 +264,6 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
 {
     if (m->position != WF_NN_ROPE || family_of(m))
         return NULL;
-    if (m->rope_scaling.kind == WF_ROPE_YARN)
-        return "RoPE scaled by YaRN (\"rope_type\": \"yarn\")";
     if (m->rope_scaling.kind == WF_ROPE_DYNAMIC)
         return "RoPE scaled by the length of a text (\"rope_type\": \"dynamic\")";
     if (!rotates_as_phi3(m) || may_be_phi3(m))

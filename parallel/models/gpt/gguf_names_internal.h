@@ -102,6 +102,12 @@ void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors);
 /* Returns the factor of WF_ROPE_LONG's cosines and sines. */
 double wf_gguf_attention_factor(const wf_nn_gpt_config *model);
 
+/* Returns what a file says of YaRN's factor of cosines and sines: by how much a model's differs
+   from YaRN's own. The other one returns a model's factor of which a file says this, in the
+   fewest digits. */
+double wf_gguf_yarn_factor(const wf_nn_gpt_config *model);
+double wf_gguf_yarn_attention(const wf_nn_gpt_config *model, double by);
+
 /* The tensors of WF_ROPE_LONG's factors. */
 #define WF_GGUF_LONG_FACTORS  "rope_factors_long.weight"
 #define WF_GGUF_SHORT_FACTORS "rope_factors_short.weight"

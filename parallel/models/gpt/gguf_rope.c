@@ -39,6 +39,41 @@ double wf_gguf_attention_factor(const wf_nn_gpt_config *model)
     return s->factor > 1 ? sqrt(1 + log(s->factor) / log(s->original_positions)) : 1;
 }
 
+/* Returns a number rounded to `digits` decimal digits, as a config.json would have it. */
+static double rounded(double x, int digits)
+{
+    char text[40];
+
+    snprintf(text, sizeof text, "%.*g", digits, x);
+    return strtod(text, NULL);
+}
+
+/* Returns YaRN's own factor of cosines and sines. */
+static double yarn_own(const wf_rope_scaling *s)
+{
+    return s->factor > 1 ? 0.1 * log(s->factor) + 1 : 1;
+}
+
+double wf_gguf_yarn_factor(const wf_nn_gpt_config *model)
+{
+    const wf_rope_scaling *s = &model->rope_scaling;
+
+    return s->attention_factor > 0 ? s->attention_factor / yarn_own(s) : 1;
+}
+
+double wf_gguf_yarn_attention(const wf_nn_gpt_config *model, double by)
+{
+    const double own = yarn_own(&model->rope_scaling), factor = own * by;
+    double shortest = factor;
+
+    for (int digits = 3; digits <= 9; digits++) {
+        shortest = rounded(factor, digits);
+        if ((float)(shortest / own) == (float)by)
+            return shortest;
+    }
+    return factor;
+}
+
 /* Returns true where a scaling has the factors, up to a rounding or two. */
 static bool gives(const wf_nn_gpt_config *m, const float *factors, int64_t count)
 {
@@ -51,15 +86,6 @@ static bool gives(const wf_nn_gpt_config *m, const float *factors, int64_t count
         same = fabsf(ours[i] - factors[i]) <= 1e-6f * fabsf(factors[i]);
     free(ours);
     return same;
-}
-
-/* Returns a number rounded to `digits` decimal digits, as a config.json would have it. */
-static double rounded(double x, int digits)
-{
-    char text[40];
-
-    snprintf(text, sizeof text, "%.*g", digits, x);
-    return strtod(text, NULL);
 }
 
 /* The kept part of a frequency as a line over its rotations, which ends where all or nothing is
