@@ -1,13 +1,9 @@
-"""python_module.py - tests of the Python module by pytest: runs from Python beside the same runs of the program, and what goes
-wrong in between. WEFT_LIBRARY names the bridge, WEFT_TRAIN the program; test_python.sh sets both."""
-import copy
+"""python_module.py - tests of the Python module by pytest: runs from Python beside the same runs of the program. WEFT_LIBRARY names
+the bridge, WEFT_TRAIN the program; test_python.sh sets both. What goes wrong: python_mistakes.py."""
 import json
 import math
 import os
 import pathlib
-import pickle
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -72,122 +68,6 @@ def test_overhead_of_a_step(batches):
         assert sorted(spent)[20] < 1
 
 
-def test_bad_input_leaves_the_run_as_it_was(batches):
-    with weft.Run(lr=1e-3, **SMALL) as run:
-        before = run.digest()
-        for wrong, words in ((batches[0][:4], r"\[8, 16 \+ 1\]"), (batches[0].astype(np.float32), "ids are integers"),
-                             (batches[0] + 300, "from 0 to 255"), (batches[0].astype(np.int64) << 40, "beyond 32 bits"),
-                             (batches[0][0], "sequences, length"), (None, "has no batch")):
-            if wrong is None:
-                continue
-            with pytest.raises(weft.Error, match=words):
-                run.step(wrong)
-        with pytest.raises(weft.Error, match="one shape"):
-            run.step(batches[0][:, 1:], batches[0])
-        assert run.steps == 0 and run.digest() == before
-        run.step(batches[0])
-        assert run.steps == 1
-
-
-def test_mistakes_leave_the_run_as_it_was(batches, tmp_path):
-    """What a stranger does wrong: each is reported, and nothing that was given is left out without a word."""
-    ids = batches[0]
-    hidden = np.ones_like(ids)
-    hidden[:, -3:] = 0
-    with weft.Run(lr=1e-3, **SMALL) as run, weft.Run(lr=1e-3, weights=True, **SMALL) as weighted:
-        before = run.digest()
-        for words, mistake in (
-                ("no data of its own", run.step), ("no data of its own", lambda: run.train(steps=2)),
-                ("no data of its own", lambda: run.step(None, ids)), ("give a whole number", lambda: run.train(steps=-1)),
-                ("give a whole number", lambda: run.train([ids], steps=1.5)),
-                ("mask would be lost", lambda: run.step(np.ma.masked_array(ids, mask=ids > 5))),
-                ("no array of one shape", lambda: run.step([[1, 2], [3]])),
-                ("input_ids are needed", lambda: run.step({"ids": ids})),
-                ("nothing else is read", lambda: run.step({"input_ids": ids, "position_ids": ids})),
-                ("or that count", lambda: run.step({"input_ids": ids, "attention_mask": hidden})),
-                ("in front of others", lambda: run.step({"input_ids": ids, "attention_mask": 1 - hidden})),
-                ("real numbers", lambda: weighted.step(ids, weights="x")), ("finite", lambda: weighted.step(ids, weights=np.full((8, 16), 1e39))),
-                ("real numbers", lambda: weighted.step(ids, weights=np.ones((8, 16), complex))),
-                ("list of lists", lambda: run.generate([1, 2, 3])), ("list of lists", lambda: run.generate(b"abc")),
-                ("list of lists", lambda: run.generate(np.array([1, 2]))), ("list of lists", lambda: run.generate(5)),
-                ("temperature is nan", lambda: run.generate("a", temperature=math.nan)),
-                ("temperature is -1", lambda: run.generate("a", temperature=-1)), ("top_p is 2", lambda: run.generate("a", top_p=2)),
-                ("seed is -1", lambda: run.generate("a", seed=-1)), ("max_new_tokens is 2.5", lambda: run.generate("a", 2.5)),
-                ("stop_ids are", lambda: run.generate("a", stop_ids=5)), ("stop_ids are", lambda: run.generate("a", stop_ids=[256])),
-                ("no Unicode", lambda: run.encode("\ud800")), ("give a str", lambda: run.encode(b"a")), ("byte 0", lambda: run.save("a\0b")),
-                ("cannot make the folder", lambda: run.export(os.devnull)), ("a path is text", lambda: run.save(None)),
-                ("no data that is copied", lambda: copy.copy(run)), ("no data that is copied", lambda: pickle.dumps(run)),
-                ("byte 0", lambda: weft.Run(strategy="a\0b", **SMALL)), ("model is 5", lambda: weft.Run(model=5, **SMALL)),
-                ("a path is text", lambda: weft.plan(machine=5)), ("unexpected argument .2", lambda: weft.Run(**SMALL, tp=[1, 2]))):
-            try:
-                made = mistake()
-            except weft.Error as error:
-                assert re.search(words, str(error))
-            else:
-                pytest.fail(f"{words}: is taken, {made!r:.200}")
-        assert run.steps == 0 and run.digest() == before and run.decode([]) == ""
-        labels = np.where(hidden, ids, -100)
-        made = run.step({"input_ids": ids, "attention_mask": hidden, "labels": labels})
-        with weft.Run(lr=1e-3, dp=2, **SMALL) as other:
-            assert other.step({"input_ids": ids, "labels": labels}).digest == made.digest
-        assert len(run.generate([[1, 2]], 10**9)[0].ids) <= run.positions + 1
-
-
-def test_close_beside_a_step(batches):
-    with weft.Run(lr=1e-3, **dict(SMALL, n_layer=8, n_embd=128)) as run:
-        under_way, problems = threading.Event(), []
-
-        def work():
-            under_way.set()
-            try:
-                run.train([batches[0]] * 4, on_step=lambda _: done.is_set() or None)
-            except weft.Error as error:
-                problems.append(str(error))
-        done = threading.Event()
-        thread = threading.Thread(target=work)
-        thread.start()
-        under_way.wait()
-        refused = 0
-        while thread.is_alive() and not refused:
-            if run._lock.locked():
-                try:
-                    run.close()
-                    break
-                except weft.Error as error:
-                    refused += "another thread" in str(error)
-        done.set()
-        thread.join()
-        assert refused == 1 and not problems and run.steps >= 1
-
-
-def test_an_exit_with_open_runs():
-    """Runs that are open, in a cycle, or in a step of another thread do not keep a process, or end it otherwise."""
-    code = '''
-import numpy, sys, threading, weft
-run = weft.Run(n_layer=1, n_head=2, n_embd=16, seq_len=8, global_batch_size=2, threads_per_rank=1, lr=1e-3, tp=2)
-run.itself = run
-ids = numpy.zeros((2, 9), int)
-run.step(ids)
-threading.Thread(target=lambda: [run.step(ids) for _ in range(10**6)], daemon=True).start()
-sys.exit(7)
-'''
-    assert subprocess.run([sys.executable, "-c", code], timeout=100, check=False).returncode == 7
-
-
-def test_flags_that_are_wrong():
-    with pytest.raises(weft.Error, match="did you mean --n-layer"):
-        weft.Run(n_layers=2)
-    with pytest.raises(weft.Error, match="gets its batches from its caller"):
-        weft.Run(documents="mask", **SMALL)
-    with pytest.raises(weft.Error, match="steps=N"):
-        weft.Run(lr_schedule="cosine", **SMALL)
-    with pytest.raises(weft.Error, match="weft.plan"):
-        weft.Run(plan=True, **SMALL)
-    with pytest.raises(weft.Error) as caught:
-        weft.Run(elastic=True, dp=2, strategy="no_shard", **SMALL)
-    assert "elastic" in str(caught.value)
-
-
 def test_iterators_that_end_and_die(batches):
     def dies():
         yield batches[0]
@@ -218,53 +98,6 @@ def test_two_runs_and_other_threads(batches):
             thread.join()
         assert found[0] == found[1]
         assert "steps done" in repr(one)
-
-
-def test_interrupt_ends_a_step_cleanly(batches):
-    flags = dict(SMALL, n_layer=8, n_embd=128, seq_len=16)
-    with weft.Run(lr=1e-3, **flags) as run, weft.Run(lr=1e-3, dp=2, **flags) as other:
-        previous = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        with pytest.raises(KeyboardInterrupt):
-            for _ in range(1000):
-                run.step(batches[0])
-        signal.signal(signal.SIGALRM, previous)
-        done = run.steps
-        assert 0 < done < 1000
-        for _ in range(done):
-            last = other.step(batches[0])
-        assert run.digest() == last.digest
-        assert run.step(batches[1]).digest == other.step(batches[1]).digest
-
-
-def test_a_fork_has_no_runs(batches):
-    with weft.Run(lr=1e-3, tp=2, **SMALL) as run:
-        run.step(batches[0])
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                run.step(batches[1])
-                text = "it went on"
-            except weft.Error as error:
-                text = str(error)
-            os.write(writer, text.encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        assert b"was forked" in os.read(reader, 1000) and run.step(batches[1]).step == 2
-
-
-def test_a_failure_ends_its_run_alone(batches):
-    with weft.Run(lr=1e-3, **SMALL) as good:
-        bad = weft.Run(lr=1000, optimizer="sgd", tp=2, clip_grad=0, **SMALL)
-        with pytest.raises(weft.Error, match="finite"):
-            bad.train([batches[0]] * 40)
-        with pytest.raises(weft.Error, match="finite"):
-            bad.step(batches[0])
-        bad.close()
-        with pytest.raises(weft.Error, match="closed"):
-            bad.step(batches[0])
-        assert good.step(batches[0]).step == 1
 
 
 def test_texts_have_the_bits_of_the_trainer(batches):
@@ -366,6 +199,10 @@ def test_dlpack_of_torch(batches):
     torch = pytest.importorskip("torch")
     with weft.Run(lr=1e-3, arch="llama", **SMALL) as run, weft.Run(lr=1e-3, arch="llama", tp=2, **SMALL) as other:
         assert run.step(torch.from_numpy(batches[0].astype(np.int64))).digest == other.step(batches[0]).digest
+        assert run.generate(torch.tensor([[1, 2]]), 2)[0].ids.tobytes() == run.generate([[1, 2]], 2)[0].ids.tobytes()
+        for wrong in (torch.ones(8, 17).requires_grad_(), torch.ones(8, 17, dtype=torch.bfloat16), torch.ones(8, 17, device="meta")):
+            with pytest.raises(weft.Error, match="on the CPU and without a gradient"):
+                run.step({"input_ids": batches[0], "labels": batches[0], "attention_mask": wrong})
         tensor = torch.from_dlpack(run.state()["model.embed_tokens.weight"])
         assert tensor.shape == (256, 32) and bool(torch.isfinite(tensor).all())
 

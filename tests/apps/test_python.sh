@@ -14,7 +14,7 @@ choose_python numpy pytest
 export PYTHONPATH=$top/apps/python WEFT_LIBRARY=$build/apps/libweft_python.so WEFT_TRAIN=$build/apps/gpt_train
 export PYTHONDONTWRITEBYTECODE=1
 problem=
-"$python" -m pytest -q -p no:cacheprovider "$top/tests/apps/python_module.py" >out 2>err || problem="it fails"
+"$python" -m pytest -q -p no:cacheprovider "$top"/tests/apps/python_{module,mistakes}.py >out 2>err || problem="it fails"
 result "pytest: $(tail -n 1 out)" "$problem"
 if "$python" -c "import mypy" 2>/dev/null; then
     problem=

@@ -111,6 +111,18 @@ def paths(root):
     yield from mutants(root)
 
 
+def names(root):
+    """Finds functions, types and constants of the library that pages name and no header has, as an op of docs/torch.md that is gone."""
+    folders = ("core", "kernels", "nn", "mesh", "parallel", "apps", "docs/examples")
+    headers = [path for folder in folders for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".def")]
+    known = set(re.findall(r"\bwf_\w+", "\n".join(path.read_text(encoding="utf-8") for path in headers), flags=re.I))
+    for path in [*root.glob("*.md"), *sorted((root / "docs").rglob("*.md"))]:
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            for name in re.findall(r"\bwf_\w*[a-z\d]\b", line, flags=re.I):
+                if name not in known:
+                    yield path, number, f"no header has {name}"
+
+
 def mutants(root):
     """Finds rows of tests/mutants.txt whose line is not in its file, or there more than once: the fault can't be put in."""
     path, line = root / "tests/mutants.txt", 1
@@ -133,6 +145,10 @@ SAMPLES = {
         ("core/a.c", "/* Returns what is wanted. */\nint f(void);\n", []),
         ("core/b.h", "/* What is wanted. */\n/** wf_a, wf_b - whether it is */\n/*\n * Of all.\n */\n", [1, 2, 3]),
         ("nn/c.c", "const char *s = \"/* What */\"; /* offset */\n", []),
+    ],
+    "names": [
+        (("kernels/a.h", "WF_API int wf_one(void);\n"), ("core/b.c", "int wf_two(void);\n"),
+         ("docs/torch.md", "| `wf_one(x)` | `wf_` |\n\n| `wf_one`, `wf_two` |\n"), [3]),
     ],
     "paths": [
         ("core/a.c", "/* core/a.c - see core/b.h\n   and core/a.c */\nconst char *s = \"core/c.h\";\n", [1]),

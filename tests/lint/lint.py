@@ -22,7 +22,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     columns, riddles   a comment has at most 96 columns, tears no member, and does not begin with What, Whether, Of, Where or How
     prose      comments of the library and of programs speak plainly (the table PROSE of prose.py)
     greps, paths   words that people look for find their file (the table GREPS of comments.py); a file that a comment or page names is there, and a line of mutants.txt
-    pages      a page of docs begins with what it is for and a table of what to do
+    pages, names   a page of docs begins with what it is for and a table of what to do; what pages call wf_.. is in a header
     scripts    a test that is a script and counts its cases (tests/cases.sh) ends by `finish`, or it could not fail
     selftest   proves that each rule finds what it is for, and nothing else
 
@@ -358,7 +358,7 @@ RULES = {"includes": includes, "circles": circles, "words": words, "length": len
          "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts, "tables": tables, "flags": flags,
          "columns": lambda root: comments.columns(root, LIBRARY + USERS + ("docs",)),
          "riddles": lambda root: comments.riddles(root, LIBRARY + USERS + ("docs",)),
-         "prose": lambda root: prose.prose(root, LIBRARY + ("apps",)), "greps": comments.greps, "pages": comments.pages, "paths": comments.paths,
+         "prose": lambda root: prose.prose(root, LIBRARY + ("apps",)), "greps": comments.greps, "pages": comments.pages, "paths": comments.paths, "names": comments.names,
          "outputs": lambda root: outputs(root, c_files(root, LIBRARY + ("apps",)))}
 
 

@@ -85,7 +85,9 @@ bool same_tensors(const char *a, const char *b)
 wf_status load_and_save(model_rank *r, void *arg)
 {
     pretrained *p = arg;
+    wf_error error = {WF_OK, ""};
 
+    GOOD(wf_par_pretrained_fits(r->par, r->model, p->folder, &error));
     GOOD(wf_par_pretrained_load(r->par, r->model, p->folder));
     return wf_par_pretrained_save(r->par, r->model, p->saved, p->dtype, p->like);
 }

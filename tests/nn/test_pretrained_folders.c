@@ -13,7 +13,10 @@ static wf_status load_in_vain(model_rank *r, void *arg)
 {
     pretrained *p = arg;
     wf_rank *rank = r->rank;
+    wf_error error = {WF_OK, ""};
 
+    NEED(wf_par_pretrained_fits(r->par, r->model, p->folder, &error) != WF_OK);
+    NEED(wf_context_status(r->ctx) == WF_OK);
     NEED(wf_par_pretrained_load(r->par, r->model, p->folder) != WF_OK);
     if (!strstr(wf_context_error(r->ctx)->text, p->reason))
         printf("\n    \"%s\" should say \"%s\"\n", wf_context_error(r->ctx)->text, p->reason);
@@ -264,9 +267,14 @@ static wf_status save_and_load(model_rank *r, void *arg)
     const pretrained *p = arg;
     wf_rank *rank = r->rank;
     uint64_t before = 0, after = 0;
+    wf_error error = {WF_OK, ""};
 
     GOOD(wf_par_digest(r->par, r->count, r->parameter, NULL, &before));
     GOOD(wf_par_pretrained_save(r->par, r->model, p->saved, NULL, NULL));
+    GOOD(wf_par_pretrained_fits(r->par, r->model, p->saved, &error));
+    r->model->config.eps = 1e-3f;
+    NEED(wf_par_pretrained_fits(r->par, r->model, p->saved, &error) == WF_EINVAL);
+    NEED(strstr(error.text, "epsilon of norms (.eps)"));
     GOOD(wf_init_fill(r->model->embed->table->tensor, 0));
     GOOD(wf_par_pretrained_load(r->par, r->model, p->saved));
     GOOD(wf_par_digest(r->par, r->count, r->parameter, NULL, &after));

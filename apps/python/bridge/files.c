@@ -2,6 +2,7 @@
    transformers; plans; see bridge.h. */
 #include "apps/gpt_train/saving.h"
 #include "apps/python/bridge/bridge_internal.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@ typedef struct files {
     weft_python_run *run;
     const char *folder, *dtype;
     uint64_t digest;
-    wf_error error; /* rank 0's, which is that of all */
+    wf_error error; /* rank 0's, which is that of all; of fits, one rank's */
+    atomic_flag taken;
 } files;
 
 static bool is_first(const wf_par_running *rank)
@@ -116,6 +118,17 @@ int weft_python_export(weft_python_run *r, const char *folder, const char *dtype
     return (int)error->code;
 }
 
+static wf_status fits(wf_par_running *rank, void *arg)
+{
+    files *f = arg;
+    wf_error error = {WF_OK, ""};
+
+    wf_par_pretrained_fits(rank->par, (wf_nn_gpt *)rank->model, f->folder, &error);
+    if (error.code != WF_OK && !atomic_flag_test_and_set(&f->taken))
+        f->error = error;
+    return wf_context_status(wf_par_context(rank->par));
+}
+
 static wf_status load(wf_par_running *rank, void *arg)
 {
     const files *f = arg;
@@ -127,11 +140,13 @@ static wf_status load(wf_par_running *rank, void *arg)
 
 int weft_python_load(weft_python_run *r, const char *folder, wf_error *error)
 {
-    files f = {.run = r, .folder = folder};
-    wf_nn_gpt_config config;
+    files f = {.run = r, .folder = folder, .taken = ATOMIC_FLAG_INIT};
 
     *error = (wf_error){WF_OK, ""};
-    if (wf_par_pretrained_config(folder, &config, error) == WF_OK) /* before a rank fails */
+    wf_session_call(r->session, fits, &f, error); /* before a rank fails */
+    if (error->code == WF_OK && f.error.code != WF_OK)
+        *error = f.error;
+    if (error->code == WF_OK)
         wf_session_call(r->session, load, &f, error);
     return (int)error->code;
 }

@@ -11,7 +11,8 @@ changes the numbers.
 from ._library import Error, library
 from ._pack import pack
 from ._plan import Plan, plan, search
-from ._run import Run, Step, Text
+from ._results import Step, Text
+from ._run import Run
 
 __version__: str = library.weft_python_version().decode()
 __all__ = ["Error", "Plan", "Run", "Step", "Text", "pack", "plan", "search", "__version__"]

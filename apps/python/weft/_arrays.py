@@ -16,19 +16,28 @@ Batch = Union[ArrayLike, "tuple[ArrayLike, ArrayLike]", "Mapping[str, ArrayLike]
 
 
 
-def as_ids(value: ArrayLike, what: str) -> Ids:
-    """Ids as int32 numpy, C order, without a copy where they are that already."""
-    if hasattr(value, "__dlpack__") and hasattr(np, "from_dlpack") and not isinstance(value, np.ndarray):
-        try:
-            value = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise Error(f"{what} cannot be read: {error}; give ids that lie on the CPU") from None
+def as_array(value: ArrayLike, what: str) -> npt.NDArray[Any]:
+    """What a caller gives as numpy, without a copy where it is that already."""
     if isinstance(value, np.ma.MaskedArray):
         raise Error(f"{what} are a masked array, whose mask would be lost: give targets of -100 where none counts")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise Error(f"{what} are no array of one shape: {error}") from None
+    problem: Exception | None = None
+    if hasattr(value, "__dlpack__") and hasattr(np, "from_dlpack") and not isinstance(value, np.ndarray):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            problem = error
+    if problem is None or hasattr(value, "__array__"):  # as booleans of torch for a numpy of before 1.25
+        try:
+            return np.asarray(value)
+        except (RuntimeError, TypeError, ValueError) as error:
+            problem = problem or error
+    raise Error(f"{what} cannot be read as one array: {problem}; give numbers that numpy has, of one shape, on the CPU and without "
+                "a gradient")
+
+
+def as_ids(value: ArrayLike, what: str) -> Ids:
+    """Ids as int32 numpy, C order, without a copy where they are that already."""
+    array = as_array(value, what)
     if not array.size and array.dtype == np.float64:
         array = array.astype(np.int32)  # an empty list
     if array.dtype.kind not in "iu":
@@ -40,13 +49,9 @@ def as_ids(value: ArrayLike, what: str) -> Ids:
 
 def as_factors(weights: ArrayLike) -> npt.NDArray[np.float32]:
     """Weights of targets as float32 numpy, C order; those beyond it are infinite."""
-    try:
-        given = np.asarray(weights)
-    except (ValueError, TypeError) as error:
-        raise Error(f"weights are no array of one shape: {error}") from None
-    if given.dtype.kind not in "fiu" or isinstance(weights, np.ma.MaskedArray):
-        raise Error(f"weights are {'a masked array of ' * isinstance(weights, np.ma.MaskedArray)}{given.dtype}, and weights are "
-                    "real numbers, one for each target")
+    given = as_array(weights, "weights")
+    if given.dtype.kind not in "fiu":
+        raise Error(f"weights are {given.dtype}, and weights are real numbers, one for each target")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(given, dtype=np.float32)
 
@@ -88,9 +93,11 @@ def of_mapping(batch: Mapping[str, ArrayLike]) -> tuple[Ids, Ids]:
     ids = as_ids(batch["input_ids"], "input_ids")
     labels = None if batch.get("labels") is None else as_ids(batch["labels"], "labels")
     if batch.get("attention_mask") is not None:
-        mask = np.asarray(batch["attention_mask"])
+        mask = as_array(batch["attention_mask"], "the attention_mask's elements")
         if mask.shape != ids.shape or (labels if labels is not None else ids).shape != ids.shape:
             raise Error(f"input_ids are {list(ids.shape)} and the attention_mask {list(mask.shape)}: they have one shape")
+        if mask.dtype.kind not in "biuf" or not np.isin(mask, (0, 1)).all():
+            raise Error("the attention_mask has other elements than 0, of what is left out, and 1")
         left_out = mask == 0
         if (left_out[:, :-1] & ~left_out[:, 1:]).any() or (left_out & ((ids if labels is None else labels) >= 0)).any():
             raise Error("the attention_mask leaves out tokens in front of others, or that count: pad after the text, with labels of -100")

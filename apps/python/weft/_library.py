@@ -118,6 +118,14 @@ def path_bytes(path: str | bytes | os.PathLike[str] | os.PathLike[bytes], what: 
     return raw
 
 
+def folder_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The path of a folder for files."""
+    raw = path_bytes(path, "the folder")
+    if not 1 <= len(raw) <= 3968:
+        raise Error(f"the folder has a name of {len(raw)} bytes: give one of 1 to 3968")
+    return raw
+
+
 def model_flags(model: str | os.PathLike[str] | None) -> dict[str, Any]:
     """The flag of a model: a folder or a file that is there, or the name of a published one."""
     if model is None:

@@ -23,6 +23,8 @@ def pack(rows: Iterable[Mapping[str, Any]], run: Run, column: str | None = None,
     length, count = run.seq_len, run.global_batch_size
     left = np.empty(0, np.int32)
     for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise Error(f"row {number} is {type(row).__name__}, and rows are dicts")
         name = column or ("input_ids" if "input_ids" in row else "text")
         if name not in row:
             raise Error(f"row {number} has no {name}, but {', '.join(row) or 'nothing'}: give column=")

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import json
 import os
 import pathlib
@@ -16,45 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import ArrayLike, Batch, Ids, as_count, as_factors, as_ids, as_number, of_mapping, pointer, shift
-from ._library import Error, Sampling, Sizes, StepStruct, call, command_line, library, model_flags, path_bytes, take_text
+from ._library import Error, Sampling, Sizes, StepStruct, call, command_line, folder_bytes, library, model_flags, path_bytes, take_text
+from ._results import Step, Text
 from ._safetensors import read as read_safetensors
 
 WITHOUT_END = 1_000_000_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A step that was made: loss and gradient norm before its update, the digest of parameters and optimizer after it."""
-
-    step: int
-    loss: float
-    grad_norm: float
-    lr: float
-    digest: str | None
-    val_loss: float | None
-    skipped: bool
-    ms: float
-    tokens_per_s: float
-    memory_peak: int
-
-    def asdict(self) -> dict[str, Any]:
-        """The same as a dict, as a row of JSONL has it."""
-        return dataclasses.asdict(self)
-
-
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """A text that was generated: ids of prompt and continuation, their text, and log probabilities where asked for."""
-
-    ids: Ids
-    prompt: int
-    text: str | None
-    logprobs: npt.NDArray[np.float32] | None
-
-    @property
-    def new_ids(self) -> Ids:
-        """The ids that were generated."""
-        return self.ids[self.prompt:]
 
 
 class Run:
@@ -78,18 +43,27 @@ class Run:
     def __init__(self, model: str | os.PathLike[str] | None = None, *, data: Any = None, digest: bool = True,
                  weights: bool = False, verbose: bool = False, **flags: Any) -> None:
         self._handle: ctypes.c_void_p | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # of the thread that is in a call
+        self._life = threading.Lock()  # the handle is read, or taken away
         self._process = os.getpid()
         self._failure: str | None = None
         flags = _defaults(flags, data is not None)
         flags = {**model_flags(model), **flags}
         if data is not None:
-            flags["data"] = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+            if isinstance(data, (str, bytes, os.PathLike)):
+                data = [data]
+            elif not isinstance(data, Iterable):
+                raise Error(f"data is {data!r}: give a path, or a list of them")
+            flags["data"] = [os.fsdecode(path_bytes(path, "data")) for path in data]
         argv = command_line({"digest": digest, **flags})
+        self._weighted, self._has_data = bool(weights), data is not None
         handle = ctypes.c_void_p()
-        call("open", len(argv) - 1, argv, int(data is None), int(weights), int(not verbose), ctypes.byref(handle))
-        self._handle = handle
-        self._weighted, self._has_data = weights, data is not None
+        try:
+            call("open", len(argv) - 1, argv, int(data is None), int(self._weighted), int(not verbose), ctypes.byref(handle))
+            self._handle = handle
+        except BaseException:  # what an interrupt raises comes when the run is open
+            call("close", handle)
+            raise
         sizes = Sizes()
         library.weft_python_sizes_of(handle, ctypes.byref(sizes))
         self.global_batch_size, self.seq_len = int(sizes.batch), int(sizes.tokens)
@@ -106,13 +80,13 @@ class Run:
             self._handle = None
         if self._handle is None:
             return
-        self._take()
-        try:
+        self._in_call(self._end)
+
+    def _end(self) -> None:
+        with self._life:
             handle, self._handle = self._handle, None
-            if handle is not None:
-                call("close", handle)
-        finally:
-            self._lock.release()
+        if handle is not None:
+            call("close", handle)
 
     def __enter__(self) -> Run:
         return self
@@ -130,32 +104,46 @@ class Run:
     def __reduce_ex__(self, _protocol: Any) -> Any:
         raise Error("a run is no data that is copied: its ranks are threads. Keep it by save(folder), and open Run(.., resume=folder)")
 
-    def _take(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise Error("another thread is in a call of this run: a run is used by one at a time")
+    def _in_call(self, function: Callable[[], None]) -> None:
+        """Calls a function while no other thread is in a call of this run. An interrupt at any place leaves it free."""
+        try:
+            if not self._lock.acquire(blocking=False):
+                raise Error("another thread is in a call of this run: a run is used by one at a time")
+            function()
+        finally:
+            try:
+                self._lock.release()
+            except RuntimeError:
+                pass  # it was not acquired
 
     def _call(self, name: str, *arguments: Any) -> None:
         if self._process != os.getpid():
             raise Error("this process was forked, and the ranks of the run are threads of its parent: open a run here, or "
                         "start workers by multiprocessing's 'spawn'")
-        self._take()
-        try:
-            if self._handle is None:
-                raise Error("the run is closed: open another one")
-            call(name, self._handle, *arguments)
-        finally:
-            self._lock.release()
+        self._in_call(lambda: call(name, self._open_handle(), *arguments))
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise Error("the run is closed: open another one")
+        return self._handle
+
+    def _steps(self) -> int:
+        with self._life:  # another thread may close the run
+            return int(library.weft_python_steps(self._open_handle()))
 
     @property
     def steps(self) -> int:
         """Steps done, those before a resume included."""
         if self._handle is None or self._process != os.getpid():
             self._call("digest")
-        return int(library.weft_python_steps(self._handle))
+        return self._steps()
 
     def __repr__(self) -> str:
         o = self.options
-        state = "closed" if self._handle is None else f"{library.weft_python_steps(self._handle)} steps done"
+        try:
+            state = f"{self._steps()} steps done"
+        except Error:
+            state = "closed"
         mesh = " x ".join(f"{axis} {o[axis]}" for axis in ("pp", "dp", "tp") if o[axis] > 1) or "one rank"
         return (f"<weft.Run {o['arch']} of {o['n_layer']} blocks, width {o['n_embd']}, {mesh}, {o['strategy']}, "
                 f"{o['dtype']}, {state}>")
@@ -237,9 +225,11 @@ class Run:
     def _rows(self, ids: Batch, targets: ArrayLike | None, batches: int | None) -> tuple[Ids, Ids]:
         """Tokens and targets of a number of batches; None: one or more."""
         length = self.seq_len
+        if targets is not None and isinstance(ids, (Mapping, tuple)):
+            raise Error(f"ids are a {type(ids).__name__} that has its targets, and targets are given, too: give them once")
         if isinstance(ids, Mapping):
             tokens, wanted = of_mapping(ids)
-        elif isinstance(ids, tuple) and len(ids) == 2 and targets is None:
+        elif isinstance(ids, tuple) and len(ids) == 2:
             tokens, wanted = as_ids(ids[0], "tokens"), as_ids(ids[1], "targets")
         elif targets is not None:
             tokens, wanted = as_ids(ids, "tokens"), as_ids(targets, "targets")
@@ -285,6 +275,8 @@ class Run:
         prompts  a text, texts, or lists of ids
         A text depends on its prompt, its index in the list and the seed alone: no layout changes a bit of it.
         """
+        if hasattr(prompts, "__dlpack__"):
+            prompts = as_ids(prompts, "prompts")
         if not isinstance(prompts, (str, Sequence, np.ndarray)) or isinstance(prompts, bytes):
             raise Error(f"prompts are {type(prompts).__name__}: give a text, a list of texts, or a list of lists of ids")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
@@ -338,11 +330,11 @@ class Run:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Saves a checkpoint into a folder of some; Run(.., resume=folder) continues from it on any mesh."""
-        self._call("save", path_bytes(folder, "the folder"))
+        self._call("save", folder_bytes(folder))
 
     def export(self, folder: str | os.PathLike[str], dtype: str = "f32") -> None:
         """Writes the model as a folder that transformers load; dtype f32, bf16 or f16."""
-        raw = path_bytes(folder, "the folder")
+        raw = folder_bytes(folder)
         try:
             os.makedirs(raw, exist_ok=True)  # before a rank fails
         except OSError as error:
@@ -351,13 +343,13 @@ class Run:
 
     def load(self, source: Run | str | os.PathLike[str]) -> None:
         """Takes the weights of another run of the same model, on any mesh, or of a folder of Hugging Face; the optimizer's
-        state stays. A trainer and a generator on two meshes share weights so."""
+        state stays. Another model's are refused. A trainer and a generator on two meshes share weights so."""
         if isinstance(source, Run):
             with tempfile.TemporaryDirectory(prefix="weft-weights-", dir=_memory()) as folder:
                 source.export(folder)
                 self._call("load", os.fsencode(folder))
         else:
-            self._call("load", path_bytes(source, "the folder"))
+            self._call("load", folder_bytes(source))
 
     def state(self) -> dict[str, npt.NDArray[np.float32]]:
         """Copies of the parameters by their names in transformers, whole, as numpy (np.from_dlpack's and torch's
@@ -392,7 +384,7 @@ _open_runs: weakref.WeakSet[Run] = weakref.WeakSet()
 def _forget_runs() -> None:
     """In a child of fork: its parent's runs are not there."""
     for run in list(_open_runs):
-        run._lock = threading.Lock()
+        run._lock, run._life = threading.RLock(), threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_runs)

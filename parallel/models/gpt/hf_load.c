@@ -310,23 +310,28 @@ static wf_status find_piece(wf_hf_weights *w, const wf_nn_parameter *p,
     return error->code;
 }
 
+wf_status wf_hf_weights_find_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                                       const wf_nn_parameter *p, wf_error *error)
+{
+    wf_hf_location location;
+
+    if (w->is_gguf)
+        return wf_gguf_weights_find(&w->gguf, model, p, error);
+    if (location_of(w, model, p, &location, error) != WF_OK)
+        return error->code;
+    for (int64_t k = 0; k < (location.pieces ? location.pieces : 1); k++)
+        find_piece(w, p, &location, k, error);
+    return error->code;
+}
+
 static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
                                 wf_nn_parameter *p, wf_error *error)
 {
     wf_host_data view;
     wf_status status;
 
-    if (wf_tensor_is_fake(p->tensor)) { /* another rank's: that it is there counts for all */
-        wf_hf_location location;
-
-        if (w->is_gguf)
-            return wf_gguf_weights_find(&w->gguf, model, p, error);
-        if (location_of(w, model, p, &location, error) != WF_OK)
-            return error->code;
-        for (int64_t k = 0; k < (location.pieces ? location.pieces : 1); k++)
-            find_piece(w, p, &location, k, error);
-        return error->code;
-    }
+    if (wf_tensor_is_fake(p->tensor)) /* another rank's: that it is there counts for all */
+        return wf_hf_weights_find_parameter(w, model, p, error);
     if (p->tensor->dtype == WF_NF4)
         return load_nf4(par, w, model, p, error);
     status = wf_hf_weights_read(w, model, p, wf_data_write_f32(p->tensor, &view), error);

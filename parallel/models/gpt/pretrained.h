@@ -66,6 +66,22 @@ WF_API wf_status wf_par_pretrained_ends_read(const char *folder, wf_par_pretrain
  */
 WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder);
 
+/**
+ * wf_par_pretrained_fits - checks that a folder's weights are those of a model like this one,
+ * before wf_par_pretrained_load, whose errors end a run
+ *
+ * Its config.json may have another number of positions where these are no parameters (RoPE),
+ * and a tied head where the model's is not; nothing else may differ. Tensors are looked up, and
+ * no numbers are read.
+ *
+ * @param model  as of wf_par_pretrained_load
+ * Collective:   no
+ * Errors:       WF_EINVAL (a property differs, by name), those of wf_par_pretrained_load, in
+ *               `error` alone
+ */
+WF_API wf_status wf_par_pretrained_fits(wf_par *par, wf_nn_gpt *model, const char *folder,
+                                        wf_error *error);
+
 /** wf_par_pretrained_dtype_at - returns the i-th type that weights can be written as, "f32" and
  * so on; NULL after the last. */
 WF_API const char *wf_par_pretrained_dtype_at(int i);

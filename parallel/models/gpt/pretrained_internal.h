@@ -34,6 +34,10 @@ void wf_hf_weights_close(wf_hf_weights *w);
 wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
                              const wf_nn_parameter *p, float *to, wf_error *error);
 
+/* Finds the tensors of a parameter, and reads none of them. WF_EDATA, WF_EUNSUPPORTED. */
+wf_status wf_hf_weights_find_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                                       const wf_nn_parameter *p, wf_error *error);
+
 /* Returns the type that the files have it in; F32 where they have none, which is an error when
    it is read. */
 wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
