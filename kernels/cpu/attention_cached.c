@@ -20,6 +20,7 @@ typedef struct job {
     size_t size;                              /* bytes of a number of theirs */
     int64_t tokens, dim, heads, groups, room; /* this rank's; positions of the cache */
     int64_t per_group;                        /* query heads of a group, globally */
+    int64_t together;                         /* groups of a task */
     int64_t rows;                             /* queries, and those before them in a block */
     int64_t window;                           /* 0: none */
     float cap;                                /* 0: none */
@@ -51,7 +52,7 @@ static job plan(const wf_call *call, void *workspace)
              .workspace = workspace};
 
     if (j.tokens <= FEW) {
-        j.bytes = lines(j.simd->attention_row_workspace(j.per_group, j.dim));
+        j.bytes = lines(j.simd->attention_row_workspace(j.groups, j.per_group, j.dim));
         return j;
     }
     j.block = lines(j.simd->attention_workspace(j.room, j.dim));
@@ -95,7 +96,18 @@ static int64_t row_at(const job *j, int64_t b, int64_t token, int64_t head)
     return ((b * j->tokens + token) * j->heads + head) * j->dim;
 }
 
-/* Tasks are (sequence, group) pairs. */
+/* Returns how many groups a task has: one thread reads those of a token together, which lie
+   side by side, if all of them have all their heads here. */
+static int64_t groups_together(const job *j, const wf_thread_pool *pool)
+{
+    const wf_tensor *q = j->call->in[0], *cache = j->call->in[1];
+    bool whole =
+        j->heads == j->groups * j->per_group && q->start[2] == cache->start[2] * j->per_group;
+
+    return whole && j->groups > 0 && wf_thread_pool_size(pool) == 1 ? j->groups : 1;
+}
+
+/* Tasks are pairs of a sequence and of groups that go together. */
 static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
@@ -104,7 +116,7 @@ static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
     char *workspace = j->workspace + (size_t)worker * j->bytes;
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t b = i / j->groups, group = i % j->groups;
+        int64_t b = i * j->together / j->groups, group = i * j->together % j->groups;
         int64_t first = (cache->start[2] + group) * j->per_group - q->start[2];
         int64_t last = wf_least(first + j->per_group, j->heads);
 
@@ -115,8 +127,8 @@ static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
 
             h.q = number_at(j, q, row);
             h.sink = sink_of(j, first);
-            j->simd->attention_row(&h, last - first, number_at(j, j->call->out[0], row),
-                                   workspace);
+            j->simd->attention_row(&h, j->together, last - first,
+                                   number_at(j, j->call->out[0], row), workspace);
         }
     }
 }
@@ -161,6 +173,7 @@ static wf_status attention_cached(const wf_call *call, void *workspace)
     job j = plan(call, workspace);
     bool few = j.tokens <= FEW;
     const int32_t *at = call->in[3]->data;
+    wf_thread_pool *pool;
     double scores = 0;
 
     if (wf_cache_rows_check(call, call->in[1], call->in[0], call->in[3], call->in[4]) != WF_OK)
@@ -168,8 +181,9 @@ static wf_status attention_cached(const wf_call *call, void *workspace)
     for (int64_t b = 0; b < call->in[0]->local[0]; b++)
         scores += (double)(j.heads * j.tokens) *
                   (double)(at[b] + j.tokens - wf_attention_from(NULL, j.window, at[b]));
-    wf_thread_pool_run(scores * (double)j.dim < SMALL ? NULL : wf_cpu_of(call)->pool,
-                       call->in[0]->local[0] * (few ? j.groups : j.heads), 1,
+    pool = scores * (double)j.dim < SMALL ? NULL : wf_cpu_of(call)->pool;
+    j.together = groups_together(&j, pool);
+    wf_thread_pool_run(pool, call->in[0]->local[0] * (few ? j.groups / j.together : j.heads), 1,
                        few ? rows_of : blocks_of, &j);
     return WF_OK;
 }

@@ -277,12 +277,13 @@ typedef struct wf_simd {
     size_t (*attention_workspace)(int64_t keys, int64_t dim);
     void (*attention)(const wf_attention_head *head, void *out, int64_t out_stride, float *lse,
                       void *workspace);
-    /* The last token of `heads` query heads that share their keys and values: out[r] is the
-       last row that attention gives for head r, bit for bit. q and out are [heads, dim],
+    /* The last token of `groups` groups of `heads` query heads, which share their keys and
+       values; those of a group lie after those of the one before. out[g][r] is the last row
+       that attention gives for that head, bit for bit. q and out are [groups, heads, dim],
        head->first and the strides of q are not read. */
-    size_t (*attention_row_workspace)(int64_t heads, int64_t dim);
-    void (*attention_row)(const wf_attention_head *head, int64_t heads, void *out,
-                          void *workspace);
+    size_t (*attention_row_workspace)(int64_t groups, int64_t heads, int64_t dim);
+    void (*attention_row)(const wf_attention_head *head, int64_t groups, int64_t heads,
+                          void *out, void *workspace);
     /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
        over grouped heads: [padded keys][padded dim] (wf_attention_padded). */
     size_t (*attention_grad_workspace)(int64_t keys, int64_t dim);

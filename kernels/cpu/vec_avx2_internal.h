@@ -212,6 +212,16 @@ static inline v16u v16u_load(const uint32_t *p)
                   _mm256_loadu_si256((const __m256i *)(p + 8))};
 }
 
+static inline v16u v16u_load_quarters(const void *from, int64_t stride)
+{
+    const char *row = from;
+
+    return (v16u){
+        _mm256_loadu2_m128i((const __m128i *)(row + 4 * stride), (const __m128i *)row),
+        _mm256_loadu2_m128i((const __m128i *)(row + 12 * stride),
+                            (const __m128i *)(row + 8 * stride))};
+}
+
 static inline v16u v16u_load_half(const uint16_t *p, int64_t n)
 {
     uint16_t some[16] = {0};

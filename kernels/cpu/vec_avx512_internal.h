@@ -259,9 +259,9 @@ static inline void v16_transpose_quads(v16 a[4])
     a[3] = _mm512_shuffle_f32x4(z, w, 0xDD);
 }
 
-/* Returns a quarter of a row of four rows each, four apart. */
-static inline v16u v16u_load_quarters(const char *row, int64_t stride)
+static inline v16u v16u_load_quarters(const void *from, int64_t stride)
 {
+    const char *row = from;
     __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)row));
 
     x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(row + 4 * stride)), 1);

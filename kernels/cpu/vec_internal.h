@@ -51,6 +51,8 @@
  *   v16u_transpose4(a)        see vec_philox.h
  *   v16u_of, v16_of           the same bits as words, as floats
  *   v16_transpose_quads(a)    four vectors as 4 by 4 quads of floats, transposed
+ *   v16u_load_quarters(from, stride)        four words each of the rows 0, 4, 8 and 12, which
+ *                                           are `stride` bytes apart
  *   v16u_load_transposed(a, from, stride)   sixteen rows of 16 words, `stride` bytes apart:
  *                                           a[q] has word q of each
  *   v16u_pair_rows(even, odd, pair)         two rows of 32 halves: word i of the two has half i

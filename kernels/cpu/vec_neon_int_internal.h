@@ -15,6 +15,15 @@ static inline v16u v16u_load(const uint32_t *p)
     return (v16u){vld1q_u32(p), vld1q_u32(p + 4), vld1q_u32(p + 8), vld1q_u32(p + 12)};
 }
 
+static inline v16u v16u_load_quarters(const void *from, int64_t stride)
+{
+    const uint32_t *row = (const uint32_t *)from;
+    int64_t step = 4 * stride / (int64_t)sizeof *row;
+
+    return (v16u){vld1q_u32(row), vld1q_u32(row + step), vld1q_u32(row + 2 * step),
+                  vld1q_u32(row + 3 * step)};
+}
+
 static inline v16u v16u_load_half(const uint16_t *p, int64_t n)
 {
     uint16_t some[16] = {0};

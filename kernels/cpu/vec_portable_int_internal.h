@@ -20,6 +20,15 @@ static inline v16u v16u_load(const uint32_t *p)
     return y;
 }
 
+static inline v16u v16u_load_quarters(const void *from, int64_t stride)
+{
+    v16u y;
+
+    for (int q = 0; q < 4; q++)
+        memcpy(y.u + 4 * q, (const char *)from + 4 * q * stride, sizeof(y.u) / 4);
+    return y;
+}
+
 static inline v16u v16u_load_half(const uint16_t *p, int64_t n)
 {
     v16u y;

@@ -49,6 +49,7 @@ rows attention seq dim gflops fma_peak of_peak of_fp32
 rows step ms tokens_per_s gflops fma_peak of_peak times_first memory_mb
 rows pipeline ms tokens_per_s of_threads limit of_limit processor peak_mb
 rows comm ranks bytes us copy_us of_copy
+rows cached keys heads groups dim read fp32 bf16 of_read bf16_of_read
 rows dispatch ns floor_ns times_floor
 rows memory mb ms gb_per_s copy_gb_per_s of_copy
 rows init mb gb_per_s memset_gb_per_s of_memset

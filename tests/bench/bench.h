@@ -42,7 +42,7 @@ typedef struct bench_command {
 } bench_command;
 
 extern const bench_command bench_gemm, bench_attention, bench_step, bench_pipeline, bench_comm,
-    bench_dispatch, bench_memory, bench_init, bench_checkpoint, bench_decode;
+    bench_dispatch, bench_memory, bench_init, bench_checkpoint, bench_decode, bench_cached;
 
 /* Fills *o from the words after the subcommand; WF_EINVAL where one is unknown. */
 wf_status bench_options_parse(const bench_command *command, int argc, char **argv,
@@ -163,6 +163,18 @@ typedef struct bench_copy {
 } bench_copy;
 
 bench_entrant bench_copier(bench_copy *copy);
+
+/* A plain read of memory shared out among workers, who add up its words. */
+typedef struct bench_read {
+    bench_workers *workers;
+    const void *data;
+    size_t bytes;
+    int64_t repeat; /* reads of the run in progress */
+    _Atomic uint64_t sum;
+} bench_read;
+
+/* An entrant whose run is one read. */
+bench_entrant bench_reader(bench_read *read);
 
 /* A word that goes from the first member of a workers to the second and back; both wait by
    looking, or sleep. */

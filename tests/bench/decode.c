@@ -36,40 +36,9 @@ typedef struct bench {
     uint16_t *half, *half_x;
     void *workspace;
     size_t bytes; /* size of all copies in fp32 */
-    int64_t repeat;
-    _Atomic uint64_t sum;
 } bench;
 
 enum { READ, FP32, BF16, MANY, LIBRARIES };
-
-/* Adds up words, a cache line of independent sums at a time: the fastest read that there is. */
-static void read_part(void *arg, int index)
-{
-    bench *b = arg;
-    int64_t words = (int64_t)(b->bytes / sizeof(uint64_t)),
-            size = bench_workers_size(b->workers);
-    const uint64_t *word = (const uint64_t *)(const void *)b->weights;
-
-    for (int64_t r = 0; r < b->repeat; r++) {
-        uint64_t sum[32] = {0}, all = 0;
-
-        for (int64_t i = words * index / size / 32 * 32; i + 32 <= words * (index + 1) / size;
-             i += 32)
-            for (int j = 0; j < 32; j++)
-                sum[j] += word[i + j];
-        for (int j = 0; j < 32; j++)
-            all += sum[j];
-        b->sum += all;
-    }
-}
-
-static double run_read(void *arg, int64_t repeat)
-{
-    bench *b = arg;
-
-    b->repeat = repeat;
-    return bench_workers_run(b->workers, read_part, b);
-}
 
 /* A sum over a model's width is one chunk, one over what plans split has eight. */
 static int64_t cuts(const bench *b, int64_t at[CHUNKS + 1])
@@ -245,9 +214,10 @@ static void report(bench *b, const bench_entrant *e)
 
 static wf_status race(bench *b)
 {
+    bench_read read = {.workers = b->workers, .data = b->weights, .bytes = b->bytes};
     peer peers[BENCH_BLAS];
     bench_entrant entrants[LIBRARIES + BENCH_BLAS] = {
-        {.run = run_read, .arg = b},
+        bench_reader(&read),
         {.run = run_fp32, .arg = b},
         {.run = run_bf16, .arg = b},
         {.run = run_many, .arg = b},

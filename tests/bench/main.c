@@ -8,8 +8,9 @@
 #include <string.h>
 
 static const bench_command *const commands[] = {
-    &bench_gemm, &bench_decode,   &bench_attention, &bench_step, &bench_pipeline,
-    &bench_comm, &bench_dispatch, &bench_memory,    &bench_init, &bench_checkpoint,
+    &bench_gemm,   &bench_decode,   &bench_cached,     &bench_attention,
+    &bench_step,   &bench_pipeline, &bench_comm,       &bench_dispatch,
+    &bench_memory, &bench_init,     &bench_checkpoint,
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -24,7 +24,7 @@ static const flag flags[] = {
      "small sizes and few rounds: a try, no figures"},
     {"--threads", FLAG_COUNT, AT(threads), NULL, "N", "threads of a rank (default: see below)"},
     {"--seconds", FLAG_SECONDS, AT(seconds), NULL, "S", "time of one race (default: 2)"},
-    {"--shapes", FLAG_TEXT, AT(shapes), "gemm decode attention", "LIST",
+    {"--shapes", FLAG_TEXT, AT(shapes), "gemm decode cached attention", "LIST",
      "gemm: MxKxN; attention: SEQxDIM; by comma"},
     {"--forms", FLAG_TEXT, AT(forms), "gemm", "LIST", "of NN,NT,TN,TT (default: all)"},
     {"--dtype", FLAG_TEXT, AT(dtype), "gemm", "NAME", "fp32 (default), or bf16 beside it"},

@@ -69,9 +69,9 @@ void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int
 size_t WF_ISA_NAME(wf_attention_workspace)(int64_t keys, int64_t dim);
 void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, void *out, int64_t out_stride,
                                float *lse, void *workspace);
-size_t WF_ISA_NAME(wf_attention_row_workspace)(int64_t heads, int64_t dim);
-void WF_ISA_NAME(wf_attention_row)(const wf_attention_head *head, int64_t heads, void *out,
-                                   void *workspace);
+size_t WF_ISA_NAME(wf_attention_row_workspace)(int64_t groups, int64_t heads, int64_t dim);
+void WF_ISA_NAME(wf_attention_row)(const wf_attention_head *head, int64_t groups, int64_t heads,
+                                   void *out, void *workspace);
 size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t keys, int64_t dim);
 void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *out,
                                     int64_t out_stride, const float *lse, const void *dout,

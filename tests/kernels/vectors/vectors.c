@@ -148,8 +148,9 @@ static void rows(void)
     v16u_store(made[1], pair[1]);
     memset(made[2], 0, sizeof made[2]);
     v16u_load_transposed(a, u, 4); /* rows that overlap */
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 5; i++)
         v16u_store(made[2 + i], a[i]);
+    v16u_store(made[7], v16u_load_quarters(u, 20));
 }
 
 static void eights(void)
