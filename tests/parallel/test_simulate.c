@@ -146,45 +146,6 @@ static void dualpipe(void)
         }
 }
 
-static int pairs_of(const run *r, int rank)
-{
-    int64_t n;
-    const wf_pipe_action *a = wf_pipe_table_row(r->table, rank, &n);
-    int pairs = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        pairs += wf_pipe_runs_beside(&a[i]);
-    return pairs;
-}
-
-/* A part of F and a tick of I are exchanges. In turns those of F are hidden by the two ticks
-   that B computes, and are longer than these in the second round; the one of B by that of F. */
-static void turns(void)
-{
-    for (int ranks = 2; ranks <= 8; ranks *= 2)
-        for (int exchange = 1; exchange <= 4; exchange += 3) {
-            double hidden = 1 + (exchange < 2 ? exchange : 2), apart, busy;
-            run r;
-
-            CU_ASSERT_FATAL(open_run(&r, "dualpipe-v", ranks, 2, 4 * ranks, &plain));
-            for (int s = 0; s < STAGES; s++) {
-                r.stage[s].forward.of[WF_SIM_EXPERTS] = r.stage[s].exchange_forward = exchange;
-                r.stage[s].inputs.of[WF_SIM_EXPERTS] = r.stage[s].exchange_back = 1;
-            }
-            CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
-            apart = r.result.makespan;
-            busy = r.result.rank[0].busy;
-            CU_ASSERT_EQUAL(wf_sim_total(&r.result.path), apart);
-            r.costs.beside = true;
-            CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
-            CU_ASSERT(pairs_of(&r, 0) > 0);
-            CU_ASSERT_EQUAL(r.result.rank[0].busy, busy - pairs_of(&r, 0) * hidden);
-            CU_ASSERT(r.result.makespan < apart);
-            CU_ASSERT_DOUBLE_EQUAL(wf_sim_total(&r.result.path), r.result.makespan, 1e-9);
-            close_run(&r);
-        }
-}
-
 /* Two ranks, naive: each micro-batch goes there and back, with a message each way. */
 static void messages(void)
 {
@@ -404,7 +365,6 @@ int main(void)
     static const wf_test tests[] = {
         {"published makespans and bubbles, as fractions", published_figures},
         {"DualPipe's formula", dualpipe},
-        {"forward and backward alternate", turns},
         {"messages", messages},
         {"gathers, reductions, updates", collectives},
         {"NORM waits for all ranks", norm_waits_for_all},
