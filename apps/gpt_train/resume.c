@@ -96,7 +96,7 @@ static const char *const deciding[] = {
     "z_loss",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 46 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 47 };
 
 /* Names entries that are no flags: bytes of the files of --data and of --val-data. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};
