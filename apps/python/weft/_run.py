@@ -265,7 +265,7 @@ class Run:
         self._call("decode", pointer(array), len(array), ctypes.byref(found), ctypes.byref(size))
         return take_text(found.value, size.value).decode("utf-8", "replace")
 
-    def generate(self, prompts: str | Sequence[str] | Sequence[ArrayLike], max_new_tokens: int = 32, *,
+    def generate(self, prompts: str | Sequence[str] | Sequence[ArrayLike] | Ids, max_new_tokens: int = 32, *,
                  temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
                  repetition_penalty: float = 1.0, seed: int = 0, stop_ids: Sequence[int] = (),
                  logprobs: bool = False) -> list[Text]:
