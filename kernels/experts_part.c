@@ -55,9 +55,10 @@ wf_experts_gradients wf_experts_part_grad(const wf_experts_operands *in, wf_tens
 }
 
 wf_tensor *wf_experts_sum(wf_tensor *weights, wf_tensor *index, wf_tensor *rows,
-                          int64_t experts)
+                          int64_t experts, bool rounds)
 {
-    const wf_experts_sum_attr attr = {.experts = experts, .unweighted = !weights};
+    const wf_experts_sum_attr attr = {
+        .experts = experts, .unweighted = !weights, .rounds = rounds};
 
     return wf_apply(&wf_op_experts_sum, &attr, sizeof attr, 3, weights ? weights : index, index,
                     rows);
@@ -246,19 +247,19 @@ static double grad_model_flops(const wf_call *call)
     return products(call, 6);
 }
 
-const wf_op wf_op_experts_part = {WF_OP_ROW(experts_part),
+const wf_op wf_op_experts_part = {WF_OP_ROW(experts_part), .keep_fp32 = 1,
                                   .reference = {.run = reference, .workspace = workspace},
                                   .shape = shape, .flops = forward_flops};
 const wf_op wf_op_experts_part_dx = {
     WF_OP_ROW(experts_part_dx),
-    .keep_fp32 = 1 << 1 | 1 << 2,
+    .keep_fp32 = 7,
     .reference = {.run = reference_grad, .workspace = workspace},
     .shape = shape,
     .flops = dx_flops,
     .model_flops = dx_model_flops};
 const wf_op wf_op_experts_part_grad = {
     WF_OP_ROW(experts_part_grad),
-    .keep_fp32 = 7 | 1 << 4 | 1 << 5,
+    .keep_fp32 = 63,
     .reference = {.run = reference_grad, .workspace = workspace},
     .shape = shape,
     .flops = grad_flops,

@@ -60,6 +60,7 @@ WF_API wf_experts_gradients wf_experts_part_grad(const wf_experts_operands *in, 
  *
  * @param weights, index  [.., k], of wf_route; weights may be NULL, for 1
  * @param experts         the number of all experts
+ * @param rounds          rows are rounded to bf16 first: where all operands of products are
  * Layout:      "b...k!,b...k!,b...k!d->b...d"; rows may be partial sums over ranks that split
  *              experts, each of which has those of its own
  * Collective:  no
@@ -68,7 +69,7 @@ WF_API wf_experts_gradients wf_experts_part_grad(const wf_experts_operands *in, 
  * Gradient:    none: nothing is recorded
  */
 WF_API wf_tensor *wf_experts_sum(wf_tensor *weights, wf_tensor *index, wf_tensor *rows,
-                                 int64_t experts);
+                                 int64_t experts, bool rounds);
 
 /**
  * wf_experts_dot - returns the gradient of weights, the sum of c h over all features of the

@@ -64,6 +64,7 @@ typedef struct wf_moe_attr {
 typedef struct wf_experts_sum_attr {
     int64_t experts;    /* their number, of which the tree is */
     int64_t unweighted; /* not 0: each row counts once, and the first operand is not read */
+    int64_t rounds;     /* not 0: rows are rounded to bf16 first */
 } wf_experts_sum_attr;
 
 /* Returns the factors of a call's adapters, or NULL. */

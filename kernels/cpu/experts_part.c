@@ -49,13 +49,12 @@ static double as_float(const void *data, int64_t e)
 static wf_status sum(const wf_call *call, void *workspace)
 {
     const wf_experts_sum_attr *a = call->attr;
-    const wf_tensor *rows = call->in[2];
     wf_moe_job j = job_of(call, workspace);
     wf_moe_combination c = {.j = &j,
                             .weights = a->unweighted ? NULL : call->in[0]->data,
                             .index = call->in[1]->data,
                             .y = call->out[0],
-                            .round = rows->dtype == WF_F32 && rows->rounds_to == WF_BF16};
+                            .round = a->rounds};
 
     if (wf_moe_check_choices(call, call->in[1], &j.s, as_float) != WF_OK)
         return WF_EINVAL;

@@ -49,12 +49,23 @@ static wf_experts_operands operands_of(const split *s, wf_tensor *const *in)
                                  in[WEIGHTS], in[INDEX], s->buffer};
 }
 
+/* Returns true where products are of bf16 operands, whose results are rounded: where all of
+   them are stored so. */
+static bool rounds(wf_context *ctx, wf_tensor *const *in)
+{
+    bool all = wf_context_compute(ctx) == WF_BF16;
+
+    for (int i = GATE; i <= X; i++)
+        all &= in[i] && in[i]->dtype == WF_BF16;
+    return all;
+}
+
 /* Returns the sums over experts of rows, of all tokens or of those that this rank takes;
    weights and indices are of those. */
 static wf_tensor *sum_rows(wf_context *ctx, const split *s, wf_tensor *weights,
-                           wf_tensor *index, wf_tensor *rows)
+                           wf_tensor *index, wf_tensor *rows, bool rounds)
 {
-    wf_tensor *y = wf_experts_sum(weights, index, rows, s->experts);
+    wf_tensor *y = wf_experts_sum(weights, index, rows, s->experts, rounds);
 
     return s->shares || (y && move(ctx, s, false, 1, &y) == WF_OK) ? y : NULL;
 }
@@ -84,7 +95,8 @@ static void backward(wf_gradient *g)
     g->din[GATE] = d.gate;
     g->din[UP] = d.up;
     g->din[DOWN] = d.down;
-    g->din[X] = sum_rows(g->ctx, s, NULL, index, t[ROWS]);
+    g->din[X] = sum_rows(g->ctx, s, NULL, index, t[ROWS],
+                         rounds(g->ctx, g->in) && dy->dtype == WF_BF16);
     g->din[WEIGHTS] = dw;
 }
 
@@ -136,7 +148,7 @@ void wf_par_compute_experts(const wf_par_plan_hook *p, wf_tensor **x)
     own[1] = x[1];
     own[2] = x[2];
     if (move(ctx, &s, true, 3, own) == WF_OK)
-        call.out[0] = sum_rows(ctx, &s, own[1], own[2], own[0]);
+        call.out[0] = sum_rows(ctx, &s, own[1], own[2], own[0], rounds(ctx, call.in));
     if (call.out[0] && wf_tape_record(&call) != WF_OK)
         call.out[0] = NULL;
     x[0] = wf_scope_return(ctx, call.out[0]);

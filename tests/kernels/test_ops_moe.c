@@ -163,8 +163,8 @@ static void apply_part(wf_tensor *const *in, wf_tensor **out)
     const wf_experts_gradients d = wf_experts_part_grad(&o, in[5], false);
 
     out[0] = wf_experts_part(&o);
-    out[1] = wf_experts_sum(o.weights, o.index, out[0], EXPERTS);
-    out[2] = wf_experts_sum(NULL, o.index, d.rows, EXPERTS);
+    out[1] = wf_experts_sum(o.weights, o.index, out[0], EXPERTS, false);
+    out[2] = wf_experts_sum(NULL, o.index, d.rows, EXPERTS, false);
     out[3] = wf_experts_dot(d.c, d.h);
 }
 
