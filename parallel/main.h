@@ -22,7 +22,8 @@ enum { WF_PAR_STALL_TIMEOUT = 1800 };
  * The ranks of the mesh are threads of this process; where a launcher has started several
  * processes (mpirun, srun, torchrun: mesh/transport/launcher.h), each runs an equal share of
  * them. A rank that fails ends all of them, and one line on stderr, of one process, names it
- * and the reason: a rank that crashes (wf_recorder_crashes), calls exit or stalls, too.
+ * and the reason: a rank that crashes (wf_recorder_crashes), calls exit or _exit(0), or stalls,
+ * too.
  *
  * @param argv      argv[0] names the program in that line; the following may be --AXIS N,
  *                  another size for an axis of the mesh: --tp 4 --dp 1, and --stall-timeout

@@ -170,24 +170,48 @@ static void report_or_wait(const char *signal)
     }
 }
 
-/* Reports a rank that ends the process, which had ended the others' work with a status of
-   success. A child process that a rank has forked ends as it likes. */
+#define INSTEAD ", which ends all ranks: return from the function of the run instead"
+
+/* Returns whether the caller is a rank that ends the process, which had ended the others' work
+   with a status of success. A child process that a rank has forked ends as it likes. */
+static bool is_rank(void)
+{
+    return mine && getpid() == atomic_load(&observed);
+}
+
 static void on_exit_of_rank(int status, void *arg)
 {
     (void)arg;
-    if (!mine || getpid() != atomic_load(&observed))
+    if (!is_rank())
         return;
-    report_or_wait("exit was called, which ends all ranks: return from the function of the run "
-                   "instead");
+    report_or_wait("exit was called" INSTEAD);
     _exit(status ? status : 1);
+}
+
+static void on_quick_exit(void)
+{
+    if (!is_rank())
+        return;
+    report_or_wait("quick_exit was called" INSTEAD);
+    _exit(1); /* its own is not known here */
+}
+
+int wf_recorder_exit_status(int status)
+{
+    if (status || !is_rank()) /* other statuses are libraries', too, which say why */
+        return status;
+    report_or_wait("_exit was called" INSTEAD);
+    return 1;
 }
 
 void wf_crash_rank(wf_comm *world)
 {
     mine = wf_recorder_of(world);
     take_stack();
-    if (report_fd >= 0 && atomic_exchange(&observed, getpid()) == 0)
+    if (report_fd >= 0 && atomic_exchange(&observed, getpid()) == 0) {
         on_exit(on_exit_of_rank, NULL); /* called before those of earlier, as MPI's is */
+        at_quick_exit(on_quick_exit);
+    }
 }
 
 /* Handles a crash's signal, which is raised a second time when the handler has returned. */

@@ -112,6 +112,17 @@ WF_API wf_status wf_recorder_files(const char *directory, bool on_signal, wf_err
  */
 WF_API void wf_recorder_crashes(int fd);
 
+/**
+ * wf_recorder_exit_status - returns the status with which a process ends that calls _exit
+ *
+ * Where wf_recorder_crashes was called, a rank that calls exit, quick_exit, or _exit(0) is
+ * reported like one that crashes, and the status is 1 instead. libweft.so defines
+ * _exit for that. Not seen in one process: the system call alone (exit_group), _exit of a
+ * program that links libc's first, and other threads than ranks'. Other processes report that
+ * this one is lost.
+ */
+WF_API int wf_recorder_exit_status(int status);
+
 /** wf_recorder_written - returns the number of files that this process has written. */
 WF_API int wf_recorder_written(void);
 

@@ -100,8 +100,12 @@ static wf_status permute(wf_dataset_mixture *m, uint64_t key, int64_t count, wf_
         for (int64_t k = 0; k < m->quota[s]; k++)
             owner[at++] = (uint16_t)s;
     for (int64_t j = 0; j < WF_DATASET_ORDER_PERIOD; j++) {
-        m->source[j] = owner[wf_dataset_order_permuted(key, WF_DATASET_ORDER_MIXTURE, 0,
-                                                       WF_DATASET_ORDER_PERIOD, j)];
+        const int64_t slot = count == 1
+                                 ? j /* all are its own, in any order */
+                                 : wf_dataset_order_permuted(key, WF_DATASET_ORDER_MIXTURE, 0,
+                                                             WF_DATASET_ORDER_PERIOD, j);
+
+        m->source[j] = owner[slot];
         m->before[j] = (uint16_t)seen[m->source[j]]++;
     }
     free(owner);

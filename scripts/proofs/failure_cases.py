@@ -42,6 +42,7 @@ DIED = r"rank RANK: lost: process \d+ \(pid \d+, rank RANK[^)]*\) has ended; it 
 EXPECT = {
     "kill": (DIED, 4),
     "quit": (DIED, 4),
+    "exit": (r"rank RANK: _exit was called, which ends all ranks: return from the function of the run instead; it was on ", 1),
     "stop": (r"rank RANK: lost: .* has been silent for 10 s; it was last heard of on ", 4),
     "segv": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
@@ -115,6 +116,7 @@ def cases(on, quick):
     phases = {
         "kill": ["start", "meet", "last", "init", "forward", *COLLECTIVES, "optimizer", "save", "exit"] if processes else [],
         "quit": ["forward", "exit"] if processes else [],
+        "exit": ["forward", "optimizer"],
         "stop": ["start", "meet", "all_reduce", "last"] if processes else [],
         "overflow": ["forward"],
         "segv": ["init", "forward", "all_reduce", "optimizer", "exit"],

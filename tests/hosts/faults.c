@@ -3,7 +3,8 @@
  * (see CMakeLists.txt). WEFT_FAULT="ACTION PHASE RANK STEP" is an action in a phase, once:
  *
  *     kill segv abort   its process dies of a signal,
- *     stop quit         is stopped, exits with 0,
+ *     stop quit         is stopped, exits with 0 by the system call alone,
+ *     exit              calls _exit(0)
  *     term overflow     is asked to end, or has no stack left
  *     slow_abort        its process reports slowly, and dies of a signal soon
  *     stall             the rank never continues
@@ -42,6 +43,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -117,16 +119,6 @@ static void stall(void)
         pause();
 }
 
-/* Calls itself until the stack is at its end. */
-static int overflow(volatile char *above)
-{
-    static volatile bool goes_on = true;
-    volatile char room[4096];
-
-    room[0] = above ? (char)(above[0] + 1) : 0;
-    return goes_on ? overflow(room) + room[0] : 0;
-}
-
 /* Ends or holds up the rank. */
 static void act(void)
 {
@@ -139,10 +131,12 @@ static void act(void)
     if (is_action("term"))
         kill(getpid(), SIGTERM);
     if (is_action("overflow"))
-        overflow(NULL);
+        overflow_stack(NULL);
     if (is_action("stop"))
         kill(getpid(), SIGSTOP);
     if (is_action("quit"))
+        syscall(SYS_exit_group, 0);
+    if (is_action("exit"))
         _exit(0);
     if (is_action("stall") || is_action("slow_stall"))
         stall();

@@ -77,3 +77,12 @@ wf_status __wrap_wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *
     return vanishes || with ? wf_error_set(error, WF_EINVAL, "it is lost")
                             : __real_wf_par_snapshot_put(snapshot, trainer, error);
 }
+
+int overflow_stack(volatile char *above)
+{
+    static volatile bool goes_on = true;
+    volatile char room[4096];
+
+    room[0] = above ? (char)(above[0] + 1) : 0;
+    return goes_on ? overflow_stack(room) + room[0] : 0;
+}

@@ -18,4 +18,7 @@ void vanish_wait(void);
 /* A rank begins: it is lost as well where WEFT_FAULT_WITH names it. */
 void vanish_with_another(const wf_rank *rank);
 
+/* Calls itself until the stack is at its end; `above` is NULL. */
+int overflow_stack(volatile char *above);
+
 #endif

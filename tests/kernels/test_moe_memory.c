@@ -285,6 +285,31 @@ static void room(void)
     }
 }
 
+/* A rank that has the second half of a long sequence has none of its first chunk, and needs
+   the room of the rank that has the first half. */
+static void room_of_parts(void)
+{
+    enum { HALF = 1024 };
+    const wf_op *const ops[] = {&wf_op_experts, &wf_op_experts_grad};
+    const int split[] = {WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_INDEX, ALL};
+    mixture m = {.adapted = false};
+    size_t bytes[2][2];
+
+    open_context(WF_F32);
+    like_operands(&m, WF_F32, 1, 2 * HALF, 0);
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < 4; i++) {
+            m.in[split[i]]->start[1] = half * HALF;
+            m.in[split[i]]->local[1] = HALF;
+        }
+        for (int o = 0; o < 2; o++)
+            bytes[o][half] = room_of(ops[o], &m, 1e-6F);
+    }
+    CU_ASSERT_EQUAL(bytes[0][1], bytes[0][0]);
+    CU_ASSERT_EQUAL(bytes[1][1], bytes[1][0]);
+    close_context();
+}
+
 static void refused(void)
 {
     mixture m = {.adapted = false};
@@ -300,9 +325,13 @@ static void refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"kept", kept},       {"not kept", not_kept},
-                                    {"waves", waves},     {"room of a buffer", room},
-                                    {"refused", refused}, {NULL, NULL}};
+    static const wf_test tests[] = {{"kept", kept},
+                                    {"not kept", not_kept},
+                                    {"waves", waves},
+                                    {"room of a buffer", room},
+                                    {"room of a part of a sequence", room_of_parts},
+                                    {"refused", refused},
+                                    {NULL, NULL}};
 
     return wf_test_main("memory of experts", tests);
 }

@@ -100,8 +100,8 @@ if grep -q 'pcre2\|utf8proc' <<<"$needs"; then
 fi
 
 names=$(nm -D --defined-only "$library/libweft.so" "$library/libweft_text.so" | awk '{ print $3 }')
-# _exit stands before libc's while an elastic run may lose hosts (parallel/recovery/outlast.c).
-strangers=$(grep -v '^\(wf_\|_init$\|_fini$\|_exit$\|$\)' <<<"$names" || true)
+# _exit and _Exit stand before libc's for ranks that call it and for lost hosts (parallel/recovery/outlast.c).
+strangers=$(grep -v '^\(wf_\|_init$\|_fini$\|_exit$\|_Exit$\|$\)' <<<"$names" || true)
 for prefix in wf_tok_ wf_chat_ wf_gen_ wf_dataset_ wf_plan_ wf_par_run wf_run_log_; do
     grep -q "^$prefix" <<<"$names" ||
         { echo "install: no function of the libraries begins with $prefix" >&2; exit 1; }

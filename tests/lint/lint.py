@@ -50,7 +50,7 @@ MOST_CIRCLE = 3
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 FORBIDDEN_CALL = re.compile(r"(?<![.>])\b(abort|exit|_exit|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|errx|warnx)\s*\(")
 # wf_par_main is what a program's main is: it prints the one error and gives the exit status. A child process ends itself.
-# parallel/recovery/outlast.c defines _exit, for the ends of other libraries; mesh/health/crash.c gives a rank's call of exit its status.
+# parallel/recovery/outlast.c defines _exit and _Exit, for the ends of other libraries; mesh/health/crash.c gives a rank's call of exit its status.
 PROGRAM = ("parallel/main.c", "parallel/program/program.c", "parallel/recovery/outlast.c", "mesh/cluster/in_child.c", "mesh/health/crash.c")
 FORBIDDEN_STREAM = re.compile(r"\b(stdout|stderr)\b")
 UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")

@@ -359,7 +359,21 @@ static void what_a_file_says_is_read_or_refused(void)
     refused_for("split.count", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_OK);
 }
 
+static void rotations_without_a_key(void)
+{
+    static const wf_rope_scaling_kind kinds[] = {WF_ROPE_UNSCALED, WF_ROPE_YARN,
+                                                 WF_ROPE_DYNAMIC};
+
+    for (int i = 0; i < 3; i++) {
+        wf_nn_gpt_config m = *wf_gguf_family("llama", false);
+
+        m.rope_scaling.kind = kinds[i];
+        CU_ASSERT_EQUAL(wf_gguf_has(&m), i == 0);
+    }
+}
+
 static const wf_test tests[] = {
+    {"rotations without a key", rotations_without_a_key},
     {"a file is loaded as its folder", a_file_is_loaded_as_its_folder},
     {"mixtures are loaded", mixtures_are_loaded},
     {"length of a mixtral", length_of_a_mixtral},

@@ -152,6 +152,35 @@ static void costs(void)
     }
 }
 
+/* With ep gradients are summed block by block in every micro-step, whenever others are: each
+   sum waits for its messages. */
+static void messages(void)
+{
+    static const int64_t whole[] = {0, STEPS};
+    wf_sim_machine machine = slow_links;
+    double took[2][2];
+    gpt_request made;
+    wf_plan_request *r = ask(&rows[ROWS - 1], &made); /* ep 4 of tp 2 */
+    wf_sim_layout l = layout_of(r, &rows[ROWS - 1]);
+
+    machine.inside.latency = machine.network.latency = 1e6;
+    for (int alone = 0; alone < 2; alone++) {
+        l.ep = alone ? 1 : l.ep;
+        for (int each = 0; each < 2; each++) {
+            wf_sim_stage stage;
+            wf_sim_costs costs;
+
+            l.reduce = each ? WF_SIM_EACH : WF_SIM_ONCE;
+            wf_sim_stages(&machine, &made.sizes, &l, whole, 1, &stage, &costs);
+            took[alone][each] = stage.weights.of[WF_SIM_CONTEXT];
+        }
+    }
+    CU_ASSERT_DOUBLE_EQUAL(took[0][0], took[0][1], 1e-12 * took[0][1]);
+    /* in a step there is one sum of matrices and one of vectors, of two messages, in place of
+       as many for each block beside them; a norm's bytes are beside it */
+    CU_ASSERT_DOUBLE_EQUAL(took[1][1] - took[1][0], 4 * BLOCKS * machine.inside.latency, 2e3);
+}
+
 /* One long sequence on 8 ranks: what a search finds where tokens may be split, as `form` says,
    or not. */
 static void find(const char *form, int64_t cp, wf_plan_list *list)
@@ -221,6 +250,7 @@ int main(void)
     static const wf_test tests[] = {
         {"bytes over cp and FLOPs are the plan's", costs},
         {"slowest ranks", slowest_ranks},
+        {"messages of sums with ep", messages},
         {"a search splits tokens", search},
         {NULL, NULL},
     };

@@ -207,6 +207,48 @@ static wf_status leave_badly(wf_par *par, void *arg)
     return leave_with(par, &(int){9});
 }
 
+typedef void ending(int status);
+
+/* A rank whose code ends the process by the function of `arg`, with a status of success. */
+static wf_status leave_by(wf_par *par, void *arg)
+{
+    if (wf_context_rank(wf_par_context(par)) == 2)
+        (*(ending **)arg)(0);
+    return wf_barrier(wf_mesh_world(wf_par_mesh(par)), &(wf_error){WF_OK, ""});
+}
+
+static wf_status leave_at_once(wf_par *par, void *arg)
+{
+    (void)arg;
+    return leave_by(par, &(ending *){_exit});
+}
+
+static wf_status leave_by_c99(wf_par *par, void *arg)
+{
+    (void)arg;
+    return leave_by(par, &(ending *){_Exit});
+}
+
+static wf_status leave_quickly(wf_par *par, void *arg)
+{
+    (void)arg;
+    return leave_by(par, &(ending *){quick_exit});
+}
+
+/* A rank's child process ends as it likes, and so does a rank with a status of its own. */
+static wf_status leave_by_child(wf_par *par, void *arg)
+{
+    int status = 0;
+    pid_t child = wf_context_rank(wf_par_context(par)) == 2 ? fork() : 1;
+
+    (void)arg;
+    if (child == 0)
+        _exit(0);
+    if (child > 1 && waitpid(child, &status, 0) == child)
+        _exit(WEXITSTATUS(status) + 7);
+    return wf_barrier(wf_mesh_world(wf_par_mesh(par)), &(wf_error){WF_OK, ""});
+}
+
 /* A rank that neither goes on nor waits for another. */
 static wf_status stall(wf_par *par, void *arg)
 {
@@ -271,6 +313,14 @@ static void exits(void)
     says("rank 2: exit was called, which ends all ranks: return from the function of the run");
     CU_ASSERT_EQUAL(run_child(leave_badly, 1, (char *[]){"cat"}), 9);
     says("rank 2: exit was called");
+    CU_ASSERT_EQUAL(run_child(leave_at_once, 1, (char *[]){"cat"}), 1);
+    says("rank 2: _exit was called, which ends all ranks: return from the function of the run");
+    CU_ASSERT_EQUAL(run_child(leave_by_c99, 1, (char *[]){"cat"}), 1);
+    says("rank 2: _exit was called");
+    CU_ASSERT_EQUAL(run_child(leave_quickly, 1, (char *[]){"cat"}), 1);
+    says("rank 2: quick_exit was called, which ends all ranks");
+    CU_ASSERT_EQUAL(run_child(leave_by_child, 1, (char *[]){"cat"}), 7);
+    CU_ASSERT_STRING_EQUAL(said, "");
 }
 
 static void stalls(void)

@@ -238,6 +238,42 @@ static void factors(void)
     CU_ASSERT_EQUAL(wf_plan_imbalance("/nowhere/rows", &made.sizes, &error), WF_EIO);
 }
 
+/* Seconds that a layout takes for tokens of experts, where `factor` says how much more than the
+   mean the fullest rank takes. */
+static double experts_by(const char *factor, const row *k)
+{
+    static const int64_t whole[] = {0, STEPS};
+    wf_error error = {WF_OK, ""};
+    gpt_request made;
+    wf_plan_request *r = ask(k, "no_shard", &made);
+    wf_sim_layout l = layout_of(r, k);
+    wf_sim_stage stage;
+    wf_sim_costs costs;
+
+    CU_ASSERT_EQUAL(wf_plan_imbalance(factor, &made.sizes, &error), WF_OK);
+    wf_sim_stages(&slow_links, &made.sizes, &l, whole, 1, &stage, &costs);
+    return seconds_of(&stage, WF_SIM_EXPERTS);
+}
+
+/* The fullest rank of an exchange takes and sends back a factor more of the rows, and never
+   more than all of them, which are what each rank gathers. */
+static void fullest_of_an_exchange(void)
+{
+    enum { EP = 4, F32 = 4 };
+    row k = {1, EP, EP, 2, "fp32", "none", false, true};
+    const double all = 2.0 * TOKENS * EP * WIDTH * BLOCKS, of_ranks = (EP - 1.0) / EP;
+    const double share = 1 - (6 * 5) / (8 * 7.0); /* rows that choose one of 2 experts of 8 */
+    const double rows_take = 4 * F32 * all * of_ranks; /* to experts and home, and back again */
+    double even = experts_by("1", &k), most = experts_by("4", &k), gathered;
+
+    CU_ASSERT_DOUBLE_EQUAL(experts_by("1.5", &k) - even, .5 * share * rows_take, 1e-9 * even);
+    CU_ASSERT_DOUBLE_EQUAL(most - even, (1 - share) * rows_take, 1e-9 * even);
+    k.exchange = false;
+    gathered = experts_by("1", &k);
+    CU_ASSERT_DOUBLE_EQUAL(most, gathered, 1e-9 * even);
+    CU_ASSERT_DOUBLE_EQUAL(experts_by("4", &k), gathered, 1e-9 * even);
+}
+
 /* Exchanges run beside the shared expert's products, where the machine moves in the background:
    what is exposed is what they take longer; and a plan counts no byte of theirs as exposed. */
 static void overlapped(void)
@@ -363,6 +399,7 @@ int main(void)
         {"FLOPs are the plan's", flops},
         {"loads by a factor", factors},
         {"loads that were measured", measured},
+        {"the fullest rank of an exchange", fullest_of_an_exchange},
         {"exchanges beside products", overlapped},
         {"sums with ep", sums},
         {NULL, NULL},

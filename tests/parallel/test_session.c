@@ -172,6 +172,64 @@ static void test_no_batch(void)
     fclose(out);
 }
 
+/* Reads the job's batch between two steps: writes the error's text to `arg`. */
+static wf_status read_between(wf_par_running *rank, void *arg)
+{
+    const wf_par_data *data = &rank->job->data;
+    int32_t tokens[TOKENS], next[TOKENS];
+    wf_error error = {WF_OK, ""};
+
+    data->read(data->self, rank->steps + 1, 0, 1, (void *[]){tokens, next}, &error);
+    memcpy(arg, error.text, sizeof error.text);
+    return wf_context_status(wf_par_context(rank->par));
+}
+
+/* A step's batch is read while its call lasts: its owner may have freed it at a later call. */
+static void test_batch_returned(void)
+{
+    FILE *out = fopen("/dev/null", "w");
+    wf_process p = WF_PROCESS("test");
+    wf_error error = {WF_OK, ""}, seen = {WF_OK, ""};
+    int from = 5;
+    const wf_par_data data = {.read = read_data, .self = &from};
+    wf_session *s;
+
+    describe(&p, 1, 1, out);
+    s = wf_session_open(&p, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    CU_ASSERT_EQUAL(wf_session_step(s, &data, NULL, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_session_call(s, read_between, seen.text, &error), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(seen.text, "step 2 has no batch"));
+    wf_session_close(s, &error);
+    fclose(out);
+}
+
+/* A caller that takes longer than ranks may stall is no stall, and records keep nothing that is
+   another's. */
+static void test_slow_caller(void)
+{
+    FILE *out = fopen("/dev/null", "w");
+    wf_process p = WF_PROCESS("test");
+    wf_error error = {WF_OK, ""};
+    int from = 5;
+    const wf_par_data data = {.read = read_data, .self = &from};
+    wf_step_log made;
+    wf_session *s;
+
+    describe(&p, 2, 1, out);
+    p.stall_timeout = 2;
+    s = wf_session_open(&p, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    for (int step = 0; step < 2; step++) {
+        CU_ASSERT_EQUAL(wf_session_step(s, &data, &made, &error), WF_OK);
+        CU_ASSERT(!made.losses && !made.scalars && !made.loads);
+        if (step == 0)
+            usleep(5000000);
+    }
+    CU_ASSERT_EQUAL(wf_session_close(s, &error), WF_OK);
+    fclose(out);
+}
+
 static void test_refused(void)
 {
     wf_process p = WF_PROCESS("test");
@@ -236,6 +294,8 @@ int main(void)
         {"meshes", test_meshes},
         {"failures", test_failures},
         {"no batch", test_no_batch},
+        {"a batch between steps", test_batch_returned},
+        {"a slow caller", test_slow_caller},
         {"refused", test_refused},
         {"numerics where they are reported", measured_where_it_is_reported},
         {NULL, NULL}};

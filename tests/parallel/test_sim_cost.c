@@ -263,6 +263,37 @@ static void files(void)
             "device.fp32 is 1: give a number from 1e+06 to 1e+21, in FLOP/s");
 }
 
+/* Experts are one op where a gated MLP has three products: their gradients are two launches
+   fewer in a block, of inputs and of weights. */
+static void launches_of_experts(void)
+{
+    const wf_sim_layout l = layout_of(1, 4, 1, 2, 1);
+    const int64_t whole[] = {0, gpt2.layers + 2};
+    wf_sim_machine slow = machine;
+    wf_sim_stage stage[2];
+    wf_sim_costs costs;
+
+    slow.launch = 1;
+    for (int mixtures = 0; mixtures < 2; mixtures++) {
+        wf_sim_model m = gpt2;
+
+        m.gated = true;
+        if (mixtures) {
+            m.experts = 4;
+            m.top_k = 2;
+            m.expert_ffn = (double)m.ffn;
+            m.mixtures = 1;
+        }
+        wf_sim_stages(&slow, &m, &l, whole, 1, &stage[mixtures], &costs);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(stage[1].forward.of[WF_SIM_LAUNCH],
+                           stage[0].forward.of[WF_SIM_LAUNCH], 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(stage[1].inputs.of[WF_SIM_LAUNCH],
+                           stage[0].inputs.of[WF_SIM_LAUNCH] - 2 * (double)gpt2.layers, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(stage[1].weights.of[WF_SIM_LAUNCH],
+                           stage[0].weights.of[WF_SIM_LAUNCH] - 2 * (double)gpt2.layers, 1e-9);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -273,6 +304,7 @@ int main(void)
         {"the head's collectives", head},
         {"sums over replicas", replicas},
         {"what collectives take", collectives},
+        {"launches of experts", launches_of_experts},
         {"machine files", files},
         {NULL, NULL},
     };
