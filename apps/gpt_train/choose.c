@@ -49,16 +49,10 @@ static wf_status choose_device(app_options *o, wf_error *error)
 /* Returns why the steps of a run on a GPU are not captured; NULL: they are. */
 static const char *uncaptured(const app_job *job, bool embedded)
 {
-    const app_options *o = job->options;
+    const char *why = app_options_uncaptured(job->options);
 
-    if (app_options_ranks(o) > 1)
-        return "several ranks, which meet on their hosts in every step";
-    if (app_options_pipelined(o))
-        return "the schedule of a pipeline";
-    if (strcmp(o->offload, "none") != 0)
-        return "--offload, which copies to the host in the middle of a step";
-    if (o->n_expert && (o->moe_z_weight > 0 || strcmp(o->moe_balance, "sequence") == 0))
-        return "losses that experts add (--moe-z-weight, --moe-balance sequence)";
+    if (why)
+        return why;
     if (job->data && wf_dataset_counts(job->data, WF_DATASET_TRAIN))
         return "data of which a part is trained on, so that each step has a weight of its own";
     return embedded ? "batches of the caller" : NULL;

@@ -124,6 +124,10 @@ bool app_options_masks_documents(const app_options *options);
  * pipeline rank, or where one rank has several stages, a schedule or a cut of its own. */
 bool app_options_pipelined(const app_options *options);
 
+/** app_options_uncaptured - returns why steps cannot be captured as CUDA graphs with these
+ * options, as far as they say; NULL: they can. */
+const char *app_options_uncaptured(const app_options *options);
+
 /** app_options_asks - returns true where a text was asked for (help, version, completion)
  * instead of a run; app_options_answer - prints it. */
 bool app_options_asks(const app_options *options);

@@ -17,7 +17,7 @@ static bool is_same(const char *a, const char *b)
         return false;
     if (strcmp(a, b) == 0)
         return true;
-    return there && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return there && stat(b, &y) == 0 && wf_same_file(&x, &y);
 }
 
 static wf_status refuse(app_option_id id, const char *path, app_option_id other_id,

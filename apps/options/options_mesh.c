@@ -98,22 +98,29 @@ static wf_status check_context(const app_options *o, wf_error *error)
                         o->cp_form);
 }
 
+const char *app_options_uncaptured(const app_options *o)
+{
+    if (app_options_ranks(o) > 1)
+        return "several ranks, which meet on their hosts in every step";
+    if (app_options_pipelined(o))
+        return "the schedule of a pipeline";
+    if (strcmp(o->offload, "none") != 0)
+        return "--offload, which copies to the host in the middle of a step";
+    if (o->n_expert && (o->moe_z_weight > 0 || strcmp(o->moe_balance, "sequence") == 0))
+        return "losses that experts add (--moe-z-weight, --moe-balance sequence)";
+    return NULL;
+}
+
 static wf_status check_cuda_graph(app_options *o, wf_error *error)
 {
-    if (o->cuda_graph && strcmp(o->offload, "none") != 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--cuda-graph on captures a step's work, and --offload %s copies to "
-            "the host in its middle: leave out one of the two",
-            o->offload);
-    if (o->cuda_graph && (app_options_ranks(o) > 1 || app_options_pipelined(o)))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--cuda-graph on records the step of a single rank, and the %lld ranks of %s meet "
-            "on "
-            "their hosts in every step; use one rank and no pipeline, or --cuda-graph off",
-            (long long)app_options_ranks(o), mesh_text(o).text);
-    return WF_OK;
+    const char *why = o->cuda_graph ? app_options_uncaptured(o) : NULL;
+
+    if (!why)
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "--cuda-graph on: steps are not captured with %s; leave that out, or "
+                        "use --cuda-graph off",
+                        why);
 }
 
 /* Returns true where a lost data-parallel rank takes state with it that no other rank has. */

@@ -4,6 +4,7 @@
 #include "parallel/report/layout.h"
 #include "core/numerics/float_value.h"
 #include "apps/options/options_table.h"
+#include "parallel/program/flags.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -189,22 +190,9 @@ static wf_status set_steps(void *field, const app_option_row *row, const char *w
                            const char *text, wf_error *error)
 {
     app_steps *steps = field;
-    char *end = NULL;
-    long long first = 0, last = 0;
 
     (void)row;
-    errno = 0;
-    if (isdigit((unsigned char)*text))
-        first = last = strtoll(text, &end, 10);
-    if (end && *end == '-' && isdigit((unsigned char)end[1]))
-        last = strtoll(end + 1, &end, 10);
-    if (!end || *end || errno || first < 1 || last < first)
-        return wf_error_set(error, WF_EINVAL,
-                            "%s '%s' is not a range of steps; it takes the first and the last "
-                            "one, from 1 on: 2-3, or 5",
-                            where, text);
-    *steps = (app_steps){first, last};
-    return WF_OK;
+    return wf_flags_steps(where, text, &steps->first, &steps->last, error);
 }
 
 static void clear_text(void *field)

@@ -1,6 +1,7 @@
 /* apps/tools/export_folder.c - see the header. */
 #include "apps/tools/export_folder.h"
 #include "apps/tools/export_files.h"
+#include "core/files/prepare.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -96,8 +97,7 @@ static bool may_exchange(int folder, int above)
     struct stat own, in, here;
 
     return fstat(folder, &own) == 0 && fstat(above, &in) == 0 && own.st_dev == in.st_dev &&
-           own.st_uid == geteuid() &&
-           !(stat(".", &here) == 0 && here.st_dev == own.st_dev && here.st_ino == own.st_ino);
+           own.st_uid == geteuid() && !(stat(".", &here) == 0 && wf_same_file(&here, &own));
 }
 
 /* Returns whether a name is .NAME.0123456789abcdef.partial, of any NAME where it is NULL: a

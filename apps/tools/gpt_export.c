@@ -2,6 +2,7 @@
  * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers
  * or llama.cpp load it: see gpt_export --help.
  */
+#include "core/files/prepare.h"
 #include "parallel/generate/model.h"
 #include "apps/options/options.h"
 #include "apps/program.h"
@@ -248,7 +249,7 @@ static bool same_folder(const char *a, const char *b)
 {
     struct stat x, y;
 
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && wf_same_file(&x, &y);
 }
 
 /* Checks that the target is neither the source nor another checkpoint. */

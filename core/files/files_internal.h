@@ -58,12 +58,6 @@ typedef struct wf_file {
     int64_t need;
 } wf_file;
 
-/* Returns whether these are one file or directory, under whatever names. */
-static inline bool wf_same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 /* Opens a file. WF_EIO with path and reason; in WF_FILE_READ also where it is no regular
    file. */
 wf_status wf_file_open(wf_file *file, const wf_file_calls *calls, const char *path,

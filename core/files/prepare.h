@@ -8,8 +8,16 @@
 #define WF_CORE_FILES_PREPARE_H
 
 #include "core/status.h"
+#include <stdbool.h>
+#include <sys/stat.h>
 
 WF_BEGIN_DECLS
+
+/* Returns whether these are one file or directory, under whatever names. */
+static inline bool wf_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
 
 /**
  * wf_output_prepare - makes the folders above a file and checks that it can be written

@@ -1,5 +1,6 @@
 /* parallel/checkpoint/saver_folder.c - the directory of a saver: kept open, followed, and seen
    by all ranks. */
+#include "core/files/prepare.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
 #include <errno.h>

@@ -3,6 +3,7 @@
 #include "core/files/input.h"
 #include "core/numerics/float_value.h"
 #include "parallel/program/unknown_flag.h"
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
@@ -218,6 +219,27 @@ static void print_words(FILE *out, const char *words)
         column += fprintf(out, " %.*s", length, words);
         words += length + (words[length] == ' ');
     }
+}
+
+wf_status wf_flags_steps(const char *where, const char *text, int64_t *first, int64_t *last,
+                         wf_error *error)
+{
+    char *end = NULL;
+    long long from = 0, to = 0;
+
+    errno = 0;
+    if (isdigit((unsigned char)*text))
+        from = to = strtoll(text, &end, 10);
+    if (end && *end == '-' && isdigit((unsigned char)end[1]))
+        to = strtoll(end + 1, &end, 10);
+    if (!end || *end || errno || from < 1 || to < from)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s '%s' is not a range of steps; it takes the first and the last "
+                            "one, from 1 on: 2-3, or 5",
+                            where, text);
+    *first = from;
+    *last = to;
+    return WF_OK;
 }
 
 void wf_flags_help(FILE *out, const wf_flag *flags)

@@ -54,6 +54,15 @@ WF_API wf_status wf_flags_read(const char *program, int argc, char **argv, const
 WF_API wf_status wf_flags_config(const char *program, const char *path, const wf_flag *flags,
                                  wf_error *error);
 
+/**
+ * wf_flags_steps - reads a range of steps, "5-8", or "5" for that one
+ *
+ * @param where  names the flag in messages: "--trace-steps"
+ * Errors:       WF_EINVAL with flag, value and rule; *first and *last stay as they are
+ */
+WF_API wf_status wf_flags_steps(const char *where, const char *text, int64_t *first,
+                                int64_t *last, wf_error *error);
+
 /** wf_flags_help - prints a line or more for each flag that has a help text, with its value */
 WF_API void wf_flags_help(FILE *out, const wf_flag *flags);
 

@@ -7,8 +7,8 @@
  *     --recompute TYPE --pp-schedule NAME ..: the settings of parallel/plan/settings.def
  *     --lr X --warmup-steps N --beta1 X ..: the rows of parallel/program/recipe.def
  *     --plan --rank N --device-memory SIZE --machine FILE --search --ranks N --find-batch
- *     --json FILE --chakra DIR --show-layout --comm-report --trace FILE --trace-first STEP
- *     --trace-last STEP --log-jsonl FILE --tensorboard DIR
+ *     --json FILE --chakra DIR --show-layout --comm-report --trace FILE --trace-steps A-B
+ *     --log-jsonl FILE --tensorboard DIR
  *     --save DIR --save-interval N --keep N --async-save on|off --save-best
  *     --exit-duration-in-mins X --resume PATH --elastic on|off --redundancy HOW --min-dp N
  *     --rejoin-after N --recovery-dir DIR --nnodes N --fit-nodes N

@@ -94,10 +94,8 @@ static void list_reports(wf_services *s, int *n)
         {"profile", WF_FLAG_COUNT, &s->profile, 0, 10000, NULL, NULL,
          "N print where the time of the same steps went: the N dearest ops by module, and each "
          "rank; 0: no"},
-        {"trace-first", WF_FLAG_COUNT, &s->trace_first, 1, 1e12, NULL, NULL,
-         "STEP the first step in it, and of --profile"},
-        {"trace-last", WF_FLAG_COUNT, &s->trace_last, 1, 1e12, NULL, NULL,
-         "STEP the last step in it, and of --profile"},
+        {"trace-steps", WF_FLAG_TEXT, &s->trace_steps, 0, 0, NULL, NULL,
+         "A-B with --trace or --profile: from which step to which"},
         {"memory-timeline", WF_FLAG_TEXT, &s->memory_timeline, 0, 0, NULL, NULL,
          "FILE a picture (SVG) of a rank's memory over the second step, and of what holds the "
          "peak; of a plan the same"},
@@ -216,9 +214,9 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
         wf_services_take_training(s, error) != WF_OK)
         return error->code;
     *o = job->mesh;
-    if (s->trace_last < s->trace_first)
-        return wf_error_set(error, WF_EINVAL, "--trace-last %lld is before --trace-first %lld",
-                            (long long)s->trace_last, (long long)s->trace_first);
+    if (wf_flags_steps("--trace-steps", s->trace_steps, &s->trace_first, &s->trace_last,
+                       error) != WF_OK)
+        return error->code;
     if (s->rank >= wf_par_ranks(o))
         return wf_error_set(error, WF_EINVAL, "--rank %lld: there are ranks 0 to %lld",
                             (long long)s->rank, (long long)wf_par_ranks(o) - 1);
@@ -255,8 +253,7 @@ wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *erro
 
     s->start.options = s->program->job.mesh;
     s->stall_timeout = WF_PAR_STALL_TIMEOUT;
-    s->trace_first = 2;
-    s->trace_last = 3;
+    s->trace_steps = "2-3";
     s->keep = 3;
     wf_recipe_of(&s->program->job.train, &s->recipe);
     s->min_dp = 1;

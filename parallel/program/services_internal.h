@@ -29,7 +29,7 @@ typedef struct wf_services {
     double exit_minutes;
     wf_recipe recipe;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
-        *elastic_text, *redundancy, *recovery_dir, *memory_timeline;
+        *elastic_text, *redundancy, *recovery_dir, *memory_timeline, *trace_steps;
     bool help, reset_optimizer, plan, show_layout, comm_report, async_save, save_best,
         is_elastic, schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];

@@ -277,10 +277,15 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
 
 const char *wf_gguf_missing(const wf_nn_gpt_config *m)
 {
-    for (int i = 0; i < FAMILIES && !family_of(m); i++)
-        if (families[i].words && has_base_of(m, &families[i]) && lacks(m, &families[i]) &&
-            traits_of(m) == traits_of(&families[i].config))
-            return lacks(m, &families[i]);
+    const bool found = family_of(m) != NULL;
+
+    for (int i = 0; i < FAMILIES && !found; i++) {
+        const family *f = &families[i];
+        const char *missing = f->words && has_base_of(m, f) ? lacks(m, f) : NULL;
+
+        if (missing && traits_of(m) == traits_of(&f->config))
+            return missing;
+    }
     return "something else";
 }
 
