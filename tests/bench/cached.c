@@ -36,7 +36,7 @@ static double run_attention(void *arg, int64_t repeat)
 
         wf_scope_open(b->ctx);
         memcpy(b->slot->data, &slot, sizeof slot);
-        wf_attention_cached(b->q, b->cache[0], b->cache[1], b->first, b->slot, 0, 0);
+        wf_attention_cached(b->q, b->cache[0], b->cache[1], b->first, b->slot, NULL);
         wf_scope_close(b->ctx);
     }
     return wf_context_status(b->ctx) == WF_OK ? bench_now(b->threads) - start : NAN;

@@ -5,8 +5,11 @@
    on. */
 static void extensions(void)
 {
-    static const wf_extension kind[] = {
-        {"one", 24}, {"two", 8}, {"three", 8}, {"four", 8}, {"five", 8}};
+    static const wf_extension kind[] = {{"one", 24, false},
+                                        {"two", 8, false},
+                                        {"three", 8, false},
+                                        {"four", 8, false},
+                                        {"five", 8, false}};
     wf_context *ctx = open_reference(0), *other = open_reference(0);
     int64_t *one = wf_context_extension(ctx, &kind[0]), *two;
 

@@ -260,7 +260,7 @@ static double experts_by(const char *factor, const row *k)
 static void fullest_of_an_exchange(void)
 {
     enum { EP = 4, F32 = 4 };
-    row k = {1, EP, EP, 2, "fp32", "none", false, true};
+    row k = {1, EP, EP, 2, "fp32", "none", false, true, 1};
     const double all = 2.0 * TOKENS * EP * WIDTH * BLOCKS, of_ranks = (EP - 1.0) / EP;
     const double share = 1 - (6 * 5) / (8 * 7.0); /* rows that choose one of 2 experts of 8 */
     const double rows_take = 4 * F32 * all * of_ranks; /* to experts and home, and back again */

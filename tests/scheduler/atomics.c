@@ -138,3 +138,25 @@ void __tsan_atomic_signal_fence(int order)
 {
     (void)order;
 }
+
+void *__tsan_get_current_fiber(void)
+{
+    return NULL;
+}
+
+void *__tsan_create_fiber(unsigned flags)
+{
+    (void)flags;
+    return NULL;
+}
+
+void __tsan_destroy_fiber(void *fiber)
+{
+    (void)fiber;
+}
+
+void __tsan_switch_to_fiber(void *fiber, unsigned flags)
+{
+    (void)fiber;
+    (void)flags;
+}
