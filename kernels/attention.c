@@ -182,7 +182,7 @@ static const char *general_grad_signature(const wf_call *call, char *text)
 }
 
 /* Writes the signature of attention_sinks: `first` may be missing. */
-static const char *sinks_spell(const wf_call *call, char *text)
+static const char *sinks_signature(const wf_call *call, char *text)
 {
     (void)text;
     return call->n_in > 4 ? "bs!hd!,bs!gd!,bs!gd!,h,bs!->bs!hd!,bs!h"
@@ -327,7 +327,7 @@ const wf_op wf_op_attention_from = {WF_OP_ROW(attention_from), .integers = 1 << 
 const wf_op wf_op_attention_from_grad = {WF_OP_ROW(attention_from_grad), .integers = 1 << 6,
                                          GRADIENT};
 const wf_op wf_op_attention_sinks = {WF_OP_ROW(attention_sinks),
-                                     .write_signature = sinks_spell,
+                                     .write_signature = sinks_signature,
                                      .integers = 1 << 4,
                                      .save = SAVED | WF_SAVE_IN(3) | WF_SAVE_IN(4),
                                      FORWARD,

@@ -112,7 +112,7 @@ static const char *write_signature(const wf_call *call, char *text)
                           : "bshd!,bt!gd!,bt!gd!->bshd!,bsh";
 }
 
-static const char *sinks_spell(const wf_call *call, char *text)
+static const char *write_sinks_signature(const wf_call *call, char *text)
 {
     (void)text;
     return call->n_in > 4 ? "bshd!,bt!gd!,bt!gd!,h,bt!->bshd!,bsh"
@@ -205,8 +205,8 @@ static double grad_model_flops(const wf_call *call)
 const wf_op wf_op_attention_part = {
     WF_OP_ROW(attention_part), .write_signature = write_signature, .integers = 1 << 3, FORWARD};
 const wf_op wf_op_attention_part_sinks = {WF_OP_ROW(attention_part_sinks),
-                                          .write_signature = sinks_spell, .integers = 1 << 4,
-                                          FORWARD};
+                                          .write_signature = write_sinks_signature,
+                                          .integers = 1 << 4, FORWARD};
 const wf_op wf_op_attention_part_grad = {WF_OP_ROW(attention_part_grad),
                                          .write_signature = write_signature,
                                          .integers = 1 << 7,

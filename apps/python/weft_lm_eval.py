@@ -81,7 +81,7 @@ class Weft(LM):
                 flags += ["--temperature", str(options["temperature"])]
                 flags += ["--top-p", str(options["top_p"])] if "top_p" in options else []
             rows = self.rows("gpt_generate", [self.pretrained, *flags], "--prompts",
-                             [{"prompt": requests[i].args[0]} for i in places])
+                             [{"prompt": requests[i].args[0]} for i in indices])
             for i, row in zip(indices, rows):
                 texts[i] = row["text"]
         return texts

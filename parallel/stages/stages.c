@@ -141,7 +141,7 @@ static double model_share(const wf_par_stages *s, const wf_pipe_action *a)
     return a->kind > WF_PIPE_R ? 1 : wf_par_share_of(s->t, a->micro, a->last);
 }
 
-void wf_par_action_begin(wf_par_stages *s, int64_t i)
+static void begin_action(wf_par_stages *s, int64_t i)
 {
     const wf_par *par = s->t->par;
     wf_par_step_state *step = &s->t->step;
@@ -159,7 +159,7 @@ void wf_par_action_begin(wf_par_stages *s, int64_t i)
     step->action.order = order_of(s, a);
 }
 
-void wf_par_action_do(wf_par_stages *s, int64_t i)
+static void do_action(wf_par_stages *s, int64_t i)
 {
     const wf_pipe_action *a = &s->row[i];
 
@@ -188,14 +188,14 @@ static int64_t next_actions(wf_par_stages *s, int64_t i)
     bool both = s->beside && wf_pipe_runs_beside(a);
 
     if (!both)
-        wf_par_action_begin(s, i);
+        begin_action(s, i);
     if (a->kind == WF_PIPE_NORM)
         return s->actions - i;
     wf_par_profile_before(profile);
     if (both)
-        wf_par_actions_beside(s, i);
+        wf_par_actions_beside(s, i, begin_action, do_action);
     else
-        wf_par_action_do(s, i);
+        do_action(s, i);
     wf_par_profile_after(profile, a);
     continue_reductions(s, a);
     return both ? 2 : 1;
@@ -256,7 +256,7 @@ static wf_status update(wf_par_trainer *t, float lr, float scale)
     while (i < s->actions && s->row[i].kind != WF_PIPE_OPT)
         i++;
     if (i < s->actions)
-        wf_par_action_begin(s, i);
+        begin_action(s, i);
     return wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
 }
 

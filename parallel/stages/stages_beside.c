@@ -36,6 +36,7 @@ void wf_par_stages_find_exchange(wf_par_stages *s)
 typedef struct pair {
     wf_par_stages *s;
     int64_t at[2];
+    wf_par_action_step *begin, *act;
     wf_par_units_pass other; /* the units' state in the one that does not run */
 } pair;
 
@@ -46,14 +47,14 @@ static void do_forward(void *arg)
     const pair *p = arg;
 
     wf_beside_turn(p->s->t->par->ctx);
-    wf_par_action_do(p->s, p->at[0]);
+    p->act(p->s, p->at[0]);
 }
 
 static void do_backward(void *arg)
 {
     const pair *p = arg;
 
-    wf_par_action_do(p->s, p->at[1]);
+    p->act(p->s, p->at[1]);
 }
 
 static void turn(void *self, int which)
@@ -61,14 +62,17 @@ static void turn(void *self, int which)
     pair *p = self;
 
     wf_par_units_switch(p->s->t->units, &p->other);
-    wf_par_action_begin(p->s, p->at[which]);
+    p->begin(p->s, p->at[which]);
 }
 
-void wf_par_actions_beside(wf_par_stages *s, int64_t i)
+void wf_par_actions_beside(wf_par_stages *s, int64_t i, wf_par_action_step *begin,
+                           wf_par_action_step *act)
 {
     const int64_t forward = s->row[i].kind == WF_PIPE_F ? i : i + 1;
     pair p = {.s = s,
               .at = {forward, forward == i ? i + 1 : i},
+              .begin = begin,
+              .act = act,
               .other = wf_par_units_pass_of(s->t->units)};
 
     wf_beside_run(s->t->par->ctx, &(wf_beside){.run = {do_forward, do_backward},

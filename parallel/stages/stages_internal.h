@@ -83,18 +83,18 @@ static inline wf_par_stages *wf_par_stages_of(const wf_par_trainer *t)
     return t->options.pipeline ? t->own : NULL;
 }
 
-/* Says where the rank is: at action i of its row; does it. */
-void wf_par_action_begin(wf_par_stages *s, int64_t i);
-void wf_par_action_do(wf_par_stages *s, int64_t i);
+/* Reports that the rank is at action i of its row, or runs that action. */
+typedef void wf_par_action_step(wf_par_stages *s, int64_t i);
 
 /* ---- stages_beside.c ---- */
 
 /* Sets `beside`. */
 void wf_par_stages_find_exchange(wf_par_stages *s);
 
-/* Begins actions i and i + 1 of the row, of which wf_pipe_runs_beside is true, and does them
+/* Begins actions i and i + 1 of the row, of which wf_pipe_runs_beside is true, and runs them
    alternately. */
-void wf_par_actions_beside(wf_par_stages *s, int64_t i);
+void wf_par_actions_beside(wf_par_stages *s, int64_t i, wf_par_action_step *begin,
+                           wf_par_action_step *act);
 
 /* ---- stages_sum.c and stages_forward.c ---- */
 

@@ -235,7 +235,7 @@ def perplexity(build, folder):
                 with torch.no_grad():
                     rows = torch.log_softmax(model(torch.tensor([window[:-1]])).logits[0].double(), -1)
                 for i, token in enumerate(window[1:]):
-                    if begin + 1 + i > behind:
+                    if begin + 1 + i > after:
                         nats -= float(rows[i, token])
                         count += 1
                 after = begin + len(window) - 1

@@ -13,8 +13,7 @@ For the models of tests/reference, two small mixtures of experts, and for FOLDER
     Phi-3 with two lists of factors in a short text and in a long one;
   - keys are those of ORIGINAL, a file that llama.cpp's converter has made of the same model, or the difference is printed.
 
-It needs gguf, torch, transformers, accelerate and safetensors, and says what is missing.
-"""
+It needs gguf, torch, transformers, accelerate and safetensors, and says what is missing."""
 import importlib.util
 import json
 import pathlib
@@ -24,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 
-if sys.argv[1:2] in (["-h"], ["--help"]):
+if len(sys.argv) < 3:  # --help too
     sys.exit(print(__doc__.strip()))
 
 sys.path.pop(0)  # scripts beside this one have the names of packages
@@ -398,6 +397,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
     sys.exit(main())

@@ -166,3 +166,20 @@ SAMPLES = {
         ("nn/cache.h", "/* a cache of\n   KV */\n#ifndef X\n/* KV cache */\n", [1]),
     ],
 }
+
+
+# Tables whose rows people choose by name, and the page that says what each is.
+PAGES = {"parallel/shard/strategies.def": (r"^STRATEGY\((\w+)", "docs/strategies.md"),
+         "parallel/pipeline/schedules.def": (r'^SCHEDULE\("([\w-]+)"', "docs/pipeline.md"),
+         "nn/models/gpt/families.def": (r"^FAMILY\((\w+)", "docs/models.md")}
+
+
+def tables(root):
+    for table, (row, page) in PAGES.items():
+        if not (root / table).exists():
+            continue
+        text = (root / page).read_text(encoding="utf-8")
+        for number, line in enumerate((root / table).read_text(encoding="utf-8").split("\n"), 1):
+            match = re.match(row, line)
+            if match and f"`{match.group(1)}`" not in text:
+                yield root / table, number, f"{page} does not say what `{match.group(1)}` is"

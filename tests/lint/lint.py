@@ -313,36 +313,15 @@ def folder_page(page):
             yield page, 1, f"does not name {path.name}"
 
 
-HELP = re.compile(r"argparse|--help|planned_page")
-
-
 def scripts(root):
     for path in sorted((root / "scripts").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if text.startswith("#!") and not HELP.search(text):
+        if re.match(r"#!(?![\s\S]*(argparse|--help|planned_page))", path.read_text(encoding="utf-8")):
             yield path, 1, "does not serve --help: it would be taken for a path"
     for path in sorted((root / "tests").rglob("test_*.sh")):
         lines = lines_of(path)
         if any(re.match(r"(result|run|refuse) ", line) for line in lines) and not any(
                 re.match(r"(.*\|\| )?finish$", line) for line in lines[-3:]):
             yield path, len(lines) - 1, "does not end by finish"
-
-
-# Tables whose rows people choose by name, and the page that says what each is.
-PAGES = {"parallel/shard/strategies.def": (r"^STRATEGY\((\w+)", "docs/strategies.md"),
-         "parallel/pipeline/schedules.def": (r'^SCHEDULE\("([\w-]+)"', "docs/pipeline.md"),
-         "nn/models/gpt/families.def": (r"^FAMILY\((\w+)", "docs/models.md")}
-
-
-def tables(root):
-    for table, (row, page) in PAGES.items():
-        if not (root / table).exists():
-            continue
-        text = (root / page).read_text(encoding="utf-8")
-        for number, line in enumerate(lines_of(root / table), 1):
-            match = re.match(row, line)
-            if match and f"`{match.group(1)}`" not in text:
-                yield root / table, number, f"{page} does not say what `{match.group(1)}` is"
 
 
 # Flags of other programs; a program of one's own has arguments (parallel/main.c), and a plan proposes flags to type.
@@ -362,7 +341,7 @@ def flags(root):
 
 
 RULES = {"includes": includes, "circles": circles, "words": words, "length": length,
-         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts, "tables": tables, "flags": flags,
+         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts, "tables": comments.tables, "flags": flags,
          "columns": lambda root: comments.columns(root, LIBRARY + USERS + ("docs",)),
          "riddles": lambda root: comments.riddles(root, LIBRARY + USERS + ("docs",)),
          "prose": lambda root: prose.prose(root, LIBRARY + ("apps",)), "greps": comments.greps, "pages": comments.pages, "paths": comments.paths, "names": comments.names,

@@ -81,6 +81,7 @@ static const struct {
     {"experts_sum", 'k', "alike"},
     {"experts_dot", 'k', "alike"},
     {"experts_dot", 't', "its lanes go through all features"},
+    {"attention_sinks_rows", 'd', "a head's dims are together, as in attention"},
     {NULL, 0, NULL},
 };
 

@@ -67,7 +67,7 @@ static wf_tensor *numbers(wf_context *ctx)
     return wf_tensor_fake(ctx, WF_I32, 2, dims, NULL);
 }
 
-static void run_model(const char *family, bool adapted, bool documents, passed *p)
+static void run_model(const char *family, bool adapted, bool documents, bool sinks, passed *p)
 {
     wf_context *ctx = lone_context(1);
     wf_nn_gpt_config config = *wf_nn_gpt_family(family);
@@ -80,6 +80,7 @@ static void run_model(const char *family, bool adapted, bool documents, passed *
     config.vocabulary = 11;
     config.positions = TOKENS;
     config.layers = 1;
+    config.sinks = sinks;
     config.heads = config.kv_heads = 2;
     config.width = 8;
     config.ffn = 8;
@@ -109,8 +110,8 @@ static void lists_are_reached(void)
     int points = 0;
 
     for (size_t f = 0; f < sizeof families / sizeof *families; f++)
-        for (int way = 0; way < 4; way++)
-            run_model(families[f], way & 1, way & 2, &p);
+        for (int way = 0; way < 8; way++)
+            run_model(families[f], way & 1, way & 2, way & 4, &p);
     for (int t = 0; t < p.types; t++)
         for (const char *at = p.type[t]->points; at && *at; at += strspn(at, " ")) {
             size_t length = strcspn(at, " ");

@@ -59,8 +59,9 @@ static int pairs_of(const run *r, int rank)
     return pairs;
 }
 
-/* A part of F and a tick of I are exchanges. Where they alternate those of F are hidden by the two ticks
-   that B computes, and are longer than these in the second round; the one of B by that of F. */
+/* A part of F and a tick of I are exchanges. Where they alternate those of F are hidden by the
+   two ticks that B computes, and are longer than these in the second round; the one of B by
+   that of F. */
 static void turns(void)
 {
     for (int ranks = 2; ranks <= 8; ranks *= 2)
