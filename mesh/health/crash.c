@@ -173,10 +173,11 @@ static void report_or_wait(const char *signal)
 #define INSTEAD ", which ends all ranks: return from the function of the run instead"
 
 /* Returns whether the caller is a rank that ends the process, which had ended the others' work
-   with a status of success. A child process that a rank has forked ends as it likes. */
+   with a status of success. A child process that a rank has forked ends as it likes. `mine` is
+   read last: the first access of a thread may take memory, which there may be none of. */
 static bool is_rank(void)
 {
-    return mine && getpid() == atomic_load(&observed);
+    return getpid() == atomic_load(&observed) && mine;
 }
 
 static void on_exit_of_rank(int status, void *arg)

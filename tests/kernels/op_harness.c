@@ -382,7 +382,7 @@ int op_main(op_suite suite, const op_entry *table, const wf_test *more)
     static const char *const title[] = {
         "ops a",       "ops b",        "attention",         "products",
         "ops on dims", "ops in place", "ops by expression", "ops on rows",
-        "mixtures",    "ops computed"};
+        "mixtures",    "sinks",        "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -276,11 +276,11 @@ static void fullest_of_an_exchange(void)
 
 /* Exchanges run beside the shared expert's products, where the machine moves in the background:
    what is exposed is what they take longer; and a plan counts no byte of theirs as exposed. */
-static void overlapped(void)
+static void overlapped_over(int tp)
 {
     static const int64_t whole[] = {0, STEPS};
     enum { RATE = 100 }; /* moves take longer */
-    row k = {1, 4, 4, 2, "fp32", "none", false, true, 1};
+    row k = {tp, 4, 4 * tp, 2, "fp32", "none", false, true, 1};
     wf_error error = {WF_OK, ""};
     wf_sim_machine machine = slow_links;
     double waits[2], took[2], product;
@@ -295,7 +295,7 @@ static void overlapped(void)
 
         made.config.shared_ffn = WIDTH;
         made.sizes = wf_par_gpt_sizes(&made.config, TOKENS);
-        product = 2.0 * k.micro * TOKENS * WIDTH * WIDTH / RATE;
+        product = 2.0 * k.micro * TOKENS * WIDTH * WIDTH / RATE / tp;
         l.overlap = true;
         machine.rate[WF_F32] = RATE;
         machine.background = on;
@@ -310,6 +310,12 @@ static void overlapped(void)
     CU_ASSERT(waits[0] > 0 && waits[1] == 0);
     CU_ASSERT(took[0] > took[1]);
     CU_ASSERT_DOUBLE_EQUAL(took[0] - took[1], BLOCKS * 6 * product, 1e-6 * took[0]);
+}
+
+static void overlapped(void)
+{
+    overlapped_over(1);
+    overlapped_over(2);
 }
 
 /* With ep gradients of vectors are summed in every micro-step, and the gradient of a tied
