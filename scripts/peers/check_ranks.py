@@ -3,6 +3,7 @@
 check_ranks.py ddp|fsdp2|tp FAMILY FOLDER - a step of several processes, under torchrun, dumped by weft_hooks: for
 check.py --gloo. dp ranks have a share of the sequences each, as many tokens of them are predicted on every rank.
 """
+import os
 import sys
 
 if sys.argv[1:2] in (["-h"], ["--help"]):
@@ -53,6 +54,7 @@ def main():
             dist.all_reduce(p.grad)  # each rank has the sum over its own heads
     optimizer.step()
     dist.destroy_process_group()
+    os._exit(0)  # torch's threads of FSDP2 over gloo at times end an interpreter that exits by std::terminate
 
 
 if __name__ == "__main__":
