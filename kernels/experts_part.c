@@ -211,59 +211,23 @@ static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
     return WF_OK;
 }
 
-/* Counts a product and a sum for each element of three matrices; experts take tokens alike, as
-   far as a plan knows. */
-static double products(const wf_call *call, double count)
-{
-    const wf_moe_sizes s = wf_moe_sizes_of(call);
-    double share = s.all ? (double)s.experts / (double)s.all : 0;
-
-    return 2 * count * (double)s.tokens * (double)s.k * share * (double)s.d * (double)s.f;
-}
-
-static double forward_flops(const wf_call *call)
-{
-    return products(call, 3);
-}
-
-static double dx_flops(const wf_call *call)
-{
-    return products(call, 5);
-}
-
-static double grad_flops(const wf_call *call)
-{
-    return products(call, 8);
-}
-
-/* Returns those without what recomputes gate and up. */
-static double dx_model_flops(const wf_call *call)
-{
-    return products(call, 3);
-}
-
-static double grad_model_flops(const wf_call *call)
-{
-    return products(call, 6);
-}
-
 const wf_op wf_op_experts_part = {WF_OP_ROW(experts_part), .keep_fp32 = 1,
                                   .reference = {.run = reference, .workspace = workspace},
-                                  .shape = shape, .flops = forward_flops};
+                                  .shape = shape, .flops = wf_moe_forward_flops};
 const wf_op wf_op_experts_part_dx = {
     WF_OP_ROW(experts_part_dx),
     .keep_fp32 = 7,
     .reference = {.run = reference_grad, .workspace = workspace},
     .shape = shape,
-    .flops = dx_flops,
-    .model_flops = dx_model_flops};
+    .flops = wf_moe_dx_flops,
+    .model_flops = wf_moe_kept_dx_flops};
 const wf_op wf_op_experts_part_grad = {
     WF_OP_ROW(experts_part_grad),
     .keep_fp32 = 63,
     .reference = {.run = reference_grad, .workspace = workspace},
     .shape = shape,
-    .flops = grad_flops,
-    .model_flops = grad_model_flops};
+    .flops = wf_moe_grad_flops,
+    .model_flops = wf_moe_kept_grad_flops};
 const wf_op wf_op_experts_sum = {WF_OP_ROW(experts_sum), .reference = {.run = reference_sum}};
 const wf_op wf_op_experts_dot = {WF_OP_ROW(experts_dot), .keep_fp32 = 1,
                                  .reference = {.run = reference_dot}};

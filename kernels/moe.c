@@ -267,28 +267,27 @@ static double products(const wf_call *call, double count)
     return 2 * count * (double)s.tokens * (double)s.k * share * (double)s.d * (double)s.f;
 }
 
-static double forward_flops(const wf_call *call)
+double wf_moe_forward_flops(const wf_call *call)
 {
     return products(call, 3);
 }
 
-static double dx_flops(const wf_call *call)
+double wf_moe_dx_flops(const wf_call *call)
 {
     return products(call, 5);
 }
 
-static double grad_flops(const wf_call *call)
+double wf_moe_grad_flops(const wf_call *call)
 {
     return products(call, 8);
 }
 
-/* Gradients without the two products of forward. */
-static double kept_dx_flops(const wf_call *call)
+double wf_moe_kept_dx_flops(const wf_call *call)
 {
     return products(call, 3);
 }
 
-static double kept_grad_flops(const wf_call *call)
+double wf_moe_kept_grad_flops(const wf_call *call)
 {
     return products(call, 6);
 }
@@ -352,16 +351,17 @@ enum { EVERY = WF_SAVE_IN(6) - 1 };
 
 #define FORWARD                                                                                \
     .backward = backward, .reference = {.run = reference, .workspace = workspace},             \
-    .flops = forward_flops
+    .flops = wf_moe_forward_flops
 #define GRADIENT .reference = {.run = reference_grad, .workspace = workspace}, .shape = shape
 #define DX       .keep_fp32 = 1 << 1
 #define GRAD     .keep_fp32 = 7 | 1 << 4
 
 const wf_op wf_op_experts = {WF_OP_ROW(experts), .save = EVERY, .shape = shape, FORWARD};
-const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx), GRADIENT, DX, .flops = dx_flops,
-                                .model_flops = kept_dx_flops};
-const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad), GRADIENT, GRAD, .flops = grad_flops,
-                                  .model_flops = kept_grad_flops};
+const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx), GRADIENT, DX, .flops = wf_moe_dx_flops,
+                                .model_flops = wf_moe_kept_dx_flops};
+const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad), GRADIENT, GRAD,
+                                  .flops = wf_moe_grad_flops,
+                                  .model_flops = wf_moe_kept_grad_flops};
 
 #define TOKENS  "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!"
 #define KEPT_OF "b...k!f!,b...k!f!"
@@ -379,7 +379,7 @@ static const wf_op dx_of_kept = {.name = "experts_dx",
                                  .flags = WF_OP_EXPERTS,
                                  GRADIENT,
                                  DX,
-                                 .flops = kept_dx_flops};
+                                 .flops = wf_moe_kept_dx_flops};
 static const wf_op grad_of_kept = {.name = "experts_grad",
                                    .id = WF_ID_experts_grad,
                                    .signature = TOKENS ",b...d!," KEPT_OF
@@ -387,4 +387,4 @@ static const wf_op grad_of_kept = {.name = "experts_grad",
                                    .flags = WF_OP_OWN_SUMS | WF_OP_EXPERTS,
                                    GRADIENT,
                                    GRAD,
-                                   .flops = kept_grad_flops};
+                                   .flops = wf_moe_kept_grad_flops};

@@ -124,6 +124,15 @@ wf_status wf_moe_check_choices(const wf_call *call, const wf_tensor *index,
                                const wf_moe_sizes *s,
                                double (*at)(const void *data, int64_t e));
 
+/* Return the operations of a call of experts, a product and a sum for each element of a matrix
+   and row: forward, gradients, and gradients without the two products of forward, as of what
+   keeps these or of a model. */
+double wf_moe_forward_flops(const wf_call *call);
+double wf_moe_dx_flops(const wf_call *call);
+double wf_moe_grad_flops(const wf_call *call);
+double wf_moe_kept_dx_flops(const wf_call *call);
+double wf_moe_kept_grad_flops(const wf_call *call);
+
 /* Checks the experts and the buffer of a call. Errors: WF_ESHAPE, WF_EINVAL. */
 wf_status wf_moe_shape_check(const wf_call *call);
 

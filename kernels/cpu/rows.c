@@ -19,16 +19,18 @@ static const wf_tensor *operand(const wf_call *call, int i)
     return i < WF_MAX_INPUTS ? call->in[i] : call->out[i - WF_MAX_INPUTS];
 }
 
-static bool is_given(const wf_call *call, int i)
+/* Returns the number of the operand after i that a call has, from -1 on; OPERANDS: none. */
+static inline int next_given(const wf_call *call, int i)
 {
-    return i < WF_MAX_INPUTS ? i < call->n_in : i - WF_MAX_INPUTS < call->n_out;
+    i += 1;
+    if (i >= call->n_in && i < WF_MAX_INPUTS)
+        i = WF_MAX_INPUTS;
+    return i < WF_MAX_INPUTS + call->n_out ? i : OPERANDS;
 }
 
 static bool is_by_rows(const job *j, int i)
 {
-    unsigned bit = i < WF_MAX_INPUTS ? WF_IN(i) : WF_OUT(i - WF_MAX_INPUTS);
-
-    return is_given(j->call, i) && (j->by_rows & bit);
+    return j->by_rows & (i < WF_MAX_INPUTS ? WF_IN(i) : WF_OUT(i - WF_MAX_INPUTS));
 }
 
 /* Operand i's room; NULL: it has none. */
@@ -83,7 +85,7 @@ wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t row
 
     if (rows <= 0)
         return WF_OK;
-    for (int i = 0; i < OPERANDS; i++) {
+    for (int i = next_given(call, -1); i < OPERANDS; i = next_given(call, i)) {
         if (!is_by_rows(&j, i))
             continue;
         j.width[i] = wf_tensor_local_count(operand(call, i)) / rows;
@@ -92,7 +94,7 @@ wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t row
             j.of_worker += (wf_block_elements(j.width[i]) + LINE - 1) / LINE * LINE;
         widest = j.width[i] > widest ? j.width[i] : widest;
     }
-    j.step = wf_block_rows(widest);
+    j.step = with && j.of_worker == 0 ? rows : wf_block_rows(widest);
     wf_thread_pool_run(wf_cpu_of(call)->pool, rows, wf_task_rows(widest), task, &j);
     return WF_OK;
 }
@@ -101,8 +103,8 @@ size_t wf_cpu_rows_bytes(const wf_call *call, int64_t width)
 {
     int64_t of_one = (wf_block_elements(width) + LINE - 1) / LINE * LINE, stored = 0;
 
-    for (int i = 0; i < OPERANDS; i++)
-        stored += is_given(call, i) && operand(call, i)->dtype == WF_BF16;
+    for (int i = next_given(call, -1); i < OPERANDS; i = next_given(call, i))
+        stored += operand(call, i)->dtype == WF_BF16;
     return (size_t)(stored * of_one * wf_thread_pool_size(wf_cpu_of(call)->pool)) *
            sizeof(float);
 }

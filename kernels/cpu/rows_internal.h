@@ -37,7 +37,8 @@ typedef void wf_row_loop(const wf_row_run *rows);
 wf_status wf_cpu_run_rows(const wf_call *call, void *workspace, int64_t rows, unsigned by_rows,
                           wf_row_loop *loop);
 
-/* Runs rows by a loop that is given `with`. */
+/* Runs rows by a loop that is given `with`, not NULL, and passes over them once: all rows of a
+   task together, where no operand is widened or rounded. */
 wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t rows,
                                unsigned by_rows, wf_row_loop *loop, const void *with);
 
