@@ -85,31 +85,32 @@ def test_mistakes_leave_the_run_as_it_was(batches, tmp_path):
         assert len(run.generate([[1, 2]], 10**9)[0].ids) <= run.positions + 1
 
 
-def test_close_beside_a_step(batches):
-    with weft.Run(lr=1e-3, **dict(SMALL, n_layer=8, n_embd=128)) as run:
-        under_way, problems = threading.Event(), []
+def test_close_beside_a_step(batches, monkeypatch):
+    """A call of another thread is held at its end, so that close is surely beside it."""
+    with weft.Run(lr=1e-3, **SMALL) as run:
+        inside, may_end, problems, refused = threading.Event(), threading.Event(), [], 0
+        call = weft._run.call
+
+        def held(name, *arguments):
+            call(name, *arguments)
+            if threading.current_thread() is thread:
+                inside.set()
+                may_end.wait(100)
 
         def work():
-            under_way.set()
             try:
-                run.train([batches[0]] * 4, on_step=lambda _: done.is_set() or None)
+                run.train([batches[0]] * 4)
             except weft.Error as error:
                 problems.append(str(error))
-        done = threading.Event()
+        monkeypatch.setattr(weft._run, "call", held)
         thread = threading.Thread(target=work)
         thread.start()
-        under_way.wait()
-        refused = 0
-        while thread.is_alive() and not refused:
-            if not run._lock.acquire(blocking=False):
-                try:
-                    run.close()
-                    break
-                except weft.Error as error:
-                    refused += "another thread" in str(error)
-            else:
-                run._lock.release()
-        done.set()
+        assert inside.wait(100)
+        try:
+            run.close()
+        except weft.Error as error:
+            refused += "another thread" in str(error)
+        may_end.set()
         thread.join()
         assert refused == 1 and not problems and run.steps >= 1
 
