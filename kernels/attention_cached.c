@@ -83,7 +83,7 @@ wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
 }
 
 /* Writes the signature: sinks may be missing. */
-static const char *spell(const wf_call *call, char *text)
+static const char *write_signature(const wf_call *call, char *text)
 {
     (void)text;
     return call->n_in > 5 ? "bs!hd!,c!t!gd!,c!t!gd!,b,b,h->bs!hd!"
@@ -184,5 +184,6 @@ const wf_op wf_op_cache_write = {WF_OP_ROW(cache_write), .writes = WF_IN(1),
                                  .integers = 1 << 4 | 1 << 5,
                                  .reference = {.run = write_reference}};
 const wf_op wf_op_attention_cached = {
-    WF_OP_ROW(attention_cached), .write_signature = spell, .integers = 1 << 3 | 1 << 4,
-    .shape = shape, .reference = {.run = reference, .workspace = reference_workspace}};
+    WF_OP_ROW(attention_cached), .write_signature = write_signature,
+    .integers = 1 << 3 | 1 << 4, .shape = shape,
+    .reference = {.run = reference, .workspace = reference_workspace}};

@@ -90,27 +90,6 @@ static void clear(const wf_call *call)
             ((double *)call->out[o]->data)[i] = 0;
 }
 
-/* Sets up a choice, and computes its g, u and h; returns its expert among this rank's, or -1
-   where another rank has it. */
-static int64_t choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
-                      wf_moe_one *at)
-{
-    const int64_t e = (int64_t)as_double(call->in[WF_MOE_INDEX]->data, choice) - s->first;
-    const int64_t size = s->f * s->d;
-
-    if (e < 0 || e >= s->experts)
-        return -1;
-    *at = (wf_moe_one){.gate = (const double *)call->in[WF_MOE_GATE]->data + e * size,
-                       .up = (const double *)call->in[WF_MOE_UP]->data + e * size,
-                       .down = (const double *)call->in[WF_MOE_DOWN]->data + e * size,
-                       .x = (const double *)call->in[WF_MOE_X]->data + choice / s->k * s->d,
-                       .g = room,
-                       .u = room + s->f,
-                       .h = room + 2 * s->f};
-    wf_moe_one_forward(at, s);
-    return e;
-}
-
 static wf_status reference(const wf_call *call, void *room)
 {
     const wf_moe_sizes s = wf_moe_sizes_of(call);
@@ -121,7 +100,7 @@ static wf_status reference(const wf_call *call, void *room)
         return WF_EINVAL;
     clear(call);
     for (int64_t c = 0; c < s.tokens * s.k; c++) {
-        if (choose(call, &s, c, room, &at) < 0)
+        if (wf_moe_choose_expert(call, &s, c, room, &at) < 0)
             continue;
         for (int64_t i = 0; i < s.d; i++)
             for (int64_t j = 0; j < s.f; j++)
@@ -145,7 +124,7 @@ static wf_status reference_grad(const wf_call *call, void *room)
         const double *dy = (const double *)call->in[WF_MOE_DY]->data + c / s.k * s.d;
         wf_moe_one at;
 
-        if (choose(call, &s, c, room, &at) < 0)
+        if (wf_moe_choose_expert(call, &s, c, room, &at) < 0)
             continue;
         for (int o = 0; o < first; o++)
             dweight[o] = (double *)call->out[o]->data +

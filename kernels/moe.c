@@ -162,8 +162,8 @@ void wf_moe_one_forward(const wf_moe_one *at, const wf_moe_sizes *s)
     }
 }
 
-static int64_t choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
-                      wf_moe_one *at)
+int64_t wf_moe_choose_expert(const wf_call *call, const wf_moe_sizes *s, int64_t choice,
+                             double *room, wf_moe_one *at)
 {
     int64_t e = (int64_t)as_double(call->in[WF_MOE_INDEX]->data, choice) - s->first;
 
@@ -207,7 +207,7 @@ wf_status wf_moe_reference(const wf_call *call, double *room, wf_moe_choose *cho
 
 static wf_status reference(const wf_call *call, void *room)
 {
-    return wf_moe_reference(call, room, choose);
+    return wf_moe_reference(call, room, wf_moe_choose_expert);
 }
 
 void wf_moe_one_gradient(const wf_moe_one *at, const wf_moe_sizes *s, double w,
@@ -247,7 +247,7 @@ static wf_status reference_grad(const wf_call *call, void *room)
         const double *dy = (const double *)call->in[WF_MOE_DY]->data + c / s.k * s.d;
         wf_moe_one at;
 
-        if (choose(call, &s, c, room, &at) < 0)
+        if (wf_moe_choose_expert(call, &s, c, room, &at) < 0)
             continue;
         for (int o = 0; o < first; o++)
             dweight[o] = (double *)call->out[o]->data +

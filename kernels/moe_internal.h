@@ -155,6 +155,9 @@ void wf_moe_one_forward(const wf_moe_one *at, const wf_moe_sizes *s);
 typedef int64_t wf_moe_choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice,
                               double *room, wf_moe_one *at);
 
+/* Sets up a choice of experts without adapters, and computes its g, u and h. */
+wf_moe_choose wf_moe_choose_expert;
+
 /* Computes the sums over experts of all tokens. Errors: those of wf_moe_check. */
 wf_status wf_moe_reference(const wf_call *call, double *room, wf_moe_choose *choose);
 

@@ -281,9 +281,9 @@ static void spread_task(void *arg, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t i = s->first + begin; i < s->first + end; i++) {
         char *y = (char *)s->y->data + (size_t)(i * d) * size;
-        const float *row = (const float *)j->rows + j->row[i] * d;
+        const float *row = j->row[i] < 0 ? NULL : (const float *)j->rows + j->row[i] * d;
 
-        if (j->row[i] < 0)
+        if (!row)
             memset(y, 0, (size_t)d * size);
         else if (s->y->dtype == WF_BF16)
             j->cpu->simd->narrow(row, (uint16_t *)(void *)y, d);

@@ -7,7 +7,6 @@ losses or digests differ, where overlap does not make a step shorter, or where a
 
 Links are so slow that the exchanges of a block take half as long forward as its products, as long, or twice as long.
 """
-import argparse
 import pathlib
 import re
 import subprocess
@@ -15,7 +14,6 @@ import sys
 import tempfile
 
 import moe_overlap
-import paced
 
 RANKS, PIPELINE, WIDTH, EXPERT, TOKENS, BLOCKS, MICROS, SEQUENCES = 2, 2, 32, 128, 128, 6, 8, 4
 MODEL = ["--n-layer", str(BLOCKS), "--n-embd", str(WIDTH), "--seq-len", str(TOKENS), "--n-expert", "16", "--moe-top-k", "2", "--moe-ffn",
@@ -29,10 +27,7 @@ def machine(slow):
     tokens = SEQUENCES * TOKENS
     products = 2 * tokens * WIDTH * (4 * WIDTH + TOKENS + 2 * 3 * EXPERT) / RATE
     rows = 2 * tokens * .76 * WIDTH * 4  # of the other rank's tokens three in four choose an expert here
-    link = {"bandwidth": rows / (slow * products), "latency": 1e-9}
-    return {"weft_machine": 1, "name": f"links {slow} times as slow as products",
-            "device": {"memory": 1e12, "bf16": RATE, "fp32": RATE, "products": 1, "attention": 1, "bandwidth": 1e15, "launch": 0},
-            "host": {"devices": RANKS * PIPELINE, "background": True}, "inside": link, "network": link}
+    return moe_overlap.with_links(slow, rows / (slow * products), RATE, RANKS * PIPELINE)
 
 
 def tables(program, folder):
@@ -56,31 +51,11 @@ def numbers(program, flags):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("gpt_train")
-    parser.add_argument("schedule")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1)
-    parser.add_argument("--allow", type=float, default=100)
-    a = parser.parse_args()
+    a = moe_overlap.arguments(__doc__, 1, "schedule")
     with tempfile.TemporaryDirectory() as folder:
         flags = tables(a.schedule, folder)
         alike = numbers(a.gpt_train, flags[True]) == numbers(a.gpt_train, flags[False])
-        failed = not alike
-        print(f"losses and digests of three steps are {'alike' if alike else 'NOT alike'}")
-        for slow in (.5, 1, 2):
-            figures, took, said = machine(slow), {True: [], False: []}, {}
-            for _ in range(a.turns):
-                for on in (True, False):
-                    said[on], measured = paced.measure(a.gpt_train, flags[on], figures, a.seconds, moe_overlap.WORDS)
-                    took[on].append(measured)
-            best = {on: min(took[on]) for on in took}
-            off = max(abs(said[on] / best[on] - 1) for on in best)
-            print(f"links {slow:3} times as slow: {1e6 * best[True]:8.2f} us beside, {1e6 * best[False]:8.2f} one after the other, ratio "
-                  f"{best[True] / best[False]:.3f}; planned {1e6 * said[True]:8.2f} and {1e6 * said[False]:8.2f}, ratio "
-                  f"{said[True] / said[False]:.3f}; plans are off by {100 * off:.1f} %", flush=True)
-            failed |= best[True] >= best[False] or 100 * off > a.allow
-    sys.exit(failed)
+        sys.exit(moe_overlap.compare(a, machine, flags, alike, "beside", "one after the other"))
 
 
 if __name__ == "__main__":

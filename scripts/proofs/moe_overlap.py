@@ -30,14 +30,19 @@ def flags(on):
     return MODEL + ["--moe-shared-expert-overlap", "on" if on else "off"]
 
 
+def with_links(slow, bandwidth, rate, devices):
+    """A machine whose links have this bandwidth, and the rest of which takes the time of products alone."""
+    link = {"bandwidth": bandwidth, "latency": 1e-9}
+    return {"weft_machine": 1, "name": f"links {slow} times as slow as products",
+            "device": {"memory": 1e12, "bf16": rate, "fp32": rate, "products": 1, "attention": 1, "bandwidth": 1e15, "launch": 0},
+            "host": {"devices": devices, "background": True}, "inside": link, "network": link}
+
+
 def machine(slow):
     """An exchange of every second token of the others takes `slow` times what the shared expert's products take forward."""
     products = 3 * 2 * MICRO * TOKENS * WIDTH * SHARED / RATE
     rows = MICRO * TOKENS * (RANKS - 1) / 2 * WIDTH * 4 * 2
-    link = {"bandwidth": rows / (slow * products), "latency": 1e-9}
-    return {"weft_machine": 1, "name": f"links {slow} times as slow as products",
-            "device": {"memory": 1e12, "bf16": RATE, "fp32": RATE, "products": 1, "attention": 1, "bandwidth": 1e15, "launch": 0},
-            "host": {"devices": RANKS, "background": True}, "inside": link, "network": link}
+    return with_links(slow, rows / (slow * products), RATE, RANKS)
 
 
 def numbers(program, on):
@@ -50,29 +55,39 @@ def numbers(program, on):
     return re.findall(r"loss ([0-9.]+).*digest ([0-9a-f]+)", said)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("gpt_train")
+def arguments(doc, seconds, *more):
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("gpt_train", *more):
+        parser.add_argument(name)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=.5)
+    parser.add_argument("--seconds", type=float, default=seconds)
     parser.add_argument("--allow", type=float, default=100)
-    a = parser.parse_args()
-    alike = numbers(a.gpt_train, True) == numbers(a.gpt_train, False)
+    return parser.parse_args()
+
+
+def compare(a, machine_of, flags, alike, on_is, off_is):
+    """Times with overlap and without, of flags[on], on links of three speeds, in turns, beside plans; returns whether one fails."""
     failed = not alike
     print(f"losses and digests of three steps are {'alike' if alike else 'NOT alike'}")
     for slow in (.5, 1, 2):
-        figures, took, said = machine(slow), {True: [], False: []}, {}
+        figures, took, said = machine_of(slow), {True: [], False: []}, {}
         for _ in range(a.turns):
             for on in (True, False):
-                said[on], measured = paced.measure(a.gpt_train, flags(on), figures, a.seconds, WORDS)
+                said[on], measured = paced.measure(a.gpt_train, flags[on], figures, a.seconds, WORDS)
                 took[on].append(measured)
         best = {on: min(took[on]) for on in took}
         off = max(abs(said[on] / best[on] - 1) for on in best)
-        print(f"links {slow:3} times as slow: {1e6 * best[True]:8.2f} us with overlap, {1e6 * best[False]:8.2f} without, ratio "
+        print(f"links {slow:3} times as slow: {1e6 * best[True]:8.2f} us {on_is}, {1e6 * best[False]:8.2f} {off_is}, ratio "
               f"{best[True] / best[False]:.3f}; planned {1e6 * said[True]:8.2f} and {1e6 * said[False]:8.2f}, ratio "
               f"{said[True] / said[False]:.3f}; plans are off by {100 * off:.1f} %", flush=True)
         failed |= best[True] >= best[False] or 100 * off > a.allow
-    sys.exit(failed)
+    return failed
+
+
+def main():
+    a = arguments(__doc__, .5)
+    alike = numbers(a.gpt_train, True) == numbers(a.gpt_train, False)
+    sys.exit(compare(a, machine, {on: flags(on) for on in (True, False)}, alike, "with overlap", "without"))
 
 
 if __name__ == "__main__":

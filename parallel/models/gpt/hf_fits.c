@@ -29,23 +29,21 @@ static wf_status compare(const char *folder, const wf_nn_gpt_config *model, wf_e
                         folder, first, more);
 }
 
+static wf_status find(void *unused, wf_hf_weights *w, const wf_nn_gpt_config *model,
+                      wf_nn_parameter *p, wf_error *error)
+{
+    (void)unused;
+    return wf_hf_weights_find_parameter(w, model, p, error);
+}
+
 static wf_status find_all(wf_nn_gpt *model, const char *folder, wf_error *error)
 {
     wf_hf_weights w;
-    int64_t count = 0;
-    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
-    wf_status status;
+    wf_status status = wf_hf_weights_open(&w, &wf_system_files, folder, &model->config, error);
 
-    if (!p)
-        return wf_error_set(error, WF_ENOMEM, "no memory for a list of parameters");
-    status = wf_hf_weights_open(&w, &wf_system_files, folder, &model->config, error);
-    for (int64_t i = 0; i < count && status == WF_OK; i++)
-        if (!p[i]->adapter)
-            status = wf_hf_weights_find_parameter(&w, &model->config, p[i], error);
     if (status == WF_OK)
-        status = wf_hf_weights_check_unused(&w, error);
+        status = wf_hf_weights_each(&w, model, find, NULL, error);
     wf_hf_weights_close(&w);
-    free(p);
     return status;
 }
 

@@ -324,9 +324,10 @@ wf_status wf_hf_weights_find_parameter(wf_hf_weights *w, const wf_nn_gpt_config 
     return error->code;
 }
 
-static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
+static wf_status load_parameter(void *arg, wf_hf_weights *w, const wf_nn_gpt_config *model,
                                 wf_nn_parameter *p, wf_error *error)
 {
+    wf_par *par = arg;
     wf_host_data view;
     wf_status status;
 
@@ -339,26 +340,33 @@ static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_c
     return status;
 }
 
+wf_status wf_hf_weights_each(wf_hf_weights *w, wf_nn_gpt *model, wf_hf_weights_call *each,
+                             void *arg, wf_error *error)
+{
+    int64_t count = 0;
+    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
+    wf_status status = WF_OK;
+
+    if (!p)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a list of parameters");
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        if (!p[i]->adapter)
+            status = each(arg, w, &model->config, p[i], error);
+    free(p);
+    return status == WF_OK ? wf_hf_weights_check_unused(w, error) : status;
+}
+
 static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
                           const char *folder, wf_error *error)
 {
     wf_hf_weights w;
-    int64_t count = 0;
-    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
-    wf_status status;
+    wf_status status = wf_hf_weights_open(&w, calls, folder, &model->config, error);
 
-    if (!p)
-        return wf_error_set(error, WF_ENOMEM, "no memory for a list of parameters");
-    status = wf_hf_weights_open(&w, calls, folder, &model->config, error);
-    if (status == WF_OK)
+    if (status == WF_OK) {
         wf_par_models_change(par);
-    for (int64_t i = 0; i < count && status == WF_OK; i++)
-        if (!p[i]->adapter) /* they start from their recipes */
-            status = load_parameter(par, &w, &model->config, p[i], error);
-    if (status == WF_OK)
-        status = wf_hf_weights_check_unused(&w, error);
+        status = wf_hf_weights_each(&w, model, load_parameter, par, error);
+    }
     wf_hf_weights_close(&w);
-    free(p);
     return status;
 }
 

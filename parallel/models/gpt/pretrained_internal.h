@@ -38,6 +38,13 @@ wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
 wf_status wf_hf_weights_find_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
                                        const wf_nn_parameter *p, wf_error *error);
 
+/* Calls `each` for every parameter of a model but adapters, which start from their recipes, and
+   then checks that no tensor is left over. Errors: of the calls; WF_ENOMEM. */
+typedef wf_status wf_hf_weights_call(void *arg, wf_hf_weights *w, const wf_nn_gpt_config *model,
+                                     wf_nn_parameter *p, wf_error *error);
+wf_status wf_hf_weights_each(wf_hf_weights *w, wf_nn_gpt *model, wf_hf_weights_call *each,
+                             void *arg, wf_error *error);
+
 /* Returns the type that the files have it in; F32 where they have none, which is an error when
    it is read. */
 wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
