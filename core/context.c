@@ -304,6 +304,21 @@ bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype)
     return wf_dtype_is_narrow(dtype) && (dtype == WF_BF16 || ctx->options.plan);
 }
 
+/* An error's text is written where there is no memory alone: to clear it takes longer than to
+   find a block, and ops take blocks all the time. */
+void *wf_context_take(wf_context *ctx, wf_pool *pool, size_t bytes, wf_memory_kind kind,
+                      const char *what)
+{
+    wf_error error;
+    void *block;
+
+    error.code = WF_OK;
+    block = wf_pool_take(pool, bytes, kind, &error);
+    if (!block)
+        wf_fail(ctx, error.code, "%s%s%s", what ? what : "", what ? ": " : "", error.text);
+    return block;
+}
+
 wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype)
 {
     wf_dtype last = ctx->storage;

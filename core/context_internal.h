@@ -91,6 +91,10 @@ struct wf_context {
 /* Returns whether results can be stored as a narrow type: kernels round to and widen bf16
    alone; a plan counts any. */
 bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype);
+/* Takes memory of a pool, as wf_pool_take does; NULL: there is none, and the context has
+   failed, by an error that begins with `what` (NULL: with nothing more). */
+void *wf_context_take(wf_context *ctx, wf_pool *pool, size_t bytes, wf_memory_kind kind,
+                      const char *what);
 
 /* core/handles.c */
 /* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has

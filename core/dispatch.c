@@ -160,26 +160,32 @@ static wf_status check_into(const wf_call *call, int o, const output *out, bool 
     return WF_OK;
 }
 
-/* Makes an output, in its own memory or in memory that ranks share. */
-static wf_tensor *new_output(wf_context *ctx, const output *out, wf_share *share, int o)
+/* Makes an output in memory that ranks share. */
+static wf_tensor *shared_output(wf_context *ctx, const output *out, wf_share *share, int o)
 {
     wf_tensor like = {
         .ctx = ctx, .dtype = out->dtype, .rounds_to = out->rounds_to, .ndim = out->ndim};
     wf_shared *shared;
-    wf_tensor *t;
 
-    if (share->role == WF_SHARE_NONE) {
-        t = wf_tensor_new(ctx, out->dtype, out->ndim, out->dims, out->layout, ctx->kind);
-        if (t)
-            t->rounds_to = out->rounds_to;
-        return t;
-    }
     if (wf_tensor_shape(&like, out->ndim, out->dims, out->layout) != WF_OK)
         return NULL;
     shared = wf_share_output(ctx, share, o,
                              (size_t)wf_tensor_local_count(&like) * wf_dtype_size(out->dtype));
     return shared ? wf_tensor_shared(&like, out->layout, ctx->kind, shared, share->member)
                   : NULL;
+}
+
+/* Makes an output, in its own memory or in memory that ranks share. */
+static wf_tensor *new_output(wf_context *ctx, const output *out, wf_share *share, int o)
+{
+    wf_tensor *t;
+
+    if (share->role != WF_SHARE_NONE)
+        return shared_output(ctx, out, share, o);
+    t = wf_tensor_new(ctx, out->dtype, out->ndim, out->dims, out->layout, ctx->kind);
+    if (t)
+        t->rounds_to = out->rounds_to;
+    return t;
 }
 
 static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,

@@ -51,15 +51,10 @@ static wf_pool *host_pool_of(wf_context *ctx)
     return ctx->host_pool;
 }
 
-/* Takes memory of a pool for a storage; NULL with an error in the context. */
+/* Takes memory of a pool, or of none, for a storage; NULL with an error in the context. */
 static void *take(wf_context *ctx, wf_pool *pool, const wf_storage *s, const char *where)
 {
-    wf_error error = {WF_OK, ""};
-    void *block = pool ? wf_pool_take(pool, s->bytes, s->kind, &error) : NULL;
-
-    if (pool && !block)
-        wf_fail(ctx, error.code, "%s: %s", where, error.text);
-    return block;
+    return pool ? wf_context_take(ctx, pool, s->bytes, s->kind, where) : NULL;
 }
 
 /* Begins a copy beside what the device computes. */

@@ -58,7 +58,7 @@ static wf_status spend(const wf_call *call)
 typedef struct seen {
     wf_call call;
     wf_tensor in[WF_MAX_INPUTS], out[WF_MAX_OUTPUTS];
-    bool differs; /* from the call as it was made: something is widened, */
+    bool differs; /* from the call as it was made: something is widened, be it nothing here */
     size_t bytes; /* bytes of widened operands */
 } seen;
 
@@ -68,17 +68,20 @@ static size_t widened_bytes(const wf_tensor *stand_in)
     return (wf_tensor_bytes(stand_in) + 63) / 64 * 64;
 }
 
+/* Returns true where the kernel gets another tensor than t. */
+static inline bool is_replaced(const wf_tensor *t, bool taken)
+{
+    return t->dtype == WF_NF4 || (wf_dtype_is_narrow(t->dtype) && !taken);
+}
+
 /* Returns the tensor that the kernel gets for t: t, or one of the device's type, over t's data
    until it is widened. A kernel never sees nf4, but bf16 where it takes that. */
 static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 {
-    bool nf4 = t->dtype == WF_NF4;
-
-    if (!nf4 && (!wf_dtype_is_narrow(t->dtype) || taken))
+    if (!is_replaced(t, taken))
         return t;
     *other = *t;
     other->dtype = taken && is_bf16(t) ? WF_BF16 : t->ctx->device->dtype;
-    s->differs = true; /* for nothing, where this rank has no part */
     s->bytes += widened_bytes(other);
     return other;
 }
@@ -90,6 +93,12 @@ static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 
     s->differs = false;
     s->bytes = 0;
+    for (int i = 0; i < call->n_in; i++)
+        s->differs |= !(shapes & WF_IN(i)) && is_replaced(call->in[i], taken & WF_IN(i));
+    for (int o = 0; o < call->n_out; o++)
+        s->differs |= is_replaced(call->out[o], taken & WF_OUT(o));
+    if (!s->differs)
+        return call;
     s->call = *call;
     for (int i = 0; i < call->n_in; i++)
         s->call.in[i] = shapes & WF_IN(i)
@@ -97,7 +106,7 @@ static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
                             : stand_in(s, call->in[i], &s->in[i], taken & WF_IN(i));
     for (int o = 0; o < call->n_out; o++)
         s->call.out[o] = stand_in(s, call->out[o], &s->out[o], taken & WF_OUT(o));
-    return s->differs ? &s->call : call;
+    return &s->call;
 }
 
 static void widen_operands(const wf_call *call, seen *s, char *room)
@@ -146,11 +155,12 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
     } else if (role != WF_SHARE_TAKE && status == WF_OK) {
         const wf_trace_mark begun = wf_trace_begin(ctx->trace);
 
-        widen_operands(asked, s, workspace);
+        if (s->differs)
+            widen_operands(asked, s, workspace);
         status = kernel->run(call, workspace ? workspace + s->bytes : NULL);
         if (status == WF_OK)
             status = spend(call);
-        if (status == WF_OK)
+        if (status == WF_OK && s->differs)
             round_outputs(asked, s);
         if (begun.at && status == WF_OK)
             status = wf_trace_calls(call, 1, begun);
@@ -180,7 +190,6 @@ wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
 {
     wf_context *ctx = asked->ctx;
     const wf_kernel *kernel = ctx->device->kernel(ctx->device, asked->op);
-    wf_error error = {WF_OK, ""};
     char *workspace = NULL;
     const wf_call *call;
     size_t bytes;
@@ -199,9 +208,10 @@ wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
     call = see(asked, kernel, &s);
     bytes = s.bytes + (kernel->workspace ? kernel->workspace(call) : 0);
     if (bytes) {
-        workspace = wf_pool_take(ctx->pool, bytes, WF_MEMORY_WORKSPACE, &error);
+        workspace =
+            wf_context_take(ctx, ctx->pool, bytes, WF_MEMORY_WORKSPACE, asked->op->name);
         if (!workspace)
-            return wf_fail(ctx, error.code, "%s: %s", asked->op->name, error.text);
+            return ctx->failure.error.code;
     }
     status = ctx->failure.error.code; /* a failure in workspace() */
     if (status == WF_OK && !ctx->options.plan)

@@ -96,13 +96,11 @@ wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind
 static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kind)
 {
     wf_storage *s = wf_storage_absent(ctx, bytes, kind);
-    wf_error error = {WF_OK, ""};
 
     if (!s)
         return NULL;
-    s->data = wf_pool_take(ctx->pool, bytes, kind, &error);
+    s->data = wf_context_take(ctx, ctx->pool, bytes, kind, NULL);
     if (!s->data) {
-        wf_fail(ctx, error.code, "%s", error.text);
         wf_blocks_give(&ctx->blocks, s, sizeof *s);
         return NULL;
     }

@@ -57,7 +57,6 @@ bool wf_tensor_is_shared(const wf_tensor *t)
 wf_status wf_tensor_own(wf_tensor *t, bool keep)
 {
     wf_storage *s = t->storage;
-    wf_error error = {WF_OK, ""};
     wf_shared *shared;
     void *seen, *data;
 
@@ -66,13 +65,13 @@ wf_status wf_tensor_own(wf_tensor *t, bool keep)
     shared = s->shared;
     seen = s->data;
     wf_pool_see_no_more(t->ctx->pool, s->bytes, s->kind);
-    data = wf_pool_take(t->ctx->pool, s->bytes, s->kind, &error);
+    data = wf_context_take(t->ctx, t->ctx->pool, s->bytes, s->kind, NULL);
     if (!data) {
         wf_shared_release(shared);
         s->data = NULL;
         s->shared = NULL;
         wf_tensor_show(t);
-        return wf_fail(t->ctx, error.code, "%s", error.text);
+        return t->ctx->failure.error.code;
     }
     if (keep && s->bytes)
         memcpy(data, seen, s->bytes);

@@ -33,17 +33,13 @@ static void bring(wf_squares *s)
 
 void wf_squares_begin(wf_squares *s, wf_context *ctx)
 {
-    wf_error error = {WF_OK, ""};
-
     memset(s, 0, sizeof *s);
     s->ctx = ctx;
     s->there = &s->sum;
     if (!on_device(s))
         return;
-    s->there = wf_pool_take(ctx->pool, sizeof s->sum, WF_MEMORY_WORKSPACE, &error);
-    if (!s->there)
-        wf_fail(ctx, error.code, "%s", error.text);
-    else if (!ctx->options.plan)
+    s->there = wf_context_take(ctx, ctx->pool, sizeof s->sum, WF_MEMORY_WORKSPACE, NULL);
+    if (s->there && !ctx->options.plan)
         clear(s);
 }
 
