@@ -24,7 +24,12 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef WF_TSAN
-#include <sanitizer/tsan_interface.h>
+/* Declared here: clang's header of them comes with the sanitizers, which a machine that
+   compiles tests/scheduler, with functions of its own under these names, need not have. */
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void *fiber);
+void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 #endif
 
 enum { STACK = 8 << 20 }; /* as a thread's; pages that are not touched take no memory */
