@@ -85,7 +85,7 @@ CASES = {
     "sequence_parallel": ("--tp 2 --dp 1", "--sequence-parallel"), "exact": ("", "--exact off"), "exact_tp": ("", "--exact-tp 2"),
     "launcher": ("", "--launcher threads"), "transport": ("", "--transport threads"), "device": ("--device cpu", "--device cuda"),
     "paced": ("", "--paced machine.json"), "paced_scale": ("", "--paced-scale 2"),
-    "device_memory": ("", "--device-memory 1GiB"), "offload": ("--device cuda", "--offload optimizer"), "offload_dir": ("--offload optimizer --offload-dir {folder}/state", "--offload-dir {folder}/other"), "memory_check": ("", "--memory-check off"), "tf32": ("", "--tf32"),
+    "device_memory": ("", "--device-memory 1GiB"), "offload": ("", "--offload optimizer --offload-dir {folder}/state"), "offload_dir": ("--offload optimizer --offload-dir {folder}/state", "--offload-dir {folder}/other"), "memory_check": ("", "--memory-check off"), "tf32": ("", "--tf32"),
     "cuda_graph": ("", "--cuda-graph on"), "threads_per_rank": ("--threads-per-rank 1", "--threads-per-rank 2"),
     "stall_timeout": ("", "--stall-timeout 60"), "bind_ranks": ("", "--bind-ranks off"), "rank_order": ("", "--rank-order started"),
     "global_batch_size": ("", "--global-batch-size 16"), "micro_batch_size": ("", "--micro-batch-size 1"),
