@@ -124,8 +124,7 @@ static wf_status print_ids(const wf_tok *tokenizer, const uint8_t *bytes, int64_
     }
     if (status == WF_OK)
         status = wf_tok_decode_end(&stream, &text, error);
-    if (text.bytes)
-        fwrite(text.data, 1, text.bytes, stdout);
+    wf_tok_print(text.data, text.bytes, stdout);
     if (status == WF_OK)
         putchar('\n');
     wf_tok_bytes_free(&text);

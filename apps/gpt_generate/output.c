@@ -133,7 +133,7 @@ static void print_prompt(app_output *o, int64_t index)
 
     if (q->echo && wf_tok_decode(o->options->tokenizer, ids->data, ids->count,
                                  WF_TOK_SKIP_SPECIAL, &text, &o->error) == WF_OK)
-        fwrite(text.data, 1, text.bytes, o->out);
+        wf_tok_print(text.data, text.bytes, o->out);
     wf_tok_bytes_free(&text);
 }
 
@@ -147,7 +147,7 @@ static void print_text(app_output *o, const wf_gen_text *t)
     else
         fprintf(o->out, "--- %lld ---\n", (long long)t->index);
     print_prompt(o, t->index);
-    fwrite(t->text.data, 1, t->text.bytes, o->out);
+    wf_tok_print(t->text.data, t->text.bytes, o->out);
     fputc('\n', o->out);
 }
 
@@ -159,7 +159,7 @@ static void show(app_output *o, const wf_gen_text *t)
     if (o->shown == 0 && t->count == t->prompt + 1)
         print_prompt(o, t->index);
     if (settled > o->shown) {
-        fwrite(t->text.data + o->shown, 1, settled - o->shown, o->out);
+        wf_tok_print(t->text.data + o->shown, settled - o->shown, o->out);
         o->shown = settled;
     }
     if (t->finish)

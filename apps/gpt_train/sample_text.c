@@ -88,7 +88,7 @@ wf_status app_sample_print(const app_sample_prompt *p, const int32_t *ids, int64
     if (wf_tok_decode(p->tokenizer, ids, (size_t)count, WF_TOK_SKIP_SPECIAL, &text, error) ==
         WF_OK) {
         fprintf(out, "\n--- sample ---\n");
-        fwrite(text.data, 1, text.bytes, out);
+        wf_tok_print(text.data, text.bytes, out);
         fprintf(out, "\n--------------\n");
     }
     wf_tok_bytes_free(&text);

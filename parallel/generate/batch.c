@@ -41,7 +41,9 @@ size_t wf_gen_text_settled(const wf_gen_options *o, const wf_gen_text *t)
             longest = strlen(o->stops[i]);
     if (longest <= 1)
         return t->text.bytes;
-    return t->text.bytes < longest - 1 ? 0 : t->text.bytes - (longest - 1);
+    return t->text.bytes < longest - 1
+               ? 0
+               : wf_tok_whole(t->text.data, t->text.bytes - (longest - 1));
 }
 
 static wf_status no_memory(batch *b)

@@ -56,7 +56,8 @@ typedef struct wf_gen_text {
 /** wf_gen_text_free - frees the arrays of a text and zeroes it; NULL is allowed. */
 WF_API void wf_gen_text_free(wf_gen_text *t);
 
-/** wf_gen_text_settled - returns the bytes of t->text that no stop string can still remove */
+/** wf_gen_text_settled - returns the bytes of t->text that no stop string can still remove,
+ * whole characters as of wf_tok_whole */
 WF_API size_t wf_gen_text_settled(const wf_gen_options *o, const wf_gen_text *t);
 
 typedef struct wf_gen_events {

@@ -83,6 +83,11 @@ tool "words with blanks" 0 tokenize blanks.txt --tokenizer "$(dirname "$0")/../t
 tool "as text" 0 show blanks --document 0 --tokenizer "$(dirname "$0")/../text/tokenizers/llama2.json"
 printf '<s>a  text that   begins\n' >whole
 result "have them still" "$(sed 's/^<s> *//' whole | diff - <(sed 's/^<s> *//' out))"
+printf '\xff\xe2\x82caf\xc3' >cut.txt
+tool "bytes that are no text" 0 tokenize cut.txt --tokenizer bytes --output cut
+tool "as text" 0 show cut --document 0 --tokenizer bytes
+printf '\xef\xbf\xbd\xef\xbf\xbdcaf\xef\xbf\xbd\n' >whole
+same "are one U+FFFD for each character" out whole
 tool "another key" 0 tokenize other.jsonl --jsonl-key body --output b
 tool "bytes" 0 show b --document 0
 says out '^102 105 114 115 116 32 195 169 116 195 169$'

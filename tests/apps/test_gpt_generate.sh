@@ -108,6 +108,17 @@ python "is cut too" '
 import json, sys
 text = json.load(open("whole"))["text"]
 if open("out").read() != text[:text.find(sys.argv[1])] + "\n": print(open("out").read())' "$stop"
+# Nearly every byte of these is drawn alike, so that most begin no character, or none that is completed.
+day=(llama --prompt "On day 7 the" --max-new-tokens 140 --temperature 9 --ignore-eos)
+generate "a text of cut characters" "${day[@]}" --json
+cp out whole
+for stop in q qqqqqq; do
+    generate "as it is made, $stop would stop it" "${day[@]}" --stop "$stop$stop"
+    python "has one U+FFFD for each" '
+import json
+text, shown = json.load(open("whole"))["text"], open("out", "rb").read()
+if shown != text.encode() + b"\n" or text.count("\ufffd") < 30: print(shown, text)'
+done
 full=(llama --prompt "$(head -c 150 text.txt | tr '\n' ' ')" --max-new-tokens 50 --json)
 result "a context that ends" "$("$bin/gpt_generate" "${full[@]}" 2>err >out || echo "exit status $?")"
 python "after all positions" '

@@ -171,6 +171,19 @@ static void cut_characters_are_mended(void)
     CU_ASSERT_EQUAL(text.bytes, sizeof mended - 1);
     CU_ASSERT_EQUAL(memcmp(text.data, mended, sizeof mended - 1), 0);
     wf_tok_bytes_free(&text);
+    for (size_t at = 0; at < sizeof cut; at++) { /* printed in two parts, it is the same */
+        size_t first = wf_tok_whole(cut, at), bytes = 0;
+        char *printed = NULL;
+        FILE *out = open_memstream(&printed, &bytes);
+
+        CU_ASSERT_TRUE(first <= at && at - first < 4);
+        wf_tok_print(cut, first, out);
+        wf_tok_print(cut + first, sizeof cut - 1 - first, out);
+        fclose(out);
+        CU_ASSERT_EQUAL(bytes, sizeof mended - 1);
+        CU_ASSERT_EQUAL(memcmp(printed, mended, sizeof mended - 1), 0);
+        free(printed);
+    }
 }
 
 static void ids_of_other_files(void)

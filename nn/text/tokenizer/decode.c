@@ -89,22 +89,20 @@ wf_status wf_tok_decode(const wf_tok *t, const int32_t *ids, size_t count, int f
     return status;
 }
 
-/* Returns how many bytes at the end of a text are a character that has begun and may still be
-   completed. */
-static size_t unfinished(const uint8_t *text, size_t n)
+size_t wf_tok_whole(const char *text, size_t n)
 {
     for (size_t held = 1; held <= 3 && held <= n; held++) {
-        const uint8_t *begin = text + n - held;
+        const uint8_t *begin = (const uint8_t *)text + n - held;
         int wrong;
 
         if ((*begin & 0xc0) == 0x80)
             continue;
         return !wf_text_utf8_take(begin, held, &wrong) && *begin >= 0xc2 && *begin <= 0xf4 &&
                        (size_t)wrong == held && held < (size_t)wf_text_utf8_bytes(*begin)
-                   ? held
-                   : 0;
+                   ? n - held
+                   : n;
     }
-    return 0;
+    return n;
 }
 
 wf_status wf_tok_decode_next(const wf_tok *t, wf_tok_stream *stream, int32_t id, int flags,
@@ -117,10 +115,8 @@ wf_status wf_tok_decode_next(const wf_tok *t, wf_tok_stream *stream, int32_t id,
         return wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
     status = decode_one(t, id, flags, &stream->begun, text, error);
     held = (size_t)stream->held;
-    if (status == WF_OK)
-        held = text->bytes > begin
-                   ? unfinished((const uint8_t *)text->data + begin, text->bytes - begin)
-                   : 0;
+    if (status == WF_OK && text->bytes > begin)
+        held = text->bytes - begin - wf_tok_whole(text->data + begin, text->bytes - begin);
     text->bytes -= held;
     if (held)
         memmove(stream->bytes, text->data + text->bytes, held);

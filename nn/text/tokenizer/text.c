@@ -27,6 +27,24 @@ bool wf_tok_valid_text(wf_tok_bytes *room, const uint8_t **text, size_t *n)
     return true;
 }
 
+void wf_tok_print(const char *text, size_t bytes, FILE *out)
+{
+    const uint8_t *from = (const uint8_t *)text;
+
+    while (bytes > 0) {
+        size_t good = wf_text_utf8_valid(from, bytes);
+        int wrong = 0;
+
+        fwrite(from, 1, good, out);
+        if (good < bytes) {
+            wf_text_utf8_take(from + good, bytes - good, &wrong);
+            fputs("\xef\xbf\xbd", out);
+        }
+        from += good + (size_t)wrong;
+        bytes -= good + (size_t)wrong;
+    }
+}
+
 bool wf_tok_mend(const char *text, size_t bytes, wf_tok_bytes *to)
 {
     const uint8_t *from = (const uint8_t *)text;

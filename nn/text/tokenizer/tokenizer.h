@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 WF_BEGIN_DECLS
 
@@ -132,6 +133,16 @@ WF_API wf_status wf_tok_ids_append(wf_tok_ids *ids, int32_t id, wf_error *error)
 /** wf_tok_mend - appends a text with U+FFFD for each part that cannot begin or continue a
  * character, as encoding reads it; false: out of memory. */
 WF_API bool wf_tok_mend(const char *text, size_t bytes, wf_tok_bytes *to);
+
+/** wf_tok_whole - returns how many bytes of a text come before the character that has begun at
+ * its end and may still be completed; `bytes` where there is none */
+WF_API size_t wf_tok_whole(const char *text, size_t bytes);
+
+/** wf_tok_print - prints what ids were decoded to, with U+FFFD as of wf_tok_mend: the one way
+ * in which programs print text. `text` may be NULL where bytes is 0. What wf_tok_decode_next
+ * gave may be printed part by part, parts that end as of wf_tok_whole. Errors are those of the
+ * file. */
+WF_API void wf_tok_print(const char *text, size_t bytes, FILE *out);
 
 /** wf_tok_ids_free, wf_tok_bytes_free - free the memory and zero the struct. */
 WF_API void wf_tok_ids_free(wf_tok_ids *ids);
