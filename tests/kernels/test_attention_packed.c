@@ -1,7 +1,8 @@
 /*
  * tests/kernels/test_attention_packed.c - documents that share a sequence have the bits that
  * each has alone, forward and backward, wherever they begin, with sinks and without: random
- * packings, on every instruction set, in fp32 and bf16. By hand: test_attention_packed PACKINGS [SEED].
+ * packings, on every instruction set, in fp32 and bf16. By hand: test_attention_packed PACKINGS
+ * [SEED].
  *
  * ctest: builds plain address
  */

@@ -216,7 +216,8 @@ static void sinks(void)
     }
 }
 
-/* The same of documents: of heads; of gathered keys, beside tp and where tp cuts tokens further. */
+/* The same of documents: of heads; of gathered keys, beside tp and where tp cuts tokens
+   further. */
 static void sinks_of_documents(void)
 {
     training t = of_packed(LLAMA), apart = t;
