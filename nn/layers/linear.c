@@ -1,5 +1,5 @@
 /* nn/layers/linear.c - y = x W^T + b, or its gelu. Copy this file to add a module. */
-#include "nn/layers/linear.h"
+#include "nn/layers/linear_internal.h"
 #include "nn/numbers_internal.h"
 #include "kernels/elementwise_ops.h"
 #include "kernels/linear_sum.h"
@@ -50,18 +50,28 @@ static wf_tensor *scaled(const wf_nn_linear *m, wf_tensor *u)
     return m->lora.scale != 1 ? wf_scale(u, m->lora.scale) : u;
 }
 
-/* x W^T + scale (x A^T) B^T. What is partial is scaled when it is summed; where u is whole its
-   gradient may be partial, and is summed before it is scaled. */
-static wf_tensor *adapted(wf_nn_linear *m, wf_tensor *x, wf_tensor *in, wf_tensor *weight)
+wf_tensor *wf_nn_adapter_scaled(wf_nn_linear *m, wf_tensor *u)
 {
-    wf_tensor *u = wf_linear(dropped(m, for_adapter(m, x, in)), wf_nn_use(m, m->lora.a));
     bool partial = u && wf_tensor_is_partial(u);
 
     if (!partial)
         u = scaled(m, u);
     u = wf_nn_at(m, "lora", u);
-    if (partial)
-        u = scaled(m, u);
+    return partial ? scaled(m, u) : u;
+}
+
+wf_tensor *wf_nn_adapter_of(wf_nn_linear *m, wf_tensor *x, wf_tensor *in)
+{
+    wf_tensor *u = wf_linear(dropped(m, for_adapter(m, x, in)), wf_nn_use(m, m->lora.a));
+
+    return wf_nn_adapter_scaled(m, u);
+}
+
+/* x W^T + scale (x A^T) B^T. */
+static wf_tensor *adapted(wf_nn_linear *m, wf_tensor *x, wf_tensor *in, wf_tensor *weight)
+{
+    wf_tensor *u = wf_nn_adapter_of(m, x, in);
+
     return wf_linear_sum(in, weight, u, wf_nn_use(m, m->lora.b));
 }
 
@@ -219,25 +229,41 @@ static void first_factors(wf_nn_linear *const *m, int count, wf_tensor *x, wf_te
         u[i] = scaled(m[i], alike ? u[i] : wf_linear(dropped(m[i], x), a[i]));
 }
 
-/* Add to the products of these members those of the adapters that they have. */
-static void adapt_together(wf_nn_linear_group *group, wf_nn_module *const *member, int count,
-                           wf_tensor *x, wf_tensor *in, wf_tensor **y)
+void wf_nn_adapters_of(wf_nn_linear_group *group, wf_nn_module *const *member, int count,
+                       wf_tensor *x, wf_tensor *in, wf_tensor **u)
 {
     wf_nn_linear *m[TOGETHER];
-    wf_tensor *u[TOGETHER];
+    wf_tensor *of[TOGETHER];
     int n = 0, at[TOGETHER];
 
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        u[i] = NULL;
         if (((wf_nn_linear *)member[i])->lora.a) {
             at[n] = i;
             m[n++] = (wf_nn_linear *)member[i];
         }
+    }
     if (!n)
         return;
-    first_factors(m, n, for_adapter(group, x, in), u);
-    wf_nn_at_many(group, "lora", n, u);
+    first_factors(m, n, for_adapter(group, x, in), of);
+    wf_nn_at_many(group, "lora", n, of);
     for (int i = 0; i < n; i++)
-        y[at[i]] = wf_add(y[at[i]], wf_linear(u[i], wf_nn_use(m[i], m[i]->lora.b)));
+        u[at[i]] = of[i];
+}
+
+/* Add to the products of these members those of the adapters that they have. */
+static void adapt_together(wf_nn_linear_group *group, wf_nn_module *const *member, int count,
+                           wf_tensor *x, wf_tensor *in, wf_tensor **y)
+{
+    wf_tensor *u[TOGETHER];
+
+    wf_nn_adapters_of(group, member, count, x, in, u);
+    for (int i = 0; i < count; i++) {
+        wf_nn_linear *m = (wf_nn_linear *)member[i];
+
+        if (m->lora.a)
+            y[i] = wf_add(y[i], wf_linear(u[i], wf_nn_use(m, m->lora.b)));
+    }
 }
 
 /* Calls up to three members in one op. */

@@ -58,8 +58,8 @@ WF_API wf_nn_mlp *wf_nn_geglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *
  *
  * @param tokens  of a tile, at most; 0: all at once
  * Errors:  WF_EINVAL: tokens below 0, or the tree has no MLP. Where it runs: WF_EINVAL (a
- *          sequence cannot be cut in tiles so small), WF_EUNSUPPORTED (adapters; a plan that
- *          moves what the first linears give)
+ *          sequence cannot be cut in tiles so small), WF_EUNSUPPORTED (dropout of an adapter of
+ *          the last linear; a plan that moves what the first linears give)
  */
 WF_API wf_status wf_nn_tile_mlps(wf_nn_module *root, int64_t tokens);
 

@@ -4,6 +4,7 @@
  */
 #include "kernels/elementwise_ops.h"
 #include "kernels/linear_rows.h"
+#include "kernels/linear_sum.h"
 #include "kernels/ops.h"
 #include "nn/layers/mlp_tiled_internal.h"
 
@@ -34,12 +35,33 @@ static wf_tensor *as_tile(wf_tensor *t, const wf_tensor *like)
     return t ? wf_tensor_view(t, like->ndim, like->dim, like->layout) : NULL;
 }
 
-static features features_of(const wf_nn_mlp_pass *p, wf_tensor *x)
+/* Computes the products of the first linears with a tile x, and of their adapters, as the
+   linears do (nn/layers/linear.c). */
+static void products_of(const wf_nn_mlp_pass *p, wf_tensor *x, int64_t first, int64_t count,
+                        wf_tensor **product)
+{
+    const bool *adapted = p->of.adapted;
+    wf_tensor *const *w = &p->in[WF_MLP_WEIGHT];
+
+    if (p->mlp->up && adapted[0]) {
+        product[0] = wf_linear_sum(x, w[0], wf_nn_tile(&p->tiles, &p->u[0], first, count),
+                                   p->in[wf_nn_mlp_u(&p->of, 0) + 1]);
+        return;
+    }
+    wf_linear_group(x, p->of.first, w, product);
+    for (int i = 0; i < p->of.first; i++)
+        if (adapted[i])
+            product[i] =
+                wf_add(product[i], wf_linear(wf_nn_tile(&p->tiles, &p->u[i], first, count),
+                                             p->in[wf_nn_mlp_u(&p->of, i) + 1]));
+}
+
+static features features_of(const wf_nn_mlp_pass *p, wf_tensor *x, int64_t first, int64_t count)
 {
     features f = {{NULL}, {NULL}, NULL};
     wf_tensor *product[WF_MLP_FIRST] = {NULL, NULL};
 
-    wf_linear_group(x, p->of.first, &p->in[WF_MLP_WEIGHT], product);
+    products_of(p, x, first, count, product);
     for (int i = 0; i < p->of.first; i++) {
         f.sum[i] = f.product[i] = wf_nn_tile_rows(&p->tiles, product[i]);
         if (p->of.bias && !joined(p))
@@ -51,9 +73,18 @@ static features features_of(const wf_nn_mlp_pass *p, wf_tensor *x)
     return f;
 }
 
-wf_tensor *wf_nn_mlp_tile_features(const wf_nn_mlp_pass *p, wf_tensor *x)
+wf_tensor *wf_nn_mlp_tile_features(const wf_nn_mlp_pass *p, int64_t first, int64_t count)
 {
-    return features_of(p, x).out;
+    wf_context *ctx = p->in[WF_MLP_X]->ctx;
+    wf_tensor *x = wf_nn_tile(&p->tiles, &p->x, first, count), *out;
+    double share;
+
+    if (!p->again)
+        return features_of(p, x, first, count).out;
+    share = wf_context_model_share(ctx, 0);
+    out = features_of(p, x, first, count).out;
+    wf_context_model_share(ctx, share);
+    return out;
 }
 
 /* Goes back through what is between the products, which its own ops do on a tape of theirs. */
@@ -95,7 +126,7 @@ static void bias_gelu_grad(const wf_nn_mlp_pass *p, const features *f, wf_tensor
     dsum[0] = call.out[0];
 }
 
-/* Writes the gradient of weight i from the first tile of a sequence to the row that this has of
+/* Writes the gradient of matrix i from the first tile of a sequence to the row that this has of
    the gradients; others are added there. */
 static wf_tensor *begin_row(const wf_nn_mlp_pass *p, int i, int64_t sequence, wf_tensor *dy,
                             wf_tensor *x)
@@ -107,7 +138,7 @@ static wf_tensor *begin_row(const wf_nn_mlp_pass *p, int i, int64_t sequence, wf
                : wf_linear_dw_rows(dy, x, wf_tensor_rows(rows, sequence, 1));
 }
 
-/* Returns older + the gradient of weight i from a tile, counted as what it is. */
+/* Returns older + the gradient of matrix i from a tile, counted as what it is. */
 static wf_tensor *weight_grad(const wf_nn_mlp_pass *p, int i, int64_t first, wf_tensor *dy,
                               wf_tensor *x, wf_tensor *older)
 {
@@ -122,20 +153,56 @@ static wf_tensor *weight_grad(const wf_nn_mlp_pass *p, int i, int64_t first, wf_
     return dw;
 }
 
+/* Returns the gradient of a tile's features: from the output, then from the adapter. */
+static wf_tensor *features_grad(const wf_nn_mlp_pass *p, wf_tensor *dy, wf_tensor *du)
+{
+    wf_tensor *dout = wf_linear_dx(1, &dy, &p->in[wf_nn_mlp_down(&p->of)]);
+
+    return p->of.adapts_last
+               ? wf_partial_add_to(dout, wf_linear_dx(1, &du, &p->in[wf_nn_mlp_a(&p->of)]))
+               : dout;
+}
+
+/* Goes back from what the first linears give to x, their weights and their adapters. */
+static void first_back(const wf_nn_mlp_pass *p, int64_t first, int64_t count, wf_tensor *x,
+                       wf_tensor **d, wf_tensor **dw)
+{
+    for (int i = 0; i < p->of.first; i++) {
+        int u = wf_nn_mlp_u(&p->of, i), b = WF_MLP_B + i;
+
+        if (wf_nn_mlp_wants_matrix(p, i))
+            dw[i] = weight_grad(p, i, first, d[i], x, dw[i]);
+        if (!p->of.adapted[i])
+            continue;
+        if (wf_nn_mlp_wants(p, u))
+            wf_linear_dx_into(1, &d[i], &p->in[u + 1],
+                              wf_nn_tile(&p->tiles, &p->du[i], first, count));
+        if (wf_nn_mlp_wants_matrix(p, b))
+            dw[b] = weight_grad(p, b, first, d[i],
+                                wf_nn_tile(&p->tiles, &p->u[i], first, count), dw[b]);
+    }
+    if (wf_nn_mlp_wants(p, WF_MLP_X))
+        wf_linear_dx_into(p->of.first, d, &p->in[WF_MLP_WEIGHT],
+                          wf_nn_tile(&p->tiles, &p->dx, first, count));
+}
+
 void wf_nn_mlp_tile_back(const wf_nn_mlp_pass *p, int64_t first, int64_t count, wf_tensor **dw)
 {
-    wf_tensor *x = wf_nn_tile(&p->tiles, &p->x, first, count), *const *in = p->in;
+    wf_tensor *x = wf_nn_tile(&p->tiles, &p->x, first, count), *du = NULL;
     wf_tensor *dy = wf_nn_tile(&p->tiles, &p->dy, first, count), *dout,
               *d[WF_MLP_FIRST] = {NULL};
     double share = x ? wf_context_model_share(x->ctx, 0) : 0;
-    features f = features_of(p, x);
-    int down = wf_nn_mlp_down(&p->of);
+    features f = features_of(p, x, first, count);
 
     if (x)
         wf_context_model_share(x->ctx, share);
-    dout = wf_linear_dx(1, &dy, &in[down]);
-    if (wf_nn_mlp_wants(p, down))
-        dw[p->of.first] = weight_grad(p, p->of.first, first, dy, f.out, dw[p->of.first]);
+    if (p->of.adapts_last)
+        du = wf_nn_tile(&p->tiles, &p->dlast, first, count);
+    dout = features_grad(p, dy, du);
+    if (wf_nn_mlp_wants_matrix(p, WF_MLP_DOWN))
+        dw[WF_MLP_DOWN] = weight_grad(p, WF_MLP_DOWN, first, dy, f.out, dw[WF_MLP_DOWN]);
+    if (wf_nn_mlp_wants_matrix(p, WF_MLP_A))
+        dw[WF_MLP_A] = weight_grad(p, WF_MLP_A, first, du, f.out, dw[WF_MLP_A]);
     dout = wf_nn_tile_rows(&p->tiles, dout);
     if (!dout || !f.out)
         return;
@@ -143,12 +210,7 @@ void wf_nn_mlp_tile_back(const wf_nn_mlp_pass *p, int64_t first, int64_t count, 
         bias_gelu_grad(p, &f, dout, first, count, d);
     else
         activation_grad(p, &f, dout, first, count, d);
-    for (int i = 0; i < p->of.first; i++) {
+    for (int i = 0; i < p->of.first; i++)
         d[i] = as_tile(d[i], f.out);
-        if (wf_nn_mlp_wants(p, WF_MLP_WEIGHT + i))
-            dw[i] = weight_grad(p, i, first, d[i], x, dw[i]);
-    }
-    if (wf_nn_mlp_wants(p, WF_MLP_X))
-        wf_linear_dx_into(p->of.first, d, &in[WF_MLP_WEIGHT],
-                          wf_nn_tile(&p->tiles, &p->dx, first, count));
+    first_back(p, first, count, x, d, dw);
 }

@@ -37,6 +37,7 @@ CHOICES = {
     "dropout": (0, 0.1),
     "adapter": ("", "--lora-rank 3 --lora-targets all-linear"),
     "experts": EXPERTS,
+    "tile": ("", "--tiled-mlp 4097"),
     "processes": (0, 2),
 }
 
@@ -65,8 +66,8 @@ def possible(run):
         return False
     if run.get("length") == LONGEST and not run.get("window", 700):
         return False  # it would take minutes
-    if experts and run.get("adapter", ""):
-        return False
+    if experts and (run.get("adapter", "") or (run.get("tile", "") and "--moe-shared" not in experts)):
+        return False  # these have no MLP for tiles
     return not (run.get("adapter", "") and run.get("dropout", 0) and arch == "gpt2")
 
 
@@ -82,7 +83,7 @@ def layout_flags(run):
     """Flags that do not, and the number of processes."""
     flags = ["--cp", str(run["cp"]), "--cp-form", run["form"], "--tp", str(run["tp"]), "--dp", str(run["dp"]),
              "--pp", *run["pp"].split(), "--micro-batch-size", str(run["micro"]), "--strategy", run["strategy"],
-             "--recompute", run["recompute"], "--threads-per-rank", "1", *(["--sequence-parallel"] if run["sequence"] else [])]
+             "--recompute", run["recompute"], *run["tile"].split(), "--threads-per-rank", "1", *(["--sequence-parallel"] if run["sequence"] else [])]
     return flags, run["processes"]
 
 

@@ -1,7 +1,8 @@
 /*
  * tests/kernels/test_attention_packed.c - documents that share a sequence have the bits that
- * each has alone, forward and backward, wherever they begin: random packings, on every
- * instruction set, in fp32 and bf16. By hand: test_attention_packed PACKINGS [SEED].
+ * each has alone, forward and backward, wherever they begin, with sinks and without: random
+ * packings, on every instruction set, in fp32 and bf16. By hand: test_attention_packed PACKINGS
+ * [SEED].
  *
  * ctest: builds plain address
  */
@@ -28,6 +29,7 @@ static uint64_t seed = 1;
 typedef struct packing {
     int64_t tokens, heads, groups, dim, window;
     wf_dtype dtype;
+    bool sinks;
     int32_t first[BATCH * MOST_TOKENS];
 } packing;
 
@@ -44,6 +46,7 @@ static packing draw_packing(wf_dtype dtype)
     p.groups = 1 + draw(2);
     p.heads = p.groups * (1 + draw(3));
     p.window = draw(3) == 0 ? 1 + draw(150) : 0;
+    p.sinks = draw(3) == 0;
     for (int64_t b = 0; b < BATCH; b++) {
         int64_t longest = 1 + draw(p.tokens);
 
@@ -85,6 +88,18 @@ static wf_tensor *operand(wf_context *ctx, const packing *p, int which, int64_t 
     return t;
 }
 
+/* Sinks below scores and above them. */
+static wf_tensor *sinks_of(wf_context *ctx, const packing *p)
+{
+    const wf_dim heads = wf_dim_chunked(p->heads);
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &heads, NULL, WF_MEMORY_PARAMETER);
+
+    CU_ASSERT_FATAL(t != NULL);
+    for (int64_t h = 0; h < p->heads; h++)
+        ((float *)t->data)[h] = (float)(h % 3) * 2 - 2;
+    return wf_leaf(t);
+}
+
 /* Attends to the tokens [begin, begin + n) of a sequence, or to those of all of them. */
 static void attend(wf_context *ctx, const packing *p, int64_t b, int64_t begin, int64_t n,
                    wf_tensor *result[RESULTS])
@@ -98,6 +113,7 @@ static void attend(wf_context *ctx, const packing *p, int64_t b, int64_t begin, 
         in[i] = operand(ctx, p, i, b, begin, n);
     for (int i = 0; i < 3; i++)
         in[i] = wf_leaf(in[i]);
+    how.sinks = p->sinks ? sinks_of(ctx, p) : NULL;
     if (whole) {
         how.first = wf_tensor_new(ctx, WF_I32, 2, tokens, NULL, WF_MEMORY_ACTIVATION);
         CU_ASSERT_FATAL(how.first != NULL);

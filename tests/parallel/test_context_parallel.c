@@ -159,16 +159,22 @@ static wf_status of_documents(void *self, int64_t step, int64_t first, int64_t c
     return count_up(&length, step, first, count, field, error);
 }
 
-static void documents(void)
+static training of_packed(model_kind kind)
 {
     static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(LONG);
     static const wf_par_data data = {.read = of_documents};
+    training t = of_length(kind, kind == GPT2 ? HEADS : 3, LONG, 2);
 
+    memcpy(t.options.field, fields, sizeof fields);
+    t.data = &data;
+    return t;
+}
+
+static void documents(void)
+{
     for (model_kind kind = GPT2; kind <= (UNDER_SANITIZER ? GPT2 : LLAMA); kind++) {
-        training t = of_length(kind, kind == GPT2 ? HEADS : 3, LONG, 2);
+        training t = of_packed(kind);
 
-        memcpy(t.options.field, fields, sizeof fields);
-        t.data = &data;
         t.layout.cp_form = kind == GPT2 ? "heads" : "gather";
         CHECK(t, {2, 1, 1, NULL}, {2, 2, 1, NULL});
     }
@@ -208,6 +214,26 @@ static void sinks(void)
         t.layout.cp_form = gather ? "gather" : "heads";
         CHECK(t, {2, 1, 2, "full_shard"}, {2, 2, 1, NULL});
     }
+}
+
+/* The same of documents: of heads; of gathered keys, beside tp and where tp cuts tokens
+   further. */
+static void sinks_of_documents(void)
+{
+    training t = of_packed(LLAMA), apart = t;
+
+    t.model.sinks = true;
+    if (!UNDER_SANITIZER) {
+        t.layout.cp_form = "heads";
+        CHECK(t, {2, 1, 2, "full_shard"}, {2, 2, 1, NULL});
+        if (train(&apart) && train(&t))
+            CU_ASSERT_NOT_EQUAL(apart.digest, t.digest);
+        t.layout.cp_form = "gather";
+        CHECK(t, {2, 2, 1, NULL});
+    }
+    t.layout.cp_form = "gather";
+    t.layout.sequence_parallel = true;
+    CHECK(t, {2, 2, 1, NULL});
 }
 
 /* Experts are split over tp and cp, and tokens of all of these meet at them; losses of balance
@@ -329,6 +355,7 @@ int main(void)
         {"documents", documents},
         {"keys that are gathered", gathered_keys},
         {"sinks", sinks},
+        {"sinks of documents", sinks_of_documents},
         {"mixtures", mixture},
         {"micro-batches of one sequence", default_micro_batch},
         {"an axis of one's own", own_axes},

@@ -21,6 +21,8 @@ typedef struct row {
     float dropout;
     const char *recompute;
     double buffer;
+    int64_t tile; /* tokens of an MLP's tile; 0: all at once */
+    int64_t rank; /* rank of adapters of all linears; 0: none */
 } row;
 
 static const row rows[] = {
@@ -121,7 +123,23 @@ static const row rows[] = {
      .micro = 1, .llama = true, .exchange = true, .shared = true, .buffer = 1.25},
     {"features of a mixture, cp 2, tp 2", .tp = 2, .dp = 1, .cp = 2, .ep = 1, .etp = 2,
      .micro = 1, .llama = true},
+    {"tiles", .tp = 1, .dp = 1, .tile = TOKENS},
+    {"tiles and adapters", .tp = 1, .dp = 1, .tile = TOKENS, .rank = 3},
+    {"tiles and adapters, 2 x 2, sequence parallel, blocks again", .tp = 2, .dp = 2,
+     .llama = true, .sequence_parallel = true, .tile = 2 * TOKENS, .rank = 3,
+     .recompute = "block"},
+    {"tiles and adapters, cp 2, micro-batches of 2, bf16", .tp = 1, .dp = 1, .cp = 2,
+     .micro = 2, .llama = true, .bf16 = true, .activations = true, .tile = TOKENS, .rank = 2},
+    {"tiles and adapters of a mixture, dp 4, ep 2", .tp = 1, .dp = 4, .ep = 2, .micro = 2,
+     .llama = true, .exchange = true, .shared = true, .tile = TOKENS, .rank = 2},
 };
+
+static int64_t tile; /* tokens of a tile, in the run that comes next */
+
+static void in_tiles(wf_nn_gpt *model)
+{
+    wf_nn_tile_mlps(&model->base, tile);
+}
 
 static training training_of(const row *r, const char *strategy)
 {
@@ -154,6 +172,10 @@ static training training_of(const row *r, const char *strategy)
     t.layout.ep = r->ep;
     t.layout.etp = r->etp;
     t.buffer = r->buffer;
+    t.change = r->tile ? in_tiles : NULL;
+    tile = r->tile;
+    if (r->rank)
+        t.lora = (wf_nn_lora_options){.rank = r->rank, .alpha = 1, .targets = "all-linear"};
     t.layout.dispatch = r->exchange ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_GATHER;
     t.model.experts = r->ep ? 8 : 0;
     t.model.top_k = r->ep ? 3 : 0;

@@ -120,6 +120,117 @@ static void pieces(void)
     same_run(&t, LONG, &(wf_par_options){.cp = 2, .dp = 1});
 }
 
+/* Adapters of the MLP's linears, of some of them or all, with a scale or dropped out. */
+static const wf_nn_lora_options adapters[] = {
+    {.rank = 3, .alpha = 6, .targets = "all-linear"},
+    {.rank = 5, .alpha = 5, .targets = "gate,up", .dropout = 0.2f},
+    {.rank = 1, .alpha = 3, .targets = "down"},
+    {.rank = 8, .alpha = 4, .targets = "q,up"},
+};
+
+enum { ADAPTERS = sizeof adapters / sizeof *adapters };
+
+static void adapted_kinds(void)
+{
+    for (int kind = WF_NN_SWIGLU; kind <= WF_NN_GEGLU; kind++)
+        for (int i = 0; i < ADAPTERS; i++) {
+            training t = new_training(LLAMA, 3, 7);
+
+            if (kind == WF_NN_GELU && i == 1)
+                continue; /* it has no gate */
+            t.model.mlp = (wf_nn_mlp_kind)kind;
+            t.model.mlp_bias = i % 2;
+            t.model.gelu_erf = i == 3 && kind == WF_NN_GELU;
+            t.lora = adapters[i];
+            t.steps = 2; /* B is zeros before the second one */
+            same_run(&t, TOKENS << (kind + i) % 3, NULL);
+        }
+}
+
+static void adapted_layouts(void)
+{
+    static const wf_par_options layout[] = {
+        {.tp = 4, .dp = 2, .sequence_parallel = true},
+        {.tp = 2, .dp = 2, .strategy = "full_shard", .wrap_type = "mlp"},
+        {.tp = 2, .dp = 1, .pp = 2},
+        {.tp = 8, .dp = 1}};
+
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
+        training t = new_training(i % 2 ? GPT2 : LLAMA, i % 2 ? HEADS : 3, 8);
+
+        t.recompute = i == 1 ? "block" : NULL;
+        t.lora = adapters[i % 2 ? 0 : i];
+        t.steps = 2;
+        if (layout[i].pp) {
+            t.options.micro_batch = 1;
+            t.pipeline.schedule = "zb-h1";
+        }
+        same_run(&t, TOKENS, &layout[i]);
+    }
+}
+
+static void adapted_bf16(void)
+{
+    training t = new_training(LLAMA, 3, 4);
+
+    t.layout.dtype = t.layout.param_dtype = WF_BF16;
+    t.lora = adapters[0];
+    t.steps = 2;
+    same_run(&t, TOKENS, NULL);
+    t.lora = adapters[1];
+    t.layout.fp32_residual = true;
+    same_run(
+        &t, 2 * TOKENS,
+        &(wf_par_options){
+            .tp = 2, .dp = 2, .dtype = WF_BF16, .param_dtype = WF_BF16, .fp32_residual = true});
+}
+
+/* Pieces of long sequences, and a row of gradients for each sequence. */
+static void adapted_pieces(void)
+{
+    training t = of_length(LLAMA, LONG);
+
+    t.steps = 2;
+    t.lora = adapters[0];
+    t.options.micro_batch = 2;
+    same_run(&t, CUT, &(wf_par_options){.cp = 2, .dp = 1});
+    if (UNDER_SANITIZER)
+        return;
+    same_run(&t, CUT, NULL);
+    same_run(&t, LONG, &(wf_par_options){.cp = 2, .tp = 2, .dp = 1});
+}
+
+/* Beside experts, whose tokens are exchanged, or gathered where cp splits these: the expert
+   that all tokens take is in tiles, with adapters and without. */
+static void mixtures(void)
+{
+    for (int i = 0; i < 2; i++) {
+        training t = new_training(LLAMA, 3, 8);
+
+        t.model.experts = 8;
+        t.model.top_k = 2;
+        t.model.expert_ffn = 20;
+        t.model.shared_ffn = 24;
+        t.steps = 2;
+        if (i)
+            t.lora = adapters[0];
+        same_run(&t, TOKENS, NULL);
+        same_run(
+            &t, TOKENS,
+            &(wf_par_options){.dp = 4, .tp = 1, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE});
+        if (UNDER_SANITIZER)
+            continue;
+        t.model = of_length(LLAMA, LONG).model;
+        memcpy(t.options.field, of_length(LLAMA, LONG).options.field, sizeof t.options.field);
+        t.model.experts = 4;
+        t.model.top_k = 2;
+        t.model.shared_ffn = 24;
+        t.options.global_batch = 2;
+        t.options.micro_batch = 1;
+        same_run(&t, CUT, &(wf_par_options){.cp = 2, .tp = 2, .dp = 1});
+    }
+}
+
 /* The most bytes of activations in a step, and its FLOPs that count as the model's. */
 typedef struct taken {
     size_t peak;
@@ -141,7 +252,7 @@ static wf_status note_taken(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
 
 /* Gate, up and what comes back to them, 16 x 16 x 768 floats each, are a tile in size. Features
    that are computed a second time count once. */
-static void features_are_never_whole(void)
+static void features_are_whole_once(const wf_nn_lora_options *lora)
 {
     enum { FFN = 768, BATCH = 16 };
     const size_t all = (size_t)BATCH * TOKENS * FFN * sizeof(float);
@@ -151,6 +262,7 @@ static void features_are_never_whole(void)
         training t = new_training(LLAMA, 3, BATCH);
 
         t.model.ffn = FFN;
+        t.lora = *lora;
         t.watch = note_taken;
         t.arg = &of[tiled];
         t.change = tiled ? in_tiles : NULL;
@@ -159,9 +271,15 @@ static void features_are_never_whole(void)
     }
     CU_ASSERT(of[0].peak > 4 * all);
     CU_ASSERT(of[1].peak < of[0].peak - 4 * all);
-    CU_ASSERT(of[1].peak < all);
+    CU_ASSERT(of[1].peak < (lora->rank ? 2 : 1) * all);
     CU_ASSERT(of[0].flops > 0);
     CU_ASSERT_EQUAL(of[1].flops, of[0].flops);
+}
+
+static void features_are_never_whole(void)
+{
+    features_are_whole_once(&(wf_nn_lora_options){.rank = 0});
+    features_are_whole_once(&adapters[0]);
 }
 
 /* Runs in tiles, and expects these words in the error. */
@@ -178,15 +296,15 @@ static void refused(training t, int64_t tile, wf_status status, const char *word
 }
 
 /* Sequences that cannot be cut so small are refused, chunks of a vector's sum among them, and
-   so are adapters. */
+   so is dropout of features. */
 static void what_it_cannot_do(void)
 {
     enum { ODD = 4 * (CUT + 1) };
     training t = new_training(LLAMA, 3, 2);
 
     refused(t, TOKENS - 1, WF_EINVAL, "tiles of 15 tokens are less than");
-    t.lora = (wf_nn_lora_options){.rank = 2, .alpha = 1, .targets = "up"};
-    refused(t, TOKENS, WF_EUNSUPPORTED, "has no adapters yet");
+    t.lora = (wf_nn_lora_options){.rank = 2, .alpha = 1, .targets = "down", .dropout = 0.1f};
+    refused(t, TOKENS, WF_EUNSUPPORTED, "leave dropout of its last linear's adapter out");
     t = of_length(GPT2, ODD);
     refused(t, ODD / 4, WF_EINVAL, "than this sequence is cut in, 4100 tokens");
 }
@@ -198,6 +316,11 @@ int main(void)
                                     {"bf16", bf16},
                                     {"gradients of weights that are deferred", deferred},
                                     {"pieces of long sequences", pieces},
+                                    {"adapters", adapted_kinds},
+                                    {"adapters on layouts", adapted_layouts},
+                                    {"adapters in bf16", adapted_bf16},
+                                    {"adapters and pieces", adapted_pieces},
+                                    {"mixtures", mixtures},
                                     {"features are never whole", features_are_never_whole},
                                     {"what it cannot do", what_it_cannot_do},
                                     {NULL, NULL}};
