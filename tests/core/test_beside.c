@@ -136,19 +136,22 @@ static void each_has_its_own(void)
 }
 
 static const wf_extension of_call = {"calls", sizeof(int), .of_call = true};
+static const wf_extension of_call_later = {"later", sizeof(int), .of_call = true};
 static const wf_extension of_context = {"context", sizeof(int), .of_call = false};
 
 static void count(story *s, int by)
 {
     int *call = wf_context_extension(s->ctx, &of_call);
     int *all = wf_context_extension(s->ctx, &of_context);
+    int *later = wf_context_extension(s->ctx, &of_call_later);
 
     for (int i = 0; i < 4; i++) {
         *call += by;
+        *later += by;
         *all += by;
         wf_beside_turn(s->ctx);
     }
-    s->good &= *call == 5 + 4 * by;
+    s->good &= *call == 5 + 4 * by && *later == 4 * by;
 }
 
 static void count_one(void *arg)
@@ -161,7 +164,8 @@ static void count_ten(void *arg)
     count(arg, 10);
 }
 
-/* An extension of a call begins as it was for both, and stays as the first has left it. */
+/* An extension of a call begins as it was for both, and stays as the first has left it; also
+   one that neither has used before. */
 static void extensions(void)
 {
     wf_context *ctx = open_reference(0);
@@ -172,6 +176,7 @@ static void extensions(void)
     wf_beside_run(ctx, &(wf_beside){.run = {count_one, count_ten}, .arg = {&s, &s}});
     CU_ASSERT_TRUE(s.good);
     CU_ASSERT_EQUAL(*(int *)wf_context_extension(ctx, &of_call), 9);
+    CU_ASSERT_EQUAL(*(int *)wf_context_extension(ctx, &of_call_later), 4);
     CU_ASSERT_EQUAL(*(int *)wf_context_extension(ctx, &of_context), 49);
     wf_context_close(ctx);
 }
