@@ -165,7 +165,7 @@ static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
 static void make(wf_tape *tape, node *n, bool leaves, wf_gradient *made)
 {
     wf_context *ctx = tape->ctx;
-    wf_memory_kind kind = ctx->kind;
+    wf_memory_kind kind = ctx->now.kind;
     wf_gradient g;
 
     ask(tape, n, leaves, &g);
@@ -174,9 +174,9 @@ static void make(wf_tape *tape, node *n, bool leaves, wf_gradient *made)
     for (int i = 0; i < n->n_in; i++)
         g.want[i] &= !made->din[i];
     if (leaves)
-        ctx->kind = WF_MEMORY_GRADIENT;
+        ctx->now.kind = WF_MEMORY_GRADIENT;
     wf_node_call_backward(ctx, n, &g);
-    ctx->kind = kind;
+    ctx->now.kind = kind;
     for (int i = 0; i < n->n_in; i++) {
         made->want[i] |= g.want[i];
         made->din[i] = made->din[i] ? made->din[i] : g.din[i];
@@ -220,7 +220,7 @@ static void mark_joined(int passes, node *const *n, const wf_gradient *sum)
 wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const *n)
 {
     wf_context *ctx = tape[0]->ctx;
-    wf_memory_kind kind = ctx->kind;
+    wf_memory_kind kind = ctx->now.kind;
     wf_gradient g[WF_MOST_JOINED], *each[WF_MOST_JOINED];
     const char *path = wf_context_enter(ctx, n[0]->path);
     wf_status status = ctx->failure.error.code;
@@ -232,11 +232,11 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
         status = wf_node_recall(ctx, n[i], &g[i]);
     }
     if (status == WF_OK) {
-        ctx->kind = WF_MEMORY_GRADIENT;
-        ctx->gradient_of = n[0];
+        ctx->now.kind = WF_MEMORY_GRADIENT;
+        ctx->now.gradient_of = n[0];
         n[0]->op->backward_joined(passes, each);
-        ctx->gradient_of = NULL;
-        ctx->kind = kind;
+        ctx->now.gradient_of = NULL;
+        ctx->now.kind = kind;
         hand_out(tape[0], n[0], &g[0]);
         mark_joined(passes, n, &g[0]);
     }
@@ -327,7 +327,7 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
     if (wf_handle_check(root, "wf_backward: the tensor to start from") != WF_OK ||
         wf_handle_check(seed, "wf_backward: the seed") != WF_OK)
         return ctx->failure.error.code;
-    if (!ctx->tape || root->tape != ctx->tape->serial)
+    if (!ctx->now.tape || root->tape != ctx->now.tape->serial)
         return wf_fail(ctx, WF_EINVAL,
                        "wf_backward: the tensor was not made on the current tape: open a tape "
                        "before the forward pass, and use parameters through wf_leaf");
@@ -359,7 +359,7 @@ static wf_status walk_back(wf_context *ctx, const node *from, bool defer_weights
 
 wf_status wf_backward_roots(wf_context *ctx, bool defer_weights)
 {
-    if (ctx->failure.error.code != WF_OK || !ctx->tape)
+    if (ctx->failure.error.code != WF_OK || !ctx->now.tape)
         return ctx->failure.error.code;
     return walk_back(ctx, NULL, defer_weights);
 }

@@ -6,21 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state that a context has for as long as a call, of the function that does not run. */
+/* The state of the function that does not run. */
 typedef struct call_state {
-    const char *phase, *action, *point, *op, *path;
-    wf_tensor **owned;
-    int64_t n_owned, owned_capacity;
-    int64_t *marks;
-    int n_marks, marks_capacity, lost_marks;
-    struct wf_tape *tape;
-    const struct wf_node *gradient_of;
-    wf_memory_kind kind;
-    wf_dtype storage;
-    int64_t step, micro_steps, batch;
-    wf_sequences sequences;
-    bool recorded_later, rows_unreduced, evaluating;
-    double repeated;
+    wf_call_state now;
+    const char *path;
     void *extension[WF_EXTENSIONS]; /* NULL: it is not `of_call` */
     wf_scopes_seen scopes;
 } call_state;
@@ -49,32 +38,28 @@ static void swap_bytes(char *a, char *b, size_t n)
         SWAP(a[i], b[i]);
 }
 
+/* Makes what the other function has of an extension: a copy, or, of one that the context has
+   had only since the functions began, what it has before its first use. */
+static wf_status open_extension(wf_context *ctx, call_state *s, int i, bool copied)
+{
+    const wf_extension *of = ctx->extension[i].of;
+
+    if (!of || !of->of_call || s->extension[i])
+        return WF_OK;
+    s->extension[i] = calloc(1, of->bytes);
+    if (!s->extension[i])
+        return wf_fail(ctx, WF_ENOMEM, "no memory for two calls beside each other");
+    if (copied)
+        memcpy(s->extension[i], ctx->extension[i].data, of->bytes);
+    return WF_OK;
+}
+
 static void swap_state(wf_context *ctx, call_state *s)
 {
-    SWAP(ctx->point, s->point);
-    SWAP(ctx->op, s->op);
+    SWAP(ctx->now, s->now);
     SWAP(ctx->failure.path, s->path);
-    SWAP(ctx->owned, s->owned);
-    SWAP(ctx->n_owned, s->n_owned);
-    SWAP(ctx->owned_capacity, s->owned_capacity);
-    SWAP(ctx->marks, s->marks);
-    SWAP(ctx->n_marks, s->n_marks);
-    SWAP(ctx->marks_capacity, s->marks_capacity);
-    SWAP(ctx->lost_marks, s->lost_marks);
-    SWAP(ctx->tape, s->tape);
-    SWAP(ctx->gradient_of, s->gradient_of);
-    SWAP(ctx->kind, s->kind);
-    SWAP(ctx->storage, s->storage);
-    SWAP(ctx->step, s->step);
-    SWAP(ctx->micro_steps, s->micro_steps);
-    SWAP(ctx->batch, s->batch);
-    SWAP(ctx->sequences, s->sequences);
-    SWAP(ctx->recorded_later, s->recorded_later);
-    SWAP(ctx->rows_unreduced, s->rows_unreduced);
-    SWAP(ctx->evaluating, s->evaluating);
-    SWAP(ctx->repeated, s->repeated);
     for (int i = 0; i < WF_EXTENSIONS; i++)
-        if (s->extension[i])
+        if (open_extension(ctx, s, i, false) == WF_OK && s->extension[i])
             swap_bytes(ctx->extension[i].data, s->extension[i], ctx->extension[i].of->bytes);
     wf_handles_swap(ctx, &s->scopes);
 }
@@ -84,14 +69,11 @@ static void swap_state(wf_context *ctx, call_state *s)
 static void switch_state(struct wf_turns *t)
 {
     wf_context *ctx = t->ctx;
-    const char *phase = t->other.phase, *action = t->other.action;
 
-    t->other.phase = wf_context_phase(ctx, phase);
-    t->other.action = ctx->action;
-    wf_context_action(ctx, action);
+    wf_context_cut_intervals(ctx);
     swap_state(ctx, &t->other);
     t->now = !t->now;
-    wf_pool_moment(ctx->pool, ctx->phase, ctx->failure.path);
+    wf_pool_moment(ctx->pool, ctx->now.phase, ctx->failure.path);
     if (t->both->turn)
         t->both->turn(t->both->self, t->now);
 }
@@ -100,41 +82,20 @@ static void switch_state(struct wf_turns *t)
    action. */
 static wf_status open_state(wf_context *ctx, call_state *s)
 {
-    *s = (call_state){.phase = ctx->phase,
-                      .point = ctx->point,
-                      .op = ctx->op,
-                      .path = ctx->failure.path,
-                      .tape = ctx->tape,
-                      .gradient_of = ctx->gradient_of,
-                      .kind = ctx->kind,
-                      .storage = ctx->storage,
-                      .step = ctx->step,
-                      .micro_steps = ctx->micro_steps,
-                      .batch = ctx->batch,
-                      .sequences = ctx->sequences,
-                      .recorded_later = ctx->recorded_later,
-                      .rows_unreduced = ctx->rows_unreduced,
-                      .evaluating = ctx->evaluating,
-                      .repeated = ctx->repeated};
-    for (int i = 0; i < WF_EXTENSIONS; i++) {
-        const wf_extension *of = ctx->extension[i].of;
+    wf_status status = WF_OK;
 
-        if (!of || !of->of_call)
-            continue;
-        s->extension[i] = malloc(of->bytes);
-        if (!s->extension[i])
-            return wf_fail(ctx, WF_ENOMEM, "no memory for two calls beside each other");
-        memcpy(s->extension[i], ctx->extension[i].data, of->bytes);
-    }
-    return WF_OK;
+    *s = (call_state){.now = ctx->now, .path = ctx->failure.path};
+    s->now.scopes = (wf_scopes){.owned = NULL};
+    s->now.action = NULL;
+    for (int i = 0; i < WF_EXTENSIONS && status == WF_OK; i++)
+        status = open_extension(ctx, s, i, true);
+    return status;
 }
 
 static void close_state(call_state *s)
 {
-    while (s->n_owned > 0)
-        wf_tensor_release(s->owned[--s->n_owned]);
-    free(s->owned);
-    free(s->marks);
+    wf_scopes_empty(&s->now.scopes);
+    wf_scopes_free(&s->now.scopes);
     for (int i = 0; i < WF_EXTENSIONS; i++)
         free(s->extension[i]);
     wf_handles_swapped(&s->scopes);

@@ -37,7 +37,7 @@ wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype)
     }
     if (wf_tensor_is_fake(t))
         return wf_tensor_fake(ctx, dtype, t->ndim, t->dim, t->layout);
-    y = wf_tensor_new(ctx, dtype, t->ndim, t->dim, t->layout, ctx->kind);
+    y = wf_tensor_new(ctx, dtype, t->ndim, t->dim, t->layout, ctx->now.kind);
     n = wf_tensor_local_count(t);
     if (y && !ctx->options.plan && t->dtype == WF_NF4)
         ctx->device->widen_nf4(ctx->device, t, dtype, y->data);

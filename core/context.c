@@ -50,8 +50,8 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
         ctx->options = *options;
     ctx->failure.rank = ctx->options.rank;
     ctx->device = device;
-    ctx->kind = WF_MEMORY_ACTIVATION;
-    ctx->storage = device->dtype;
+    ctx->now.kind = WF_MEMORY_ACTIVATION;
+    ctx->now.storage = device->dtype;
     ctx->pool = wf_pool_open(ctx->options.plan ? &fake : &device->allocator,
                              ctx->options.memory_limit, error);
     if (!ctx->pool) {
@@ -78,9 +78,9 @@ void wf_context_close(wf_context *ctx)
         return;
     if (wf_context_running() == ctx)
         wf_context_run(NULL);
-    while ((ctx->device->memory || ctx->options.offload_dir) && ctx->n_owned > 0)
+    if (ctx->device->memory || ctx->options.offload_dir)
         /* a pool does not know what is in use there */
-        wf_tensor_release(ctx->owned[--ctx->n_owned]);
+        wf_scopes_empty(&ctx->now.scopes);
     wf_together_close(ctx);
     wf_coroutine_close(ctx->beside);
     wf_handles_close(ctx);
@@ -90,8 +90,7 @@ void wf_context_close(wf_context *ctx)
     ctx->device->close(ctx->device);
     for (int i = 0; i < WF_EXTENSIONS; i++)
         free(ctx->extension[i].data);
-    free(ctx->owned);
-    free(ctx->marks);
+    wf_scopes_free(&ctx->now.scopes);
     free(ctx);
 }
 
@@ -208,53 +207,53 @@ bool wf_context_dry_run(const wf_context *ctx)
 
 void wf_context_position(wf_context *ctx, int64_t step, wf_sequences sequences)
 {
-    ctx->step = step;
-    ctx->sequences = sequences;
+    ctx->now.step = step;
+    ctx->now.sequences = sequences;
 }
 
 void wf_context_micro_steps(wf_context *ctx, int64_t count)
 {
-    ctx->micro_steps = count;
+    ctx->now.micro_steps = count;
 }
 
 void wf_context_batch(wf_context *ctx, int64_t sequences)
 {
-    ctx->batch = sequences;
+    ctx->now.batch = sequences;
 }
 
 int64_t wf_context_batch_now(const wf_context *ctx)
 {
-    return ctx->batch;
+    return ctx->now.batch;
 }
 
 void wf_context_rows_unreduced(wf_context *ctx, bool unreduced)
 {
-    ctx->rows_unreduced = unreduced;
+    ctx->now.rows_unreduced = unreduced;
 }
 
 bool wf_context_has_rows_unreduced(const wf_context *ctx)
 {
-    return ctx->rows_unreduced;
+    return ctx->now.rows_unreduced;
 }
 
 int64_t wf_context_step(const wf_context *ctx)
 {
-    return ctx->step;
+    return ctx->now.step;
 }
 
 wf_sequences wf_context_sequences(const wf_context *ctx)
 {
-    return ctx->sequences;
+    return ctx->now.sequences;
 }
 
 void wf_context_training(wf_context *ctx, bool training)
 {
-    ctx->evaluating = !training;
+    ctx->now.evaluating = !training;
 }
 
 bool wf_context_is_training(const wf_context *ctx)
 {
-    return !ctx->evaluating;
+    return !ctx->now.evaluating;
 }
 
 double wf_context_flops(const wf_context *ctx)
@@ -269,9 +268,9 @@ double wf_context_model_flops(const wf_context *ctx)
 
 double wf_context_model_share(wf_context *ctx, double share)
 {
-    double before = 1 - ctx->repeated;
+    double before = 1 - ctx->now.repeated;
 
-    ctx->repeated = 1 - share;
+    ctx->now.repeated = 1 - share;
     return before;
 }
 
@@ -288,14 +287,14 @@ void *wf_distribution_mesh(const wf_context *ctx)
 
 wf_memory_kind wf_context_memory_kind_now(const wf_context *ctx)
 {
-    return ctx->kind;
+    return ctx->now.kind;
 }
 
 wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind)
 {
-    wf_memory_kind last = ctx->kind;
+    wf_memory_kind last = ctx->now.kind;
 
-    ctx->kind = kind;
+    ctx->now.kind = kind;
     return last;
 }
 
@@ -321,10 +320,10 @@ void *wf_context_take(wf_context *ctx, wf_pool *pool, size_t bytes, wf_memory_ki
 
 wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype)
 {
-    wf_dtype last = ctx->storage;
+    wf_dtype last = ctx->now.storage;
 
     if (dtype == ctx->device->dtype || wf_context_narrows(ctx, dtype))
-        ctx->storage = dtype;
+        ctx->now.storage = dtype;
     else
         wf_fail(ctx, WF_EDTYPE, "results cannot be stored as %s: device %s has %s and bf16",
                 wf_dtype_name(dtype), ctx->device->name, wf_dtype_name(ctx->device->dtype));

@@ -31,6 +31,33 @@ struct wf_storage {
 
 enum { WF_WARNINGS = 32, WF_EXTENSIONS = 4 };
 
+typedef struct wf_scopes {
+    wf_tensor **owned; /* stack of all scopes */
+    int64_t n_owned, owned_capacity;
+    int64_t *marks;
+    int n_marks, marks_capacity, lost_marks;
+} wf_scopes;
+
+/* The state that a context has for as long as a call. Two calls beside each other have one
+   each, which are swapped whole (core/beside.c). */
+typedef struct wf_call_state {
+    const char *phase, *action;
+    const char *point; /* NULL, or what wf_context_point named since the path was entered */
+    const char *op;    /* NULL, or the name of the one that runs */
+    wf_scopes scopes;
+    struct wf_tape *tape;              /* the recording one */
+    const struct wf_node *gradient_of; /* NULL, or the node whose op's backward runs */
+    bool recorded_later;               /* wf_context_recorded_later */
+    wf_memory_kind kind;               /* kind of memory that results of ops are counted as */
+    wf_dtype storage;                  /* results are stored as this */
+    int64_t step;
+    wf_sequences sequences;
+    int64_t micro_steps, batch; /* wf_context_batch */
+    bool rows_unreduced;
+    bool evaluating;
+    double repeated; /* 1 - wf_context_model_share */
+} wf_call_state;
+
 struct wf_context {
     wf_failure failure; /* the first member, which wf_fail takes a context to be */
     wf_device *device;
@@ -41,31 +68,14 @@ struct wf_context {
     wf_context_options options;
     const wf_distribution *distribution;
     void *mesh;
-    const char *phase, *action;
-    const char *point; /* NULL, or what wf_context_point named since the path was entered */
-    const char *op;    /* NULL, or the name of the one that runs */
-    wf_tensor **owned; /* stack of all scopes */
-    int64_t n_owned, owned_capacity;
-    int64_t *marks;
-    int n_marks, marks_capacity, lost_marks;
-    wf_blocks blocks;     /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
-    struct wf_tape *tape; /* the recording one */
-    const struct wf_node *gradient_of; /* NULL, or the node whose op's backward runs */
-    uint64_t tapes;                    /* serial number of the last tape */
-    bool recorded_later;               /* wf_context_recorded_later */
+    wf_call_state now;
+    wf_blocks blocks; /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
+    uint64_t tapes;   /* serial number of the last tape */
     struct {
         const wf_extension *of;
         void *data;
     } extension[WF_EXTENSIONS];
-    wf_memory_kind kind; /* kind of memory that results of ops are counted as */
-    wf_dtype storage;    /* results are stored as this */
-    int64_t step;
-    wf_sequences sequences;
-    int64_t micro_steps, batch; /* wf_context_batch */
-    bool rows_unreduced;
-    bool evaluating;
     double flops, model_flops;
-    double repeated;              /* 1 - wf_context_model_share */
     wf_trace *trace;              /* NULL: none is kept */
     wf_device_counts traced_from; /* the device's counts when the trace began */
     wf_pace *pace;                /* NULL: ops take what they take */
@@ -86,6 +96,15 @@ struct wf_context {
     int n_warned;
     char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
+
+/* core/context_trace.c */
+/* Ends the traced intervals of phase and action, and begins the next ones. */
+void wf_context_cut_intervals(wf_context *ctx);
+
+/* core/scope.c */
+/* Release all that scopes own; and free their memory. */
+void wf_scopes_empty(wf_scopes *s);
+void wf_scopes_free(wf_scopes *s);
 
 /* core/context.c */
 /* Returns whether results can be stored as a narrow type: kernels round to and widen bf16

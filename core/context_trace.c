@@ -16,7 +16,7 @@ void wf_context_run(const wf_context *ctx)
 
 const char *wf_context_op_now(const wf_context *ctx)
 {
-    return ctx->op;
+    return ctx->now.op;
 }
 
 const char *wf_context_enter(wf_context *ctx, const char *path)
@@ -25,14 +25,14 @@ const char *wf_context_enter(wf_context *ctx, const char *path)
 
     running = ctx;
     ctx->failure.path = path;
-    ctx->point = NULL;
-    wf_pool_moment(ctx->pool, ctx->phase, path);
+    ctx->now.point = NULL;
+    wf_pool_moment(ctx->pool, ctx->now.phase, path);
     return last;
 }
 
 void wf_context_point(wf_context *ctx, const char *point)
 {
-    ctx->point = point;
+    ctx->now.point = point;
 }
 
 const char *wf_context_path(const wf_context *ctx)
@@ -42,12 +42,12 @@ const char *wf_context_path(const wf_context *ctx)
 
 const char *wf_context_phase_now(const wf_context *ctx)
 {
-    return ctx->phase;
+    return ctx->now.phase;
 }
 
 const char *wf_context_action_now(const wf_context *ctx)
 {
-    return ctx->action;
+    return ctx->now.action;
 }
 
 void wf_context_oplog(wf_context *ctx, const wf_oplog *oplog)
@@ -87,18 +87,18 @@ static void end_interval(wf_context *ctx, wf_trace_kind kind, const char *name, 
 
 const char *wf_context_phase(wf_context *ctx, const char *phase)
 {
-    const char *last = ctx->phase;
+    const char *last = ctx->now.phase;
 
-    end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
-    ctx->phase = phase;
+    end_interval(ctx, WF_TRACE_PHASE, ctx->now.phase, &ctx->phase_start);
+    ctx->now.phase = phase;
     wf_pool_moment(ctx->pool, phase, ctx->failure.path);
     return last;
 }
 
 void wf_context_action(wf_context *ctx, const char *name)
 {
-    end_interval(ctx, WF_TRACE_ACTION, ctx->action, &ctx->action_start);
-    ctx->action = name;
+    end_interval(ctx, WF_TRACE_ACTION, ctx->now.action, &ctx->action_start);
+    ctx->now.action = name;
 }
 
 wf_trace_mark wf_context_host_begin(const wf_context *ctx)
@@ -114,10 +114,15 @@ void wf_context_host_end(wf_context *ctx, wf_trace_mark mark, const char *name)
                          .kind = WF_TRACE_HOST, .name = name, .location = ctx->failure.path});
 }
 
+void wf_context_cut_intervals(wf_context *ctx)
+{
+    end_interval(ctx, WF_TRACE_PHASE, ctx->now.phase, &ctx->phase_start);
+    end_interval(ctx, WF_TRACE_ACTION, ctx->now.action, &ctx->action_start);
+}
+
 void wf_context_trace(wf_context *ctx, wf_trace *trace)
 {
-    end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
-    end_interval(ctx, WF_TRACE_ACTION, ctx->action, &ctx->action_start);
+    wf_context_cut_intervals(ctx);
     if (ctx->device->counts) {
         const wf_device_counts now = ctx->device->counts();
 

@@ -41,8 +41,8 @@ void wf_tape_adopt(wf_gradient *g, wf_tape *inner)
         wf_tape_close(inner);
         return;
     }
-    if (inner->ctx->tape == inner)
-        inner->ctx->tape = NULL;
+    if (inner->ctx->now.tape == inner)
+        inner->ctx->now.tape = NULL;
     inner->older = g->node->inner;
     g->node->inner = inner;
 }

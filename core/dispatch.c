@@ -130,7 +130,7 @@ static wf_status describe_output(const wf_call *call, const wf_signature *sig, i
 
     if (ctx->options.fp32_residual && call->op->follows >> o & 1)
         wide |= call->in[0]->rounds_to == ctx->device->dtype;
-    out->rounds_to = wide ? ctx->device->dtype : ctx->storage;
+    out->rounds_to = wide ? ctx->device->dtype : ctx->now.storage;
     out->dtype = partial ? ctx->device->dtype : out->rounds_to;
     out->layout = layout;
     return output_shape(call, sig, o, &out->ndim, out->dims);
@@ -151,12 +151,13 @@ static wf_status check_into(const wf_call *call, int o, const output *out, bool 
                        "%s: output %d cannot go into %s: it needs a tensor of the output's "
                        "type, shape and layout, fake only where operands are",
                        call->op->name, o, wf_tensor_describe(t, text, sizeof text));
-    if (call->ctx->tape || (call->op->flags & WF_OP_VIEW))
+    if (call->ctx->now.tape || (call->op->flags & WF_OP_VIEW))
         return wf_fail(call->ctx, WF_EINVAL, "%s: output %d cannot go into a given tensor %s",
                        call->op->name, o,
-                       call->ctx->tape ? "while a tape records: what it may have saved would "
-                                         "change; switch the tape off first"
-                                       : "since it is a view of its operand");
+                       call->ctx->now.tape
+                           ? "while a tape records: what it may have saved would "
+                             "change; switch the tape off first"
+                           : "since it is a view of its operand");
     return WF_OK;
 }
 
@@ -171,7 +172,7 @@ static wf_tensor *shared_output(wf_context *ctx, const output *out, wf_share *sh
         return NULL;
     shared = wf_share_output(ctx, share, o,
                              (size_t)wf_tensor_local_count(&like) * wf_dtype_size(out->dtype));
-    return shared ? wf_tensor_shared(&like, out->layout, ctx->kind, shared, share->member)
+    return shared ? wf_tensor_shared(&like, out->layout, ctx->now.kind, shared, share->member)
                   : NULL;
 }
 
@@ -182,7 +183,7 @@ static wf_tensor *new_output(wf_context *ctx, const output *out, wf_share *share
 
     if (share->role != WF_SHARE_NONE)
         return shared_output(ctx, out, share, o);
-    t = wf_tensor_new(ctx, out->dtype, out->ndim, out->dims, out->layout, ctx->kind);
+    t = wf_tensor_new(ctx, out->dtype, out->ndim, out->dims, out->layout, ctx->now.kind);
     if (t)
         t->rounds_to = out->rounds_to;
     return t;
@@ -324,7 +325,7 @@ static wf_status run(wf_call *call)
     wf_status status;
 
     wf_context_run(call->ctx);
-    call->ctx->op = call->op->name;
+    call->ctx->now.op = call->op->name;
     call->signature =
         call->op->write_signature ? call->op->write_signature(call, text) : call->op->signature;
     status = wf_signature_match(call, &sig);
@@ -335,12 +336,12 @@ static wf_status run(wf_call *call)
         if (status == WF_OK)
             note_changes(call);
     }
-    if (status == WF_OK && call->ctx->tape && call->ctx->micro_steps > 1)
+    if (status == WF_OK && call->ctx->now.tape && call->ctx->now.micro_steps > 1)
         wf_tape_report_computed(call, &sig);
     if (status == WF_OK)
         status = wf_tape_record(call);
     call->signature = NULL;
-    call->ctx->op = NULL;
+    call->ctx->now.op = NULL;
     if (status != WF_OK) {
         wf_fail(call->ctx, status, "%s failed", call->op->name); /* kept only without a text */
         memset(call->out, 0, sizeof call->out);

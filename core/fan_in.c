@@ -148,7 +148,7 @@ static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)
 {
     wf_gradient g = {
         .ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out, .node = n};
-    wf_memory_kind kind = ctx->kind;
+    wf_memory_kind kind = ctx->now.kind;
     const char *path = wf_context_enter(ctx, n->path);
 
     g.want[output] = true;
@@ -158,9 +158,9 @@ static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)
     wf_scope_open(ctx);
     if (wf_node_recall(ctx, n, &g) == WF_OK) {
         if (n->from[output].leaf)
-            ctx->kind = WF_MEMORY_GRADIENT;
+            ctx->now.kind = WF_MEMORY_GRADIENT;
         wf_node_call_backward(ctx, n, &g);
-        ctx->kind = kind;
+        ctx->now.kind = kind;
         wf_edge_deliver(ctx, n, output, g.din[output]);
     }
     wf_scope_close(ctx);

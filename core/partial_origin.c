@@ -23,7 +23,7 @@ static bool sums_batch(const wf_call *call, const wf_signature *sig)
 void wf_partial_begins(const wf_call *call, const wf_signature *sig, wf_tensor *out)
 {
     const wf_context *ctx = call->ctx;
-    const node *n = ctx->tape ? NULL : ctx->gradient_of;
+    const node *n = ctx->now.tape ? NULL : ctx->now.gradient_of;
 
     for (int i = 0; i < call->n_in; i++)
         if (wf_tensor_is_partial(call->in[i])) {

@@ -76,7 +76,7 @@ static bool add_together(wf_tensor **older, wf_tensor *b)
         return true;
     }
     if (out)
-        sum = wf_tensor_shared(a, a->layout, a->ctx->kind, out, share.member);
+        sum = wf_tensor_shared(a, a->layout, a->ctx->now.kind, out, share.member);
     if (sum && computes)
         a->ctx->device->add(a, b, sum);
     wf_share_end(&share, sum != NULL);
@@ -102,7 +102,7 @@ static wf_tensor *tensor_of_sum(wf_tensor *a, const wf_tensor *b)
     }
     if (is_mine(a))
         return a;
-    return wf_tensor_like(a, a->ctx->kind);
+    return wf_tensor_like(a, a->ctx->now.kind);
 }
 
 static wf_status add(wf_tensor **older, wf_tensor *newer)

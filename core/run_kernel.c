@@ -183,7 +183,7 @@ static void count_work(const wf_call *call)
     ctx->flops += flops;
     if (ctx->distribution)
         model /= ctx->distribution->alike(ctx->mesh, call);
-    ctx->model_flops += model * (1 - ctx->repeated);
+    ctx->model_flops += model * (1 - ctx->now.repeated);
 }
 
 wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)

@@ -113,7 +113,7 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
     r->chunks = wf_context_chunks(call->ctx);
     r->compute_fp32 = call->ctx->options.compute_fp32;
     r->fp32_residual = call->ctx->options.fp32_residual;
-    r->storage = call->ctx->storage;
+    r->storage = call->ctx->now.storage;
     r->n_in = call->n_in;
     r->n_out = call->n_out;
     r->attr_size = call->attr_size;

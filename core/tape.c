@@ -15,7 +15,7 @@ wf_tape *wf_tape_open(wf_context *ctx)
         return NULL;
     }
     *tape = (wf_tape){.ctx = ctx, .serial = ++ctx->tapes};
-    return ctx->tape = tape;
+    return ctx->now.tape = tape;
 }
 
 void wf_tape_close(wf_tape *tape)
@@ -25,8 +25,8 @@ void wf_tape_close(wf_tape *tape)
     if (!tape)
         return;
     ctx = tape->ctx;
-    if (ctx->tape == tape)
-        ctx->tape = NULL;
+    if (ctx->now.tape == tape)
+        ctx->now.tape = NULL;
     wf_tape_settle(tape);
     while (tape->newest) {
         node *n = tape->newest;
@@ -46,15 +46,15 @@ void wf_tape_close(wf_tape *tape)
 
 wf_tape *wf_tape_switch(wf_context *ctx, wf_tape *tape)
 {
-    wf_tape *last = ctx->tape;
+    wf_tape *last = ctx->now.tape;
 
-    ctx->tape = tape;
+    ctx->now.tape = tape;
     return last;
 }
 
 bool wf_context_recording(const wf_context *ctx)
 {
-    return ctx->tape != NULL;
+    return ctx->now.tape != NULL;
 }
 
 wf_tensor *wf_leaf(wf_tensor *parameter)
@@ -83,7 +83,7 @@ wf_tensor *wf_source(wf_tensor *t)
     wf_call call = {
         .op = &wf_source_op, .n_in = 1, .in = {source}, .n_out = 1, .out = {source}};
 
-    if (!source || !source->ctx->tape)
+    if (!source || !source->ctx->now.tape)
         return source;
     call.ctx = source->ctx;
     source->requires_grad = true; /* a leaf, until it is recorded as made here */
@@ -155,7 +155,7 @@ void wf_tape_report_computed(const wf_call *call, const wf_signature *sig)
 
         for (int d = 0; d < t->ndim; d++)
             has |= 1u << sig->letter[i][d];
-        if (t->requires_grad && (batch & ~has) && !is_moved_leaf(t, ctx->tape->serial))
+        if (t->requires_grad && (batch & ~has) && !is_moved_leaf(t, ctx->now.tape->serial))
             wf_context_report_inexact(
                 ctx,
                 "not layout-exact: %s%s%s: operand %d, %s, is computed from parameters, and "
@@ -163,7 +163,7 @@ void wf_tape_report_computed(const wf_call *call, const wf_signature *sig)
                 " micro-steps: take one of them, so that it is summed over the batch before",
                 call->op->name, ctx->failure.path && *ctx->failure.path ? " in " : "",
                 ctx->failure.path ? ctx->failure.path : "", i,
-                wf_tensor_describe(t, text, sizeof text), ctx->micro_steps);
+                wf_tensor_describe(t, text, sizeof text), ctx->now.micro_steps);
     }
 }
 
@@ -260,23 +260,23 @@ static void warn_of_lost_gradient(const wf_call *call)
 
 bool wf_context_recorded_later(wf_context *ctx, bool later)
 {
-    bool last = ctx->recorded_later;
+    bool last = ctx->now.recorded_later;
 
-    ctx->recorded_later = later;
+    ctx->now.recorded_later = later;
     return last;
 }
 
 bool wf_context_is_recorded_later(const wf_context *ctx)
 {
-    return ctx->recorded_later;
+    return ctx->now.recorded_later;
 }
 
 wf_status wf_tape_record(const wf_call *call)
 {
-    wf_tape *tape = call->ctx->tape;
+    wf_tape *tape = call->ctx->now.tape;
     node *n;
 
-    if (!tape && call->op->backward && call->ctx->recorded_later)
+    if (!tape && call->op->backward && call->ctx->now.recorded_later)
         note_wanted(call);
     if (tape && !call->op->backward)
         warn_of_lost_gradient(call);
@@ -299,7 +299,7 @@ wf_status wf_tape_record(const wf_call *call)
         return wf_fail(call->ctx, WF_ENOMEM, "no memory for a node of the tape");
     n->op = call->op;
     n->path = call->ctx->failure.path;
-    n->point = call->ctx->point;
+    n->point = call->ctx->now.point;
     n->n_in = call->n_in;
     n->n_out = call->n_out;
     if (call->attr_size)
@@ -326,11 +326,11 @@ wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *ar
 {
     node *n;
 
-    if (!ctx->tape)
+    if (!ctx->now.tape)
         return ctx->failure.error.code;
     if (!hook)
         return wf_fail(ctx, WF_EINVAL, "a hook of the tape is NULL: give a function");
-    n = append(ctx->tape);
+    n = append(ctx->now.tape);
     if (!n)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a hook of the tape");
     n->hook = hook;

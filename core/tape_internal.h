@@ -116,11 +116,11 @@ wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad);
 /* Calls the backward function of a node's op, of which the context knows meanwhile. */
 static inline void wf_node_call_backward(wf_context *ctx, const node *n, wf_gradient *g)
 {
-    const node *outside = ctx->gradient_of;
+    const node *outside = ctx->now.gradient_of;
 
-    ctx->gradient_of = n;
+    ctx->now.gradient_of = n;
     n->op->backward(g);
-    ctx->gradient_of = outside;
+    ctx->now.gradient_of = outside;
 }
 
 /* Note the elements that gradients of a node's outputs have now. */

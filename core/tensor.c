@@ -175,7 +175,8 @@ wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind)
 wf_tensor *wf_tensor_absent(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                             const wf_layout *layout)
 {
-    wf_tensor *t = over_storage(ctx, dtype, ndim, dims, layout, ctx->kind, wf_storage_absent);
+    wf_tensor *t =
+        over_storage(ctx, dtype, ndim, dims, layout, ctx->now.kind, wf_storage_absent);
 
     if (t && t->storage)
         t->storage->comes_with = t->storage; /* alone */
@@ -225,8 +226,7 @@ wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from)
     return WF_OK;
 }
 
-/* Makes a tensor of other dims and layout that sees the data of `source`; the caller checks
-   sizes. */
+/* Makes a tensor of other dims and layout over the data of `source`; callers check sizes. */
 static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
                           const wf_layout *layout)
 {

@@ -81,6 +81,7 @@ typedef struct wf_process {
     wf_elastic elastic;
     wf_run_log *log;       /* NULL in processes without rank 0 */
     wf_timeline *timeline; /* likewise, of a run that is traced */
+    int ranks_left;        /* ranks that hang, and use all of this when a session has ended */
 } wf_process;
 
 /** WF_PROCESS - a process before anything is set; job, request and run.out have to be */

@@ -136,6 +136,7 @@ static void *run(void *session)
     wf_process_run(s->process, &end, &error);
     pthread_mutex_lock(&s->lock);
     s->end = end;
+    s->process->ranks_left = end.stuck;
     s->error = error;
     s->over = true;
     pthread_cond_broadcast(&s->called);
@@ -245,7 +246,13 @@ wf_session *wf_session_open(wf_process *process, wf_error *error)
 
 int64_t wf_session_steps(const wf_session *session)
 {
-    return session->steps; /* written while a call lasts alone */
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&session->lock; /* no change of it */
+    int64_t steps;
+
+    pthread_mutex_lock(lock);
+    steps = session->steps;
+    pthread_mutex_unlock(lock);
+    return steps;
 }
 
 wf_status wf_session_step(wf_session *s, const wf_par_data *data, wf_step_log *made,

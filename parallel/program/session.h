@@ -15,7 +15,9 @@
  *     wf_session_call(session, evaluate, &result, &error);    on each rank
  *     wf_session_close(session, &error);
  *
- * A process may have several. The calls of one are made one at a time; a fork has none.
+ * A process may have several. The calls of one are made one at a time; a fork has none. Ranks
+ * that hang are left running when a session ends, or could not be opened: process.ranks_left
+ * says how many, and where it is not 0 the process, and what it points to, outlive them.
  */
 #ifndef WF_PARALLEL_PROGRAM_SESSION_H
 #define WF_PARALLEL_PROGRAM_SESSION_H
@@ -38,7 +40,8 @@ typedef struct wf_session wf_session;
  */
 WF_API wf_session *wf_session_open(wf_process *process, wf_error *error);
 
-/** wf_session_steps - returns how many steps are done, those before a resume included */
+/** wf_session_steps - returns how many steps are done, those before a resume included; also
+ * while another thread is in a call */
 WF_API int64_t wf_session_steps(const wf_session *session);
 
 /**
@@ -63,8 +66,7 @@ WF_API wf_status wf_session_call(wf_session *session, wf_par_hook *function, voi
                                  wf_error *error);
 
 /** wf_session_close - ends the run, as after its last step, and waits for its ranks; NULL is
- * allowed. Errors: the failure of the run, unless a call has returned it. Ranks that hang are
- * left running (wf_launch_end), and the process has to outlive them */
+ * allowed. Errors: the failure of the run, unless a call has returned it */
 WF_API wf_status wf_session_close(wf_session *session, wf_error *error);
 
 WF_END_DECLS

@@ -321,7 +321,7 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
     }
     if (all) {
         *all = (wf_par_units){.par = t->par, .root = root, .count = wrap(t)};
-        all->order = &all->model;
+        all->pass.order = &all->model;
         all->unit = calloc((size_t)all->count, sizeof *all->unit);
         all->parameters = calloc((size_t)count + 1, sizeof(wf_nn_parameter *));
         all->list = calloc((size_t)count + 1, sizeof(wf_tensor *));

@@ -39,6 +39,16 @@ typedef struct wf_par_order {
     wf_par_sequence backward; /* as they end in forward; backward takes it backwards */
 } wf_par_order;
 
+/* The state of units in a pass over a stage: each of two that alternate has its own, which are
+   swapped whole. */
+typedef struct wf_par_units_pass {
+    wf_par_order *order;         /* the order of the pass that runs */
+    int depth;                   /* number of runs that have begun and not ended */
+    bool recording;              /* the pass that runs is on a tape */
+    bool in_backward;            /* modules that run now are recomputed */
+    wf_par_gradients *gradients; /* takes those of a unit when they are complete, or NULL */
+} wf_par_units_pass;
+
 typedef struct wf_par_units {
     struct wf_par_units *next; /* links the units of the rank's models */
     wf_par *par;
@@ -48,25 +58,9 @@ typedef struct wf_par_units {
     wf_nn_parameter **parameters;
     wf_tensor **list; /* room for the parameters of any unit, for moves */
     const wf_layout **to;
-    wf_par_order model;          /* the order of passes over the model */
-    wf_par_order *order;         /* the order of the pass that runs */
-    int depth;                   /* number of runs that have begun and not ended */
-    bool recording;              /* the pass that runs is on a tape */
-    bool in_backward;            /* modules that run now are recomputed */
-    wf_par_gradients *gradients; /* takes those of a unit when they are complete, or NULL */
+    wf_par_order model; /* the order of passes over the model */
+    wf_par_units_pass pass;
 } wf_par_units;
-
-/* The state of units in a pass over a stage: each of two that alternate has its own. */
-typedef struct wf_par_units_pass {
-    wf_par_order *order;
-    int depth;
-    bool recording, in_backward;
-    wf_par_gradients *gradients;
-} wf_par_units_pass;
-
-/* Return it; swap it for that of the other pass. */
-wf_par_units_pass wf_par_units_pass_of(const wf_par_units *all);
-void wf_par_units_switch(wf_par_units *all, wf_par_units_pass *other);
 
 /* The units of a model that wf_par_plan has seen; NULL for another one. */
 wf_par_units *wf_par_units_of(const wf_par *par, const wf_nn_module *model);

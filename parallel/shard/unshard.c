@@ -92,7 +92,7 @@ static wf_status begin(wf_par_unit *u)
             return wf_context_status(all->par->ctx);
         all->to[i] = wf_par_state_of(u->parameter[i])->compute_layout;
     }
-    u->asked = all->order;
+    u->asked = all->pass.order;
     u->handle = wf_par_move_begin(all->par, kind_of(u), u->split, all->list, all->to);
     return wf_context_status(all->par->ctx);
 }
@@ -139,7 +139,7 @@ static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
 
     for (int64_t i = 0; i < all->count && status == WF_OK; i++) {
         if (&all->unit[i] == u || !all->unit[i].handle || all->unit[i].pins > 0 ||
-            all->unit[i].asked != all->order)
+            all->unit[i].asked != all->pass.order)
             continue;
         status = finish(&all->unit[i]);
         release(&all->unit[i]);
@@ -171,8 +171,8 @@ static wf_status take_gradients(void *arg)
     wf_par_units *all = u->of;
     wf_status status = wf_context_status(all->par->ctx);
 
-    if (all->gradients && status == WF_OK)
-        status = wf_par_gradients_take(all->gradients, u->count, u->parameter);
+    if (all->pass.gradients && status == WF_OK)
+        status = wf_par_gradients_take(all->pass.gradients, u->count, u->parameter);
     return status;
 }
 
@@ -184,7 +184,7 @@ static wf_status post_backward(void *arg)
     if (u->active == 0)
         release(u);
     if (u == u->of->unit)
-        u->of->in_backward = false;
+        u->of->pass.in_backward = false;
     return wf_context_status(u->of->par->ctx);
 }
 
@@ -192,10 +192,10 @@ static wf_status post_backward(void *arg)
 static wf_status pre_backward(void *arg)
 {
     wf_par_unit *u = arg;
-    wf_par_sequence *s = &u->of->order->backward;
+    wf_par_sequence *s = &u->of->pass.order->backward;
 
     if (u == u->of->unit)
-        u->of->in_backward = true;
+        u->of->pass.in_backward = true;
     while (s->at > 0 && s->unit[--s->at] != u)
         ;
     return gather(u, s, s->at, -1);
@@ -208,27 +208,28 @@ static wf_status enter(wf_par_unit *u)
     wf_par_units *all = u->of;
     wf_status status = WF_OK;
 
-    if (all->in_backward) {
+    if (all->pass.in_backward) {
         status = begin(u);
         return status == WF_OK ? finish(u) : status;
     }
-    if (!wf_par_sequence_expects(&all->order->forward, u))
+    if (!wf_par_sequence_expects(&all->pass.order->forward, u))
         status = give_back(all, u);
     if (status == WF_OK)
-        status = wf_par_sequence_see(all, &all->order->forward, u);
-    return status == WF_OK ? gather(u, &all->order->forward, all->order->forward.at - 1, 1)
-                           : status;
+        status = wf_par_sequence_see(all, &all->pass.order->forward, u);
+    return status == WF_OK
+               ? gather(u, &all->pass.order->forward, all->pass.order->forward.at - 1, 1)
+               : status;
 }
 
 static void pass_begins(wf_par_units *all)
 {
-    all->order->forward.at = all->order->backward.at = 0;
-    all->recording = wf_context_recording(all->par->ctx);
+    all->pass.order->forward.at = all->pass.order->backward.at = 0;
+    all->pass.recording = wf_context_recording(all->par->ctx);
 }
 
 static void pass_ends(wf_par_units *all)
 {
-    all->order->forward.count = all->order->forward.at;
+    all->pass.order->forward.count = all->pass.order->forward.at;
     give_back(all, NULL);
 }
 
@@ -237,7 +238,7 @@ void wf_par_unit_enter(wf_par_unit *u)
     wf_par_units *all = u->of;
     wf_context *ctx = all->par->ctx;
 
-    if (all->depth++ == 0 && !all->in_backward) {
+    if (all->pass.depth++ == 0 && !all->pass.in_backward) {
         pass_begins(all);
     }
     u->active++;
@@ -252,15 +253,16 @@ void wf_par_unit_leave(wf_par_unit *u)
     wf_context *ctx = all->par->ctx;
 
     if (wf_context_status(ctx) == WF_OK &&
-        (all->in_backward || wf_par_sequence_see(all, &all->order->backward, u) == WF_OK))
+        (all->pass.in_backward ||
+         wf_par_sequence_see(all, &all->pass.order->backward, u) == WF_OK))
         wf_tape_hook(ctx, WF_WALK_INPUTS, pre_backward, u);
-    all->depth--;
-    if (--u->active == 0 && !all->in_backward && (u->reshard || !all->recording))
+    all->pass.depth--;
+    if (--u->active == 0 && !all->pass.in_backward && (u->reshard || !all->pass.recording))
         release(u); /* backward continues with what has just been recomputed */
-    if (all->depth > 0 || all->in_backward)
+    if (all->pass.depth > 0 || all->pass.in_backward)
         return;
     pass_ends(all);
-    if (!all->recording)
+    if (!all->pass.recording)
         wf_par_units_reshard(all);
 }
 
@@ -273,48 +275,30 @@ void wf_par_units_reshard(wf_par_units *all)
         release(&all->unit[u]);
     }
     if (all) {
-        all->depth = 0;
-        all->in_backward = false;
-        all->order = &all->model;
+        all->pass.depth = 0;
+        all->pass.in_backward = false;
+        all->pass.order = &all->model;
     }
 }
 
 void wf_par_units_stage_begin(wf_par_units *all, wf_par_order *order, bool backward)
 {
-    all->order = order;
-    all->in_backward = backward;
+    all->pass.order = order;
+    all->pass.in_backward = backward;
     if (backward)
         order->backward.at = order->backward.count;
     else
         pass_begins(all);
-    all->depth++;
+    all->pass.depth++;
 }
 
 void wf_par_units_stage_end(wf_par_units *all)
 {
-    all->depth--;
-    if (!all->in_backward)
+    all->pass.depth--;
+    if (!all->pass.in_backward)
         pass_ends(all);
-    all->in_backward = false;
-    all->order = &all->model;
-}
-
-wf_par_units_pass wf_par_units_pass_of(const wf_par_units *all)
-{
-    return (wf_par_units_pass){all->order, all->depth, all->recording, all->in_backward,
-                               all->gradients};
-}
-
-void wf_par_units_switch(wf_par_units *all, wf_par_units_pass *other)
-{
-    const wf_par_units_pass next = *other;
-
-    *other = wf_par_units_pass_of(all);
-    all->order = next.order;
-    all->depth = next.depth;
-    all->recording = next.recording;
-    all->in_backward = next.in_backward;
-    all->gradients = next.gradients;
+    all->pass.in_backward = false;
+    all->pass.order = &all->model;
 }
 
 wf_status wf_par_unit_pin(wf_par_unit *u)

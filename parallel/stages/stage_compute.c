@@ -40,7 +40,7 @@ static void leave(wf_par_stages *s, const setting *last)
     wf_context *ctx = s->t->par->ctx;
 
     wf_tape_switch(ctx, NULL);
-    s->t->units->gradients = NULL;
+    s->t->units->pass.gradients = NULL;
     wf_par_added_receive(s->t, false);
     wf_context_micro_steps(ctx, 1);
     wf_context_batch(ctx, 0);
@@ -185,7 +185,7 @@ static void run_steps(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool
     outside = wf_nn_documents_switch(ctx, read_for(s, stage, micro, x));
     if (record) {
         f->tape = wf_tape_open(ctx);
-        s->t->units->recording = true;
+        s->t->units->pass.recording = true;
         make_sources(s, stage, f, n, x);
     }
     if (x[0] && stage->end > stage->first)
@@ -311,7 +311,7 @@ static setting enter_backward(wf_par_stages *s, wf_par_stage *stage, wf_par_flig
     setting last = enter(s, f, micro, "backward");
 
     wf_par_gradients_micro(stage->gradients, f->pass, micro, s->t->micros, s->t->per_sequence);
-    s->t->units->gradients = wf_par_takes_units(s->t->par) ? stage->gradients : NULL;
+    s->t->units->pass.gradients = wf_par_takes_units(s->t->par) ? stage->gradients : NULL;
     wf_tape_switch(s->t->par->ctx, f->tape);
     return last;
 }

@@ -60,8 +60,11 @@ static void do_backward(void *arg)
 static void turn(void *self, int which)
 {
     pair *p = self;
+    wf_par_units *units = p->s->t->units;
+    const wf_par_units_pass next = p->other;
 
-    wf_par_units_switch(p->s->t->units, &p->other);
+    p->other = units->pass;
+    units->pass = next;
     p->begin(p->s, p->at[which]);
 }
 
@@ -73,7 +76,7 @@ void wf_par_actions_beside(wf_par_stages *s, int64_t i, wf_par_action_step *begi
               .at = {forward, forward == i ? i + 1 : i},
               .begin = begin,
               .act = act,
-              .other = wf_par_units_pass_of(s->t->units)};
+              .other = s->t->units->pass};
 
     wf_beside_run(s->t->par->ctx, &(wf_beside){.run = {do_forward, do_backward},
                                                .arg = {&p, &p},

@@ -49,7 +49,7 @@ int64_t wf_par_micro_steps(const wf_par_trainer *t)
 /* The tape of a micro-step ends, and with it what it has changed in the context. */
 static void close_tape(wf_par_trainer *t)
 {
-    t->units->gradients = NULL;
+    t->units->pass.gradients = NULL;
     wf_par_added_receive(t, false);
     wf_tape_close(t->step.tape);
     t->step.tape = NULL;
@@ -215,7 +215,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     wf_par_losses_put(t, &s->batch, s->micro, s->tape, loss);
     wf_tape_switch(ctx, s->tape);
     wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros, t->per_sequence);
-    t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
+    t->units->pass.gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
         wf_backward(loss, wf_par_seed_of(t, loss), false);

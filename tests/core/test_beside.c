@@ -5,6 +5,7 @@
  * ctest: builds address thread
  */
 #include "core/beside.h"
+#include "core/trace.h"
 #include "tests/core/core_harness.h"
 
 static const double ones[4] = {1, 1, 1, 1};
@@ -110,8 +111,10 @@ static void own_first(void *arg)
     own_things(arg, "three", 3, WF_MEMORY_ACTIVATION);
 }
 
+/* Leaves a tensor in the outermost scope that it has. */
 static void own_second(void *arg)
 {
+    make(((story *)arg)->ctx, 0, 4, ones);
     own_things(arg, "two", 2, WF_MEMORY_PARAMETER);
 }
 
@@ -135,20 +138,82 @@ static void each_has_its_own(void)
     wf_context_close(ctx);
 }
 
+static void phase_first(void *arg)
+{
+    story *s = arg;
+
+    wf_context_phase(s->ctx, "a");
+    wf_context_action(s->ctx, "A");
+    first(s);
+}
+
+static void phase_second(void *arg)
+{
+    story *s = arg;
+
+    wf_context_phase(s->ctx, "b");
+    wf_context_action(s->ctx, "B");
+    second(s);
+}
+
+/* Reads from a trace the names of events of a kind, each of which begins where the last one has
+   ended, or later. */
+static void read_names(const wf_trace *trace, wf_trace_kind kind, char *names)
+{
+    int64_t end = 0;
+
+    for (int64_t i = 0; i < wf_trace_count(trace); i++) {
+        const wf_trace_event *e = wf_trace_at(trace, i);
+
+        if (e->kind != kind)
+            continue;
+        CU_ASSERT_TRUE(e->start >= end && e->end >= e->start);
+        end = e->end;
+        names[strlen(names)] = e->name[0];
+    }
+}
+
+/* A trace has what each did between two turns as a part of its phase and of its action. */
+static void traced_in_parts(void)
+{
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx = open_reference(0);
+    wf_trace *trace = wf_trace_open(64, &error);
+    story s = {.ctx = ctx, .turns = {2, 2}};
+    char phases[64] = "", actions[64] = "";
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(trace);
+    wf_context_trace(ctx, trace);
+    wf_beside_run(ctx, &(wf_beside){.run = {phase_first, phase_second}, .arg = {&s, &s}});
+    wf_context_phase(ctx, NULL);
+    wf_context_action(ctx, NULL);
+    wf_context_trace(ctx, NULL);
+    CU_ASSERT_STRING_EQUAL(s.text, "ababab");
+    read_names(trace, WF_TRACE_PHASE, phases);
+    read_names(trace, WF_TRACE_ACTION, actions);
+    CU_ASSERT_STRING_EQUAL(phases, "abababa");
+    CU_ASSERT_STRING_EQUAL(actions, "ABABABA");
+    wf_trace_close(trace);
+    wf_context_close(ctx);
+}
+
 static const wf_extension of_call = {"calls", sizeof(int), .of_call = true};
+static const wf_extension of_call_later = {"later", sizeof(int), .of_call = true};
 static const wf_extension of_context = {"context", sizeof(int), .of_call = false};
 
 static void count(story *s, int by)
 {
     int *call = wf_context_extension(s->ctx, &of_call);
     int *all = wf_context_extension(s->ctx, &of_context);
+    int *later = wf_context_extension(s->ctx, &of_call_later);
 
     for (int i = 0; i < 4; i++) {
         *call += by;
+        *later += by;
         *all += by;
         wf_beside_turn(s->ctx);
     }
-    s->good &= *call == 5 + 4 * by;
+    s->good &= *call == 5 + 4 * by && *later == 4 * by;
 }
 
 static void count_one(void *arg)
@@ -161,7 +226,8 @@ static void count_ten(void *arg)
     count(arg, 10);
 }
 
-/* An extension of a call begins as it was for both, and stays as the first has left it. */
+/* An extension of a call begins as it was for both, and stays as the first has left it; also
+   one that neither has used before. */
 static void extensions(void)
 {
     wf_context *ctx = open_reference(0);
@@ -172,6 +238,7 @@ static void extensions(void)
     wf_beside_run(ctx, &(wf_beside){.run = {count_one, count_ten}, .arg = {&s, &s}});
     CU_ASSERT_TRUE(s.good);
     CU_ASSERT_EQUAL(*(int *)wf_context_extension(ctx, &of_call), 9);
+    CU_ASSERT_EQUAL(*(int *)wf_context_extension(ctx, &of_call_later), 4);
     CU_ASSERT_EQUAL(*(int *)wf_context_extension(ctx, &of_context), 49);
     wf_context_close(ctx);
 }
@@ -227,6 +294,7 @@ int main(void)
     static const wf_test tests[] = {
         {"turns", in_turns},
         {"scopes, tape and settings", each_has_its_own},
+        {"a trace", traced_in_parts},
         {"extensions", extensions},
         {"errors", errors},
         {"the debug mode of handles", with_handles},

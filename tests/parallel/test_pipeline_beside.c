@@ -16,7 +16,7 @@ typedef struct row {
     const char *schedule, *strategy, *recompute;
     int tp, dp, ep;
     wf_par_accumulate accumulate;
-    bool shared, waits, sequence_parallel, stage_again, bf16, bias;
+    bool shared, waits, sequence_parallel, stage_again, bf16, bias, losses;
     double buffer;
     int prefetch, resident;
 } row;
@@ -32,7 +32,8 @@ static const row rows[] = {
      .bf16 = true, .buffer = 1.25},
     {"dualpipe-v", "full_shard", "moe", .tp = 1, .dp = 2, .ep = 2, .resident = 2, .bf16 = true,
      .accumulate = WF_PAR_REDUCED},
-    {"beside-any", "full_shard", .tp = 1, .dp = 4, .ep = 2, .shared = true, .bias = true},
+    {"beside-any", "full_shard", .tp = 1, .dp = 4, .ep = 2, .shared = true, .bias = true,
+     .losses = true},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -105,6 +106,7 @@ static training mixture(const row *r)
     t.model.expert_ffn = 20;
     t.model.shared_ffn = r->shared ? 24 : 0;
     t.model.bias_step = r->bias ? 0.05 : 0;
+    t.model.sequence_weight = t.model.z_weight = r->losses ? 0.1 : 0;
     t.layout.dtype = t.layout.param_dtype = r->bf16 ? WF_BF16 : WF_F32;
     t.options.clip = 0.05f;
     t.steps = 3;
@@ -147,6 +149,7 @@ static void one_digest(void)
         for (int k = 0; k < t.steps; k++) {
             CU_ASSERT(same_bits(t.loss[k], one.loss[k]));
             CU_ASSERT_EQUAL(t.grad_norm[k], one.grad_norm[k]);
+            CU_ASSERT_EQUAL(t.added[k], one.added[k]); /* by micro-batch */
         }
         CU_ASSERT_STRING_EQUAL(t.inexact, "");
         if (t.digest != one.digest)

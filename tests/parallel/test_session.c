@@ -4,6 +4,7 @@
  *
  * ctest: builds address thread
  */
+#include "mesh/comm/collective.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/program/session.h"
@@ -156,6 +157,46 @@ static void test_failures(void)
     fail_by(NULL);
 }
 
+/* Hangs on the last rank, for which the others wait. */
+static wf_status hang_on_last(wf_par_running *rank, void *arg)
+{
+    wf_context *ctx = wf_par_context(rank->par);
+    wf_mesh *mesh = wf_par_mesh(rank->par);
+    wf_error error = {WF_OK, ""};
+
+    (void)arg;
+    while (wf_context_rank(ctx) == wf_mesh_ranks(mesh) - 1)
+        pause();
+    if (wf_barrier(wf_mesh_world(mesh), &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    return wf_context_status(ctx);
+}
+
+/* A rank that hangs uses the process when its session has ended: it stays. */
+static void test_ranks_left(void)
+{
+    static wf_process p, well;
+    FILE *out = fopen("/dev/null", "w");
+    wf_error error = {WF_OK, ""};
+    wf_session *s;
+
+    p = well = (wf_process)WF_PROCESS("test");
+    describe(&p, 2, 1, out);
+    p.stall_timeout = 1;
+    s = wf_session_open(&p, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    CU_ASSERT_EQUAL(p.ranks_left, 0);
+    CU_ASSERT_NOT_EQUAL(wf_session_call(s, hang_on_last, NULL, &error), WF_OK);
+    wf_session_close(s, &error);
+    CU_ASSERT_EQUAL(p.ranks_left, 1);
+    error = (wf_error){WF_OK, ""};
+    describe(&well, 2, 1, out);
+    s = wf_session_open(&well, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    CU_ASSERT_EQUAL(wf_session_close(s, &error), WF_OK);
+    CU_ASSERT_EQUAL(well.ranks_left, 0);
+}
+
 static void test_no_batch(void)
 {
     FILE *out = fopen("/dev/null", "w");
@@ -296,6 +337,7 @@ int main(void)
         {"no batch", test_no_batch},
         {"a batch between steps", test_batch_returned},
         {"a slow caller", test_slow_caller},
+        {"ranks that are left", test_ranks_left},
         {"refused", test_refused},
         {"numerics where they are reported", measured_where_it_is_reported},
         {NULL, NULL}};

@@ -173,6 +173,10 @@ int weft_python_plan(int argc, char **argv, char **report, wf_error *error)
         wf_plan_print(app_job_request(&job), out, error);
     if (out)
         fclose(out);
+    if (error->code != WF_OK) {
+        free(*report);
+        *report = NULL;
+    }
     app_options_free(&options);
     return (int)error->code;
 }

@@ -62,16 +62,28 @@ wf_par_data weft_python_rows_data(const weft_python_rows *rows, bool evaluated)
                          .counted = evaluated ? count_evaluated : count_rows};
 }
 
-/* A wf_par_data of a run that is fed: there are no others than those of its steps. */
-static wf_status read_none(void *self, int64_t step, int64_t first, int64_t count,
-                           void *const *field, wf_error *error)
+/* ---- of a run that is fed: there are no batches but those of its steps ---- */
+
+static wf_status no_batch(int64_t step, wf_error *error)
 {
-    (void)self, (void)first, (void)count, (void)field;
     return wf_error_set(error, WF_EINVAL,
                         "step %" PRId64
                         " has no batch: give it one, step(ids), or open the run "
                         "with data=FILE",
                         step);
+}
+
+static wf_status count_none(void *self, int64_t step, int64_t *count, wf_error *error)
+{
+    (void)self, (void)count;
+    return no_batch(step, error);
+}
+
+static wf_status read_none(void *self, int64_t step, int64_t first, int64_t count,
+                           void *const *field, wf_error *error)
+{
+    (void)self, (void)first, (void)count, (void)field;
+    return no_batch(step, error);
 }
 
 wf_status weft_python_check_ids(const weft_python_run *run, const char *what,
@@ -177,7 +189,7 @@ static void adapt(weft_python_run *r, bool fed)
     r->own = p->job.data;
     r->validation = p->job.eval_data;
     if (fed)
-        p->job.data = (wf_par_data){.read = read_none, .counted = count_rows};
+        p->job.data = (wf_par_data){.read = read_none, .counted = count_none};
     if (r->weighted) {
         add_weights(&p->job, r->options.seq_len);
         add_weights(&p->request.job, r->options.seq_len);
@@ -229,6 +241,8 @@ int weft_python_close(weft_python_run *r, wf_error *error)
     if (!r)
         return WF_OK;
     wf_session_close(r->session, error);
+    if (r->process.ranks_left) /* they use the run still */
+        return (int)error->code;
     wf_tok_close(r->tokenizer);
     app_job_close(&r->job);
     app_options_free(&r->options);

@@ -62,6 +62,7 @@ class Run:
             call("open", len(argv) - 1, argv, int(data is None), int(self._weighted), int(not verbose), ctypes.byref(handle))
             self._handle = handle
         except BaseException:  # what an interrupt raises comes when the run is open
+            self._handle = None  # which __del__ would close again
             call("close", handle)
             raise
         sizes = Sizes()
@@ -202,7 +203,7 @@ class Run:
         of the validation part from 0 on."""
         tokens = np.empty((self.global_batch_size, self.seq_len), np.int32)
         targets = np.empty_like(tokens)
-        step = as_count(step, "step", 0 if validation else 1, 2**62)
+        step = as_count(step, "step", 0 if validation else 1, 2**62 // self.global_batch_size)
         self._call("batch", int(validation), step, pointer(tokens), pointer(targets))
         return tokens, targets
 
