@@ -308,6 +308,11 @@ static void errors(void)
     run(&split, 2, false);
     CU_ASSERT_EQUAL(split.opened, WF_EUNSUPPORTED);
     CU_ASSERT_PTR_NOT_NULL(strstr(split.error.text, "ranks that split a model"));
+    split.layout.tp = 1;
+    split.layout.dp = 2;
+    split.layout.strategy = "full_shard";
+    run(&split, 2, false);
+    CU_ASSERT_EQUAL(split.opened, WF_EUNSUPPORTED);
     cpu.layout.device = "cpu";
     run(&cpu, 1, false);
     CU_ASSERT_EQUAL(cpu.opened, WF_EUNSUPPORTED);
