@@ -17,9 +17,7 @@ struct wf_nn_cache {
     int64_t slots, positions;
     entry *entries;
     int n, room, next; /* next: modules run in the same order each time */
-    /* positions of the new tokens: i32 [batch, tokens], [batch] and [batch] */
-    wf_tensor *position, *first, *slot;
-    int64_t length; /* tokens of each sequence of this pass; 0: up to each token */
+    wf_nn_cache_tokens at;
 };
 
 wf_nn_cache *wf_nn_cache_open(wf_context *ctx, int64_t slots, int64_t positions)
@@ -41,14 +39,20 @@ wf_nn_cache *wf_nn_cache_open(wf_context *ctx, int64_t slots, int64_t positions)
     return c;
 }
 
-static void forget_positions(wf_nn_cache *c)
+void wf_nn_cache_tokens_free(wf_nn_cache_tokens *t)
 {
-    wf_tensor **all[] = {&c->position, &c->first, &c->slot};
+    wf_tensor_release(t->position);
+    wf_tensor_release(t->first);
+    wf_tensor_release(t->slot);
+    *t = (wf_nn_cache_tokens){.length = 0};
+}
 
-    for (int i = 0; i < 3; i++) {
-        wf_tensor_release(*all[i]);
-        *all[i] = NULL;
-    }
+void wf_nn_cache_swap(wf_nn_cache *c, wf_nn_cache_tokens *other)
+{
+    const wf_nn_cache_tokens ours = c->at;
+
+    c->at = *other;
+    *other = ours;
 }
 
 void wf_nn_cache_close(wf_nn_cache *c)
@@ -57,7 +61,7 @@ void wf_nn_cache_close(wf_nn_cache *c)
         return;
     if (wf_nn_cache_now(c->ctx) == c)
         wf_nn_cache_switch(c->ctx, NULL);
-    forget_positions(c);
+    wf_nn_cache_tokens_free(&c->at);
     for (int i = 0; i < c->n; i++) {
         wf_tensor_release(c->entries[i].k);
         wf_tensor_release(c->entries[i].v);
@@ -82,12 +86,12 @@ wf_nn_cache *wf_nn_cache_now(wf_context *ctx)
 
 wf_tensor *wf_nn_cache_positions(const wf_nn_cache *c)
 {
-    return c->position;
+    return c->at.position;
 }
 
 int64_t wf_nn_cache_length(const wf_nn_cache *c)
 {
-    return c->length;
+    return c->at.length;
 }
 
 static wf_status check_positions(const wf_nn_cache *c, int64_t batch, int64_t tokens,
@@ -119,26 +123,44 @@ static wf_tensor *numbers(wf_context *ctx, int ndim, const wf_dim *dims)
     return t ? wf_tensor_retain(t) : NULL;
 }
 
+/* Makes tensors for `batch` sequences of `tokens` where there are none. */
+static wf_status fit(wf_nn_cache *c, int64_t batch, int64_t tokens)
+{
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens)};
+    wf_nn_cache_tokens *t = &c->at;
+
+    if (t->slot && t->position->dim[0].size == batch && t->position->dim[1].size == tokens)
+        return WF_OK;
+    wf_nn_cache_tokens_free(t);
+    wf_scope_open(c->ctx);
+    t->position = numbers(c->ctx, 2, dims);
+    t->first = numbers(c->ctx, 1, dims);
+    t->slot = numbers(c->ctx, 1, dims);
+    wf_scope_close(c->ctx);
+    if (t->position && t->first && t->slot)
+        return WF_OK;
+    wf_nn_cache_tokens_free(t);
+    return wf_context_status(c->ctx);
+}
+
 wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
                          const wf_nn_cache_position *sequence)
 {
-    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens)};
     wf_host_data at[3];
     int32_t *position, *first, *slot;
 
-    forget_positions(c);
-    if (check_positions(c, batch, tokens, sequence) != WF_OK)
+    if (check_positions(c, batch, tokens, sequence) != WF_OK ||
+        fit(c, batch, tokens) != WF_OK) {
+        wf_nn_cache_tokens_free(&c->at);
         return wf_context_status(c->ctx);
-    c->position = numbers(c->ctx, 2, dims);
-    c->first = numbers(c->ctx, 1, dims);
-    c->slot = numbers(c->ctx, 1, dims);
+    }
     c->next = 0;
-    c->length = batch > 0 ? sequence[0].length : 0;
-    if (!c->position || !c->first || !c->slot || wf_context_dry_run(c->ctx))
+    c->at.length = batch > 0 ? sequence[0].length : 0;
+    if (wf_context_dry_run(c->ctx))
         return wf_context_status(c->ctx);
-    position = wf_data_write(c->position, false, &at[0]);
-    first = wf_data_write(c->first, false, &at[1]);
-    slot = wf_data_write(c->slot, false, &at[2]);
+    position = wf_data_write(c->at.position, false, &at[0]);
+    first = wf_data_write(c->at.first, false, &at[1]);
+    slot = wf_data_write(c->at.slot, false, &at[2]);
     for (int64_t b = 0; position && first && slot && b < batch; b++) {
         first[b] = (int32_t)sequence[b].first;
         slot[b] = (int32_t)sequence[b].slot;
@@ -217,9 +239,9 @@ wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_
 {
     entry *e = q && k && v ? entry_of(c, module, k) : NULL;
 
-    if (!e || !c->slot ||
-        wf_cache_write(e->k, e->v, as_kept(k, e->k), as_kept(v, e->v), c->first, c->slot) !=
-            WF_OK)
+    if (!e || !c->at.slot ||
+        wf_cache_write(e->k, e->v, as_kept(k, e->k), as_kept(v, e->v), c->at.first,
+                       c->at.slot) != WF_OK)
         return NULL;
-    return wf_attention_cached(q, e->k, e->v, c->first, c->slot, options);
+    return wf_attention_cached(q, e->k, e->v, c->at.first, c->at.slot, options);
 }

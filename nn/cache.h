@@ -36,6 +36,13 @@ typedef struct wf_nn_cache_position {
     int64_t length;
 } wf_nn_cache_position;
 
+/** wf_nn_cache_tokens - positions and slots of the tokens of a pass. Zeroed: none. */
+typedef struct wf_nn_cache_tokens {
+    /* i32 [batch, tokens]: positions; i32 [batch]: the first one's, and the slot. Retained */
+    wf_tensor *position, *first, *slot;
+    int64_t length; /* tokens of each sequence of the pass; 0: up to each token */
+} wf_nn_cache_tokens;
+
 /**
  * wf_nn_cache_open - opens a cache without keys and values; each attention module allocates its
  * own part when it runs first
@@ -71,6 +78,20 @@ WF_API wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache);
  */
 WF_API wf_status wf_nn_cache_at(wf_nn_cache *cache, int64_t batch, int64_t tokens,
                                 const wf_nn_cache_position *sequence);
+
+/**
+ * wf_nn_cache_swap - exchanges the tensors that wf_nn_cache_at writes for others
+ *
+ * It writes into those that it finds, where the pass before had as many sequences and tokens:
+ * captured work (core/graph.h), which reads them where they were, has tensors of its own.
+ *
+ * @param other  in: those of such passes, zeroed before the first; out: those of the others.
+ *               Owner of what it has: the caller, wf_nn_cache_tokens_free
+ */
+WF_API void wf_nn_cache_swap(wf_nn_cache *cache, wf_nn_cache_tokens *other);
+
+/** wf_nn_cache_tokens_free - frees the tensors, and zeroes the struct */
+WF_API void wf_nn_cache_tokens_free(wf_nn_cache_tokens *tokens);
 
 /** wf_nn_cache_now - returns the cache that is switched to, or NULL. For modules. */
 WF_API wf_nn_cache *wf_nn_cache_now(wf_context *ctx);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char app_generate_help[] =
+const char *const app_generate_help[] = {
     "gpt_generate - text generated from prompts, by a model on any mesh of ranks\n"
     "\n"
     "Usage: gpt_generate MODEL --prompt TEXT [flags]\n"
@@ -32,7 +32,7 @@ const char app_generate_help[] =
     "  --tokenizer PATH         not the tokenizer beside the model (see gpt_data --help)\n"
     "  --max-new-tokens N       tokens of each text, at most (default: 128)\n"
     "  --n N                    texts of each prompt (default: 1)\n"
-    "\n"
+    "\n",
     "Sampling\n"
     "  --temperature X          0 takes the likeliest token; larger is more varied (default: "
     "0)\n"
@@ -61,7 +61,10 @@ const char app_generate_help[] =
     "  --dp N                   copies of the model that share out the prompts (default: 1)\n"
     "  --batch-size N           texts at once, of each copy (default: 8)\n"
     "  --prefill-chunk N        tokens of a prompt that are computed together (default: "
-    "512)\n" APP_MODEL_RUN_HELP "  --help, --version\n"
+    "512)\n"
+    "  --cuda-graph on|off      with --device cuda: launch all ops of a token at once "
+    "(default: on\n"
+    "                           with --tp 1)\n" APP_MODEL_RUN_HELP "  --help, --version\n"
     "\n"
     "Examples\n"
     "  gpt_generate smollm2 --prompt \"The capital of France is\" --max-new-tokens 8\n"
@@ -69,7 +72,8 @@ const char app_generate_help[] =
     "  gpt_generate run --prompt \"Once\" --temperature 0.8 --top-p 0.95 --seed 3\n"
     "  gpt_generate smollm2 --prompts p.jsonl --json --logprobs 0 --tp 2 --batch-size 16\n"
     "\n"
-    "Exit status: 0; 1 out of memory, 2 for a mistake in the flags, 3 for a file.\n";
+    "Exit status: 0; 1 out of memory, 2 for a mistake in the flags, 3 for a file.\n",
+    NULL};
 
 static wf_status check(const app_generate_request *q, wf_error *error)
 {
@@ -97,6 +101,9 @@ static wf_status check(const app_generate_request *q, wf_error *error)
             error, WF_EINVAL,
             "--temperature 0 takes the likeliest token, so --top-k, --top-p and "
             "--min-p have no effect: give a --temperature above 0");
+    if (q->cuda_graph && strcmp(q->cuda_graph, "on") != 0 && strcmp(q->cuda_graph, "off") != 0)
+        return wf_error_set(error, WF_EINVAL, "--cuda-graph %.20s is none of on and off",
+                            q->cuda_graph);
     if (q->n > 1 && q->sampling.temperature == 0)
         return wf_error_set(error, WF_EINVAL,
                             "--temperature 0 makes %lld times the same text: give a "
@@ -145,6 +152,7 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
         {"echo", WF_FLAG_SWITCH, &q->echo, 0, 0, NULL, NULL, NULL},
         {"plan", WF_FLAG_SWITCH, &q->plan, 0, 0, NULL, NULL, NULL},
         {"batch-size", WF_FLAG_COUNT, &q->batch, 1, 65536, NULL, NULL, NULL},
+        {"cuda-graph", WF_FLAG_TEXT, &q->cuda_graph, 0, 0, NULL, NULL, NULL},
         {"prefill-chunk", WF_FLAG_COUNT, &q->chunk, 1, 1 << 20, NULL, NULL, NULL},
         {"help", WF_FLAG_SWITCH, &q->help, 0, 0, NULL, NULL, NULL},
         APP_MODEL_RUN_FLAGS(&q->run),

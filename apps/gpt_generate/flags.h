@@ -15,6 +15,7 @@ typedef struct app_generate_request {
     const char *system,
         *chat_template; /* the system's message in a chat; NULL, or a template by name */
     const char *chat_variables, *ignored_fields;  /* for a chat; NULL: none */
+    const char *cuda_graph;                       /* "on", "off"; NULL: where it can be */
     const char *stop, *stops[APP_GENERATE_STOPS]; /* stop: that of the flag which is read */
     int64_t n_stops;
     /* logprobs: number of likeliest tokens with their own too; -1: none */
@@ -25,7 +26,7 @@ typedef struct app_generate_request {
     bool json, echo, ignore_eos, plan, help;
 } app_generate_request;
 
-extern const char app_generate_help[];
+extern const char *const app_generate_help[]; /* in parts; NULL ends them */
 
 /* Reads the command line, whose arguments are brought in another order. Errors: WF_EINVAL. */
 wf_status app_generate_parse(int argc, char **argv, app_generate_request *request,

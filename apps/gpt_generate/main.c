@@ -100,20 +100,24 @@ static wf_status list_texts(job *j, wf_error *error)
     return WF_OK;
 }
 
-/* The largest of what is computed at once: the longest prompt in its chunks, then a token of
-   each text. */
+/* The largest of what is computed at once: the longest prompt in its chunks, a token of each
+   text, and where tokens are captured (in the second step), another prompt beside their
+   graph. */
 static void plan_texts(job *j, wf_gen_engine *e)
 {
     int64_t longest =
         wf_gen_engine_together(e, j->count ? j->prompts.longest - 1 : j->positions - 1);
     wf_gen_engine_row *row = calloc((size_t)e->o.slots, sizeof *row);
+    float *sums = j->options.logprobs ? calloc((size_t)e->o.slots, sizeof *sums) : NULL;
 
-    wf_gen_engine_prefill(e, 0, longest, 0, NULL, longest, NULL, NULL);
     for (int64_t s = 0; row && s < e->o.slots; s++)
         row[s] = (wf_gen_engine_row){s, longest, 0, NULL};
-    if (row)
-        wf_gen_engine_next(e, e->o.slots, row, NULL, NULL);
+    for (int i = 0; row && i < 1 + 2 * e->o.cuda_graph; i++) {
+        wf_gen_engine_prefill(e, 0, longest, 0, NULL, longest, NULL, NULL);
+        wf_gen_engine_next(e, e->o.slots, row, NULL, sums);
+    }
     free(row);
+    free(sums);
 }
 
 /* Texts at once, of each copy of the model. */
@@ -124,19 +128,33 @@ static int64_t slots_of(const job *j)
     return j->count && share < j->q.batch ? share : j->q.batch;
 }
 
+/* Returns whether tokens are captured as graphs: as --cuda-graph says, or where they can be. */
+static bool captures(const job *j, const wf_gen_engine_options *options, const wf_rank *rank)
+{
+    const char *why = wf_gen_engine_uncaptured(options), *asked = j->q.cuda_graph;
+
+    if (asked)
+        return strcmp(asked, "on") == 0;
+    if (why && strcmp(j->q.run.of.device, "cuda") == 0 && rank->index == 0)
+        fprintf(stderr, "gpt_generate: tokens are made op by op, and not by CUDA graphs: %s\n",
+                why);
+    return !why;
+}
+
 static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
     job *j = arg;
-    const wf_gen_engine_options options = {.par = par,
-                                           .model = model,
-                                           .slots = slots_of(j),
-                                           .positions = j->positions,
-                                           .chunk = j->q.chunk};
+    wf_gen_engine_options options = {.par = par,
+                                     .model = model,
+                                     .slots = slots_of(j),
+                                     .positions = j->positions,
+                                     .chunk = j->q.chunk};
     const wf_gen_events quiet = {.arg = NULL};
     const wf_gen_events print = {app_output_token, app_output_finished, &j->output};
     bool prints = rank->index % (int)j->q.run.of.tp == 0;
     wf_gen_engine e;
 
+    options.cuda_graph = captures(j, &options, rank);
     wf_context_training(wf_par_context(par), false);
     if (wf_gen_engine_open(&e, &options) == WF_OK && j->q.plan)
         plan_texts(j, &e);
@@ -212,11 +230,28 @@ static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
     return status;
 }
 
+static wf_status check_cuda_graph(const app_generate_request *q, wf_error *error)
+{
+    if (!q->cuda_graph || strcmp(q->cuda_graph, "on") != 0)
+        return WF_OK;
+    if (strcmp(q->run.of.device, "cuda") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--cuda-graph on is for GPUs; use --device cuda with it");
+    if (q->run.of.tp > 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--cuda-graph on: tokens are not captured with --tp %lld, whose "
+                            "ranks meet on their hosts for each token; use --tp 1, or leave "
+                            "--cuda-graph out",
+                            (long long)q->run.of.tp);
+    return WF_OK;
+}
+
 static wf_status prepare(job *j, wf_error *error)
 {
     app_generate_request *q = &j->q;
 
-    if (app_model_run_check(&q->run, q->plan, error) != WF_OK)
+    if (app_model_run_check(&q->run, q->plan, error) != WF_OK ||
+        check_cuda_graph(q, error) != WF_OK)
         return error->code;
     if (wf_gen_model_open(q->run.of.model, app_options_saved_model, &j->source, error) !=
             WF_OK ||
@@ -268,8 +303,8 @@ int main(int argc, char **argv)
         wf_launch_meet(j.q.run.job, &error);
     status = error.code;
     if (status == WF_OK && j.q.help) {
-        if (launcher.process <= 0)
-            fputs(app_generate_help, stdout);
+        for (int i = 0; launcher.process <= 0 && app_generate_help[i]; i++)
+            fputs(app_generate_help[i], stdout);
         return app_program_end("gpt_generate", 0);
     }
     if (status == WF_OK)

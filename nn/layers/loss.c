@@ -7,7 +7,7 @@
  * The maximum is taken over the whole vocabulary before any exponential, so that the terms are
  * the same however the vocabulary is split.
  */
-#include "core/host_data.h"
+#include "core/device.h"
 #include "core/tape.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
@@ -110,20 +110,23 @@ wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targ
     return loss;
 }
 
-/* Token 0 as the target of each: any one does, for who wants the sum alone. */
+/* Token 0 as the target of each: any one does, for who wants the sum alone. Filled by the
+   device, so that a graph can capture it. */
 static wf_tensor *no_targets(wf_tensor *logits)
 {
     wf_tensor *t = wf_tensor_new(logits->ctx, WF_I32, logits->ndim - 1, logits->dim, NULL,
                                  WF_MEMORY_ACTIVATION);
-    wf_host_data view;
-    int32_t *target;
+    wf_device *device;
+    int64_t n;
 
     if (!t || wf_context_dry_run(t->ctx))
         return t;
-    target = wf_data_write(t, false, &view);
-    if (target)
-        memset(target, 0, (size_t)wf_tensor_local_count(t) * sizeof *target);
-    wf_data_close(&view);
+    device = wf_context_device(t->ctx);
+    n = wf_tensor_local_count(t);
+    if (device->memory && n)
+        device->memory->fill(device, t->data, 0, n);
+    else if (n)
+        memset(t->data, 0, (size_t)n * sizeof(int32_t));
     return t;
 }
 

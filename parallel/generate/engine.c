@@ -1,11 +1,35 @@
 /* parallel/generate/engine.c - tokens through a model and its cache; see the header. */
-#include "parallel/generate/engine.h"
+#include "parallel/generate/engine_internal.h"
 #include "core/host_data.h"
+#include "parallel/parallel_internal.h"
 #include "parallel/stages/pipeline.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 512 };
+
+static void find_split(void *any, wf_nn_module *module, const char *name, wf_nn_parameter *p)
+{
+    const wf_par_parameter_state *state = wf_par_state_of(p);
+
+    (void)module;
+    (void)name;
+    *(bool *)any |= state && state->policy && state->policy->strategy->split_parameters;
+}
+
+const char *wf_gen_engine_uncaptured(const wf_gen_engine_options *o)
+{
+    const int ranks = wf_mesh_ranks(wf_par_mesh(o->par));
+    bool split = ranks > wf_par_dp(o->par);
+
+    if (!wf_context_device(wf_par_context(o->par))->graphs)
+        return "a device without graphs of captured work";
+    if (o->pipelined)
+        return "a model in stages";
+    if (ranks > 1)
+        wf_nn_visit(&o->model->base, NULL, find_split, &split);
+    return split ? "ranks that split a model, and meet on their hosts for each token" : NULL;
+}
 
 wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *options)
 {
@@ -19,6 +43,10 @@ wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *opti
         return wf_fail(e->ctx, WF_EUNSUPPORTED,
                        "texts are generated with experts split over .tp alone, since copies "
                        "along .dp have texts of their own: set .ep to .tp");
+    if (options->cuda_graph && wf_gen_engine_uncaptured(options))
+        return wf_fail(e->ctx, WF_EUNSUPPORTED,
+                       "cuda_graph: tokens are not captured with %s; leave cuda_graph off",
+                       wf_gen_engine_uncaptured(options));
     if (e->o.chunk == 0)
         e->o.chunk = CHUNK;
     e->scaled_for = calloc((size_t)e->o.slots, sizeof *e->scaled_for);
@@ -30,6 +58,7 @@ wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *opti
 
 void wf_gen_engine_close(wf_gen_engine *e)
 {
+    wf_gen_decode_forget(e);
     wf_nn_cache_close(e->cache);
     e->cache = NULL;
     free(e->scaled_for);
@@ -79,32 +108,33 @@ static wf_tensor *head(wf_nn_module *model, wf_tensor *x)
     return wf_nn_call(((wf_nn_gpt *)model)->head, x);
 }
 
-/* [batch, tokens]; a plan looks at no ids. */
-static wf_tensor *tokens_of(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids)
+wf_tensor *wf_gen_engine_tokens(wf_gen_engine *e, int64_t batch, int64_t count)
 {
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(count)};
-    wf_tensor *t = wf_tensor_new(e->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    return wf_tensor_new(e->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+}
+
+void wf_gen_engine_write(wf_tensor *t, const int32_t *ids)
+{
     wf_host_data view;
     int32_t *to;
 
-    if (!t || !ids || wf_context_dry_run(e->ctx))
-        return t;
+    if (!t || !ids || wf_context_dry_run(t->ctx))
+        return;
     to = wf_data_write(t, false, &view);
-    for (int64_t i = 0; to && i < batch * count; i++)
-        to[i] = ids[i];
+    if (to)
+        memcpy(to, ids, (size_t)wf_tensor_local_count(t) * sizeof *to);
     wf_data_close(&view);
-    return t;
 }
 
-/* The numbers of a tensor that ranks may hold parts of; of a pipeline, ranks of its last stage
-   hold them. */
-static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
+void wf_gen_engine_share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
 {
     wf_host_data view;
     const float *numbers;
 
     t = wf_whole(t);
-    if (t && to) {
+    if (t && to && !wf_context_dry_run(e->ctx)) {
         numbers = wf_data_read_f32(t, &view);
         if (numbers)
             memcpy(to, numbers, (size_t)count * sizeof *to);
@@ -114,31 +144,40 @@ static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
         wf_par_pipeline_share(e->o.pipelined, to, (size_t)count * sizeof *to);
 }
 
-/* Runs the model on tokens at these cache positions, stored as in training. `wanted`: logits
-   are returned. */
-static wf_status run(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids,
-                     const wf_nn_cache_position *sequence, bool wanted, float *logits,
-                     float *logsumexp)
+wf_tensor *wf_gen_engine_forward(wf_gen_engine *e, wf_tensor *t, bool wanted, wf_tensor **sums)
 {
     wf_nn_gpt *m = e->o.model;
-    wf_dtype storage;
-    wf_tensor *t, *y;
+    wf_tensor *y;
 
-    if (wf_nn_cache_at(e->cache, batch, count, sequence) != WF_OK)
-        return wf_context_status(e->ctx);
-    storage = wf_context_storage(e->ctx, wf_par_dtype(e->o.par));
-    wf_scope_open(e->ctx);
-    t = tokens_of(e, batch, count, ids);
     wf_nn_cache_switch(e->ctx, e->cache);
     if (e->o.pipelined)
         y = wf_par_pipeline_forward(e->o.pipelined, t, wanted ? head : NULL);
     else
         y = wanted ? wf_nn_gpt_logits(m, t) : wf_nn_gpt_features(m, t);
     wf_nn_cache_switch(e->ctx, NULL);
+    if (sums)
+        *sums = y ? wf_nn_logsumexp(m->loss, y) : NULL;
+    return y;
+}
+
+wf_status wf_gen_engine_run(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids,
+                            const wf_nn_cache_position *sequence, bool wanted, float *logits,
+                            float *logsumexp)
+{
+    wf_dtype storage;
+    wf_tensor *t, *y, *sums = NULL;
+
+    if (wf_nn_cache_at(e->cache, batch, count, sequence) != WF_OK)
+        return wf_context_status(e->ctx);
+    storage = wf_context_storage(e->ctx, wf_par_dtype(e->o.par));
+    wf_scope_open(e->ctx);
+    t = wf_gen_engine_tokens(e, batch, count);
+    wf_gen_engine_write(t, ids);
+    y = wf_gen_engine_forward(e, t, wanted, wanted && logsumexp ? &sums : NULL);
     if (wanted && logsumexp)
-        share(e, y ? wf_nn_logsumexp(m->loss, y) : NULL, batch * count, logsumexp);
+        wf_gen_engine_share(e, sums, batch * count, logsumexp);
     if (wanted)
-        share(e, y, batch * count * e->vocabulary, logits);
+        wf_gen_engine_share(e, y, batch * count * e->vocabulary, logits);
     wf_scope_close(e->ctx);
     wf_context_storage(e->ctx, storage);
     return wf_context_status(e->ctx);
@@ -155,9 +194,9 @@ wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t length, 
         int64_t n = count - at < e->o.chunk ? count - at : e->o.chunk;
         const wf_nn_cache_position sequence = position_of(e, slot, first + at);
 
-        status =
-            run(e, 1, n, ids ? ids + at : NULL, &sequence, logits != NULL,
-                logits ? logits + at * e->vocabulary : NULL, logsumexp ? logsumexp + at : NULL);
+        status = wf_gen_engine_run(e, 1, n, ids ? ids + at : NULL, &sequence, logits != NULL,
+                                   logits ? logits + at * e->vocabulary : NULL,
+                                   logsumexp ? logsumexp + at : NULL);
     }
     return status;
 }
@@ -173,12 +212,13 @@ static wf_status run_parts(wf_gen_engine *e, int64_t parts, int64_t count, const
     for (int64_t i = 1; i < parts; i++)
         alike = alike && sequence[i].length == sequence[0].length;
     if (alike)
-        return status == WF_OK ? run(e, parts, count, ids, sequence, wanted, logits, logsumexp)
+        return status == WF_OK ? wf_gen_engine_run(e, parts, count, ids, sequence, wanted,
+                                                   logits, logsumexp)
                                : status;
     for (int64_t i = 0; i < parts && status == WF_OK; i++)
-        status = run(e, 1, count, ids + i * count, &sequence[i], wanted,
-                     logits ? logits + i * count * e->vocabulary : NULL,
-                     logsumexp ? logsumexp + i * count : NULL);
+        status = wf_gen_engine_run(e, 1, count, ids + i * count, &sequence[i], wanted,
+                                   logits ? logits + i * count * e->vocabulary : NULL,
+                                   logsumexp ? logsumexp + i * count : NULL);
     return status;
 }
 
@@ -239,7 +279,9 @@ wf_status wf_gen_engine_next(wf_gen_engine *e, int64_t rows, const wf_gen_engine
             ids[i] = row[i].id;
         }
         if (status == WF_OK)
-            status = run(e, rows, 1, ids, sequence, true, logits, logsumexp);
+            status = e->o.cuda_graph ? wf_gen_decode(e, rows, ids, sequence, logits, logsumexp)
+                                     : wf_gen_engine_run(e, rows, 1, ids, sequence, true,
+                                                         logits, logsumexp);
     } else {
         status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld tokens", (long long)rows);
     }

@@ -7,6 +7,7 @@
 #ifndef WF_PARALLEL_GENERATE_ENGINE_H
 #define WF_PARALLEL_GENERATE_ENGINE_H
 
+#include "core/graph.h"
 #include "nn/cache.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/train/train.h"
@@ -22,7 +23,20 @@ typedef struct wf_gen_engine_options {
         *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
     int64_t slots, positions; /* texts at once; tokens of each, at most */
     int64_t chunk;            /* tokens of a prompt that are computed together; 0: 512 */
+    /* replay decode steps as graphs of the device: parameters keep their values while the
+       engine is open (wf_gen_engine_uncaptured) */
+    bool cuda_graph;
 } wf_gen_engine_options;
+
+/* A captured decode step: what it reads, written before each run, and what a run leaves. */
+typedef struct wf_gen_decode_graph {
+    /* texts of the last step, which ran op by op where there is no graph; 0: none */
+    int64_t rows;
+    bool sums; /* it makes logsumexp as well */
+    wf_nn_cache_tokens at;
+    wf_tensor *tokens, *logits, *logsumexp; /* retained */
+    wf_graph *graph;
+} wf_gen_decode_graph;
 
 typedef struct wf_gen_engine {
     wf_gen_engine_options o;
@@ -33,6 +47,7 @@ typedef struct wf_gen_engine {
        and its length where it is longer than that of WF_ROPE_DYNAMIC, or -1 where tokens had
        several; 0: neither */
     int64_t *scaled_for;
+    wf_gen_decode_graph decode; /* has the batch shape of the last decode step */
 } wf_gen_engine;
 
 /* A text's last token: its slot, its position in the text, its id. The tokens before it are in
@@ -46,11 +61,18 @@ typedef struct wf_gen_engine_row {
 } wf_gen_engine_row;
 
 /**
+ * wf_gen_engine_uncaptured - returns why decode steps cannot be graphs of the device
+ * (wf_gen_engine_options.cuda_graph); NULL: they can
+ */
+WF_API const char *wf_gen_engine_uncaptured(const wf_gen_engine_options *options);
+
+/**
  * wf_gen_engine_open - makes the KV cache of a model
  *
  * Owner:   the caller, wf_gen_engine_close in any case. Collective over the mesh, as all below
  *          that compute.
- * Errors:  in the context, as of all below
+ * Errors:  in the context, as of all below; WF_EUNSUPPORTED (cuda_graph, and steps cannot be
+ *          captured)
  */
 WF_API wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *options);
 
@@ -98,6 +120,10 @@ WF_API int64_t wf_gen_engine_together(const wf_gen_engine *e, int64_t prompt);
 
 /**
  * wf_gen_engine_next - computes one more token of each text (a decode step)
+ *
+ * With cuda_graph the first step of a number of rows runs op by op, the second one is
+ * captured, and it and all that follow are one launch, until a step has another number of rows:
+ * numbers have the same bits. A graph keeps its memory meanwhile, counted as WF_MEMORY_GRAPH.
  *
  * @param row        [rows], the last token of each text
  * @param logits     [rows][vocabulary], of the token that comes next; NULL in a plan

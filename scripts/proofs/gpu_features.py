@@ -28,7 +28,7 @@ FAMILIES = {"mistral": "--n-kv-head 2 --sliding-window 16", "qwen2": "--n-kv-hea
             "smollm3": "--rope-skip 2", "granite": "--residual-scale 0.5 --logit-divisor 2", "phi3": "", "gemma": "--n-kv-head 2",
             "olmo2": ""}
 WAYS = ["--tp 2", "--dp 2", "--dp 2 --tp 2 --batch-size 3", "--batch-size 1", "--prefill-chunk 1",
-        "--prefill-chunk 7 --batch-size 64"]
+        "--prefill-chunk 7 --batch-size 64", "--cuda-graph off", "--cuda-graph off --batch-size 2"]
 
 
 def last(check, flags, device="cuda"):

@@ -121,9 +121,18 @@ generate()
         --json --echo --logprobs 0 "$@" 2>err
 }
 problem=$(generate --device cuda >wanted || cat err)
-for way in "" "--tp 2" "--prefill-chunk 2" "--device auto"; do
+for way in "" "--tp 2" "--prefill-chunk 2" "--device auto" "--cuda-graph off" "--cuda-graph on"; do
     # shellcheck disable=SC2086 # several flags
     [ "$(generate --device cuda $way)" = "$(cat wanted)" ] || problem+=" another text with $way;"
+done
+generate --device cuda --tp 2 >out
+grep -q '^gpt_generate: tokens are made op by op, and not by CUDA graphs: ranks that split a model' err || problem+=" not said: $(cat err)"
+generate --device cuda --plan >out
+grep -qE '^  captured graphs +[1-9]' out || problem+=" no graphs in the plan: $(cat out err)"
+for way in "--device cpu --cuda-graph on" "--device cuda --tp 2 --cuda-graph on" "--cuda-graph yes"; do
+    # shellcheck disable=SC2086 # several flags
+    generate $way >out
+    [ $? = 2 ] && grep -q -- '--cuda-graph' err || problem+=" $way: $(cat err)"
 done
 result "texts from what was saved" "$problem"
 result "near those of the CPU" "$(generate --device cpu | python3 -c '
