@@ -23,8 +23,9 @@ typedef struct wf_route_options {
     bool normalise; /* weights are divided by their sum */
     float factor;   /* multiplies weights; 0: 1 */
     /* weights of losses of balance (wf_route_losses), of which logits take the gradient: means
-       over the sequences of a step (wf_context_batch). 0: none */
+       over the sequences of a step (wf_context_batch). 0: none. One of sequence and global */
     float sequence_weight, z_weight;
+    float global_weight; /* above 0: wf_route has counts, and no bias */
 } wf_route_options;
 
 /**
@@ -42,13 +43,17 @@ WF_API wf_tensor *wf_linear_fp32(wf_tensor *x, wf_tensor *weight);
  * @param logits          [.., experts]
  * @param bias            [experts]; or NULL. What it takes for a gradient is, of each expert,
  *                        the number of tokens that chose it less the mean, times a whole number
- *                        that makes both whole: exact up to 2^24 (Wang et al. 2024)
+ *                        that makes both whole: exact up to 2^24 (Wang et al. 2024). With
+ *                        options.global_weight, counts: how many tokens of the step before
+ *                        chose each expert, zeros before the first one; they choose nothing,
+ *                        and their gradient is the count of this step, exact as well
  * @param weights, index  filled with [.., k], by ascending index; never rounded. Indices are
  *                        whole numbers in a tensor of floats
  * Layout:      "...n!,n!->...k!,...k!"; with a loss of a sequence, whose tokens are then on one
  *              rank, WF_ELAYOUT for those that axes split
  * Errors:      WF_ESHAPE: a k that experts have not; WF_EINVAL: both sigmoid and after, weights
- *              of losses below 0, a score that is NaN
+ *              of losses below 0, both of sequence and global, a global_weight without counts,
+ *              a score that is NaN
  * Gradient:    to logits, by the weights, and of losses of balance
  */
 WF_API void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options *options,
@@ -59,19 +64,22 @@ WF_API void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options 
  * without weights, to be reported (wf_nn_add_loss)
  *
  * The loss of a sequence (DeepSeek-AI 2024, of V2 and V3) is the sum over experts of the share
- * of its choices times that of its scores, times experts: 1 where all are alike. The z-loss
- * (Zoph et al. 2022) is the mean over its tokens of the square of log(sum of exp(logit)).
+ * of its choices times that of its scores, times experts: 1 where all are alike. With
+ * options.global_weight the share of choices is that of `counts` instead, of a whole step's
+ * batch (Qiu et al. 2025), which is the step before: 1 before the first one. The z-loss (Zoph
+ * et al. 2022) is the mean over its tokens of the square of log(sum of exp(logit)).
  *
  * @param logits   [batch, tokens, experts], and
  * @param index    [batch, tokens, k], of wf_route, with its
+ * @param counts   [experts], or NULL without a global_weight, and
  * @param options  where a weight is 0, that loss is not computed, and is 0
- * @param sequence, z  filled with [batch]; never rounded
- * Layout:      "bs!t!,bs!k!->b,b"; where ranks split tokens, of dim 1, they gather them
+ * @param balance, z  filled with [batch]; never rounded
+ * Layout:      "bs!t!,bs!k!,t!->b,b"; where ranks split tokens, of dim 1, they gather them
  * Errors:      WF_ESHAPE, WF_EINVAL: indices that are none of wf_route; results are then NULL
  * Gradient:    none here: wf_route's to logits is that of both
  */
-WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index,
-                            const wf_route_options *options, wf_tensor **sequence,
+WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index, wf_tensor *counts,
+                            const wf_route_options *options, wf_tensor **balance,
                             wf_tensor **z);
 
 /**

@@ -165,6 +165,14 @@ wf_status wf_moe_reference(const wf_call *call, double *room, wf_moe_choose *cho
 void wf_moe_one_gradient(const wf_moe_one *at, const wf_moe_sizes *s, double w,
                          const double *dy, double *dx, double *dw, double *const *dweight);
 
+/* Returns the bias that wf_route adds to scores; NULL: there is none, or counts instead. */
+static inline const void *wf_route_bias(const wf_call *call)
+{
+    const wf_route_options *o = (const wf_route_options *)call->attr;
+
+    return call->n_in > 1 && !(o->global_weight > 0) ? call->in[1]->data : NULL;
+}
+
 /* Fails for a NaN among the scores of row `row`: WF_EINVAL, naming its row and expert. */
 wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert);
 

@@ -55,11 +55,12 @@ static wf_status load_shape(const wf_call *call, int out, int *ndim, wf_dim *dim
     most = (double)s.one * tokens > (double)s.mean ? (double)s.one * tokens : (double)s.mean;
     if (most * (double)sequences > WHOLE)
         return wf_fail(call->ctx, WF_EUNSUPPORTED,
-                       "route: biases that balance %" PRId64 " experts count the choices of "
+                       "route: what balances %" PRId64 " experts counts the choices of "
                        "%" PRId64 " sequences of %.0f tokens, in steps of %" PRId64 " up to "
                        "%.0f, and floats hold whole numbers up to %d: take fewer sequences a "
-                       "step, a number of experts that divides a sequence's choices, or a loss "
-                       "of balance (wf_route_options.sequence_weight)",
+                       "step, for a bias a number of experts that divides a sequence's "
+                       "choices, or a loss of each sequence "
+                       "(wf_route_options.sequence_weight)",
                        s.experts, sequences, tokens, s.one, most * (double)sequences, WHOLE);
     *ndim = 2;
     dims[0] = logits->dim[0];
@@ -106,8 +107,11 @@ static wf_status balance_reference(const wf_call *call, void *workspace)
     if (wf_route_choices_check(call, as_double) != WF_OK)
         return wf_context_status(call->ctx);
     for (int64_t b = 0; b < s.sequences; b++) {
-        balance_dscore(call->attr, &s, (const double *)call->in[1]->data + b * s.tokens * s.k,
-                       dscore);
+        if (call->n_in > 2)
+            counts_dscore(call->attr, &s, call->in[2]->data, dscore);
+        else
+            balance_dscore(call->attr, &s,
+                           (const double *)call->in[1]->data + b * s.tokens * s.k, dscore);
         for (int64_t t = b * s.tokens; t < (b + 1) * s.tokens; t++)
             balance_row(call->attr, NULL, &s, (const double *)call->in[0]->data + t * s.experts,
                         dscore, dscore + s.experts,
@@ -120,18 +124,19 @@ wf_balance wf_balance_of(const wf_route_options *o, const wf_tensor *logits)
 {
     int64_t batch = wf_context_batch_now(logits->ctx);
 
-    return (wf_balance){.sequence = (double)o->sequence_weight,
-                        .z = (double)o->z_weight,
-                        .sequences = (double)(batch ? batch : logits->dim[0].size),
-                        .sigmoid = o->sigmoid};
+    return (wf_balance){
+        .weight = (double)(o->global_weight > 0 ? o->global_weight : o->sequence_weight),
+        .z = (double)o->z_weight,
+        .sequences = (double)(batch ? batch : logits->dim[0].size),
+        .sigmoid = o->sigmoid};
 }
 
-void wf_route_losses(wf_tensor *logits, wf_tensor *index, const wf_route_options *options,
-                     wf_tensor **sequence, wf_tensor **z)
+void wf_route_losses(wf_tensor *logits, wf_tensor *index, wf_tensor *counts,
+                     const wf_route_options *options, wf_tensor **loss, wf_tensor **z)
 {
     wf_call call = {.op = &wf_op_route_losses,
-                    .n_in = 2,
-                    .in = {wf_resplit(logits, 1, -1), wf_resplit(index, 1, -1)},
+                    .n_in = options->global_weight > 0 ? 3 : 2,
+                    .in = {wf_resplit(logits, 1, -1), wf_resplit(index, 1, -1), counts},
                     .n_out = 2};
     wf_balance balance;
 
@@ -141,15 +146,27 @@ void wf_route_losses(wf_tensor *logits, wf_tensor *index, const wf_route_options
         call.attr_size = sizeof balance;
     }
     wf_dispatch(&call);
-    *sequence = call.out[0];
+    *loss = call.out[0];
     *z = call.out[1];
+}
+
+static const char *losses_signature(const wf_call *call, char *text)
+{
+    (void)text;
+    return call->n_in > 2 ? "bs!t!,bs!k!,t!->b,b" : "bs!t!,bs!k!->b,b";
+}
+
+static const char *balance_signature(const wf_call *call, char *text)
+{
+    (void)text;
+    return call->n_in > 2 ? "bs!t!,bs!k!,t!->bs!t!" : "bs!t!,bs!k!->bs!t!";
 }
 
 static wf_status check_weights(const wf_call *call)
 {
     const wf_balance *o = call->attr;
 
-    if (o && o->sequence >= 0 && o->z >= 0 && o->sequences >= 1)
+    if (o && o->weight >= 0 && o->z >= 0 && o->sequences >= 1)
         return WF_OK;
     return wf_fail(call->ctx, WF_EINVAL,
                    "%s: weights of losses of balance are 0 or above, and of a step's sequences "
@@ -166,7 +183,8 @@ static wf_status losses_reference(const wf_call *call, void *workspace)
     for (int64_t b = 0; b < s.sequences; b++)
         sequence_losses(call->attr, NULL, &s,
                         (const double *)call->in[0]->data + b * s.tokens * s.experts,
-                        (const double *)call->in[1]->data + b * s.tokens * s.k, workspace,
+                        (const double *)call->in[1]->data + b * s.tokens * s.k,
+                        call->n_in > 2 ? call->in[2]->data : NULL, workspace,
                         (double *)call->out[0]->data + b, (double *)call->out[1]->data + b);
     return WF_OK;
 }
@@ -194,8 +212,10 @@ static wf_status balance_shape(const wf_call *call, int out, int *ndim, wf_dim *
 const wf_op wf_op_route_load = {WF_OP_ROW(route_load), .keep_fp32 = 1, .shape = load_shape,
                                 .reference = {.run = load_reference}};
 const wf_op wf_op_route_losses = {
-    WF_OP_ROW(route_losses), .keep_fp32 = 3, .shape = losses_shape,
+    WF_OP_ROW(route_losses), .write_signature = losses_signature, .keep_fp32 = 3,
+    .shape = losses_shape,
     .reference = {.run = losses_reference, .workspace = balance_workspace}};
 const wf_op wf_op_route_balance = {
-    WF_OP_ROW(route_balance), .keep_fp32 = 1, .shape = balance_shape,
+    WF_OP_ROW(route_balance), .write_signature = balance_signature, .keep_fp32 = 1,
+    .shape = balance_shape,
     .reference = {.run = balance_reference, .workspace = balance_workspace}};

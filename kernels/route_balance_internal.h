@@ -6,14 +6,21 @@
 
 #include "kernels/moe_internal.h"
 
-/* Weights of the losses of balance, and the number of sequences over which they are means. */
+/* Weights of the losses of balance, and the number of sequences over which they are means. The
+   first is of each sequence's own choices, or of counts where a call has these. */
 typedef struct wf_balance {
-    double sequence, z, sequences;
+    double weight, z, sequences;
     bool sigmoid; /* scores are sigmoids, here divided by their sum */
 } wf_balance;
 
+/* Attributes of route_load. */
+typedef struct wf_load_attr {
+    int64_t plain; /* not 0: counts as they are; else less their mean, times a whole number */
+} wf_load_attr;
+
 /* Sizes of a call on this rank. A choice counts `one`, and of an expert's count `mean` is taken
-   once a sequence: both are whole numbers, of k tokens / experts without a common divisor. */
+   once a sequence: both are whole numbers, of k tokens / experts without a common divisor; 1
+   and 0 of plain counts. */
 typedef struct wf_load_sizes {
     int64_t sequences, tokens, k, experts; /* tokens of a sequence that are here */
     int64_t one, mean;
@@ -47,6 +54,11 @@ static inline wf_load_sizes wf_load_sizes_of(const wf_call *call)
     for (int d = 1; d < last; d++) {
         whole *= index->dim[d].size;
         s.first = s.first && index->start[d] == 0 && index->local[d] > 0; /* one rank */
+    }
+    if (call->op->id == WF_ID_route_load && call->attr &&
+        ((const wf_load_attr *)call->attr)->plain) {
+        s.one = 1;
+        return s;
     }
     divisor = wf_common_divisor(s.experts, whole);
     s.one = s.experts / divisor;

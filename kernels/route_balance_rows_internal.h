@@ -23,7 +23,7 @@ BALANCE_LOOP T dscore_of_one(const wf_balance *o, const wf_load_sizes *s)
 {
     const double tokens = (double)s->tokens;
 
-    return (T)(o->sequence * (double)s->experts /
+    return (T)(o->weight * (double)s->experts /
                ((double)s->k * tokens * tokens * o->sequences));
 }
 
@@ -38,6 +38,33 @@ BALANCE_LOOP void balance_dscore(const wf_balance *o, const wf_load_sizes *s, co
         dscore[(int64_t)index[i]] += 1;
     for (int64_t e = 0; e < s->experts; e++)
         dscore[e] *= each;
+}
+
+/* Returns f of an expert, where it is that of counts: 1 of none. */
+BALANCE_LOOP double share_of_counts(const T *counts, double total, int64_t e, int64_t n)
+{
+    return total > 0 ? (double)counts[e] * (double)n / total : 1;
+}
+
+BALANCE_LOOP double sum_of_counts(const T *counts, int64_t n)
+{
+    double total = 0;
+
+    for (int64_t e = 0; e < n; e++)
+        total += (double)counts[e];
+    return total;
+}
+
+/* The gradient by scores where f is that of counts; f less 1, which leaves dlogits as they are,
+   since a token's shares add up to 1, and makes them 0 where loads are equal or not known. */
+BALANCE_LOOP void counts_dscore(const wf_balance *o, const wf_load_sizes *s, const T *counts,
+                                T *dscore)
+{
+    const double each = o->weight / ((double)s->tokens * o->sequences);
+    const double total = sum_of_counts(counts, s->experts);
+
+    for (int64_t e = 0; e < s->experts; e++)
+        dscore[e] = (T)(each * (share_of_counts(counts, total, e, s->experts) - 1));
 }
 
 /* Returns log(sum of exp(logit)) of a token. */
@@ -78,19 +105,38 @@ BALANCE_LOOP void share_row(const wf_balance *o, const void *with, const T *logi
         share[e] = share[e] / whole;
 }
 
-/* Computes the losses of a sequence, without weights: the sum of f P is that of P over all
-   choices, times experts / (k tokens). Scratch has 2 n numbers. */
+/* Returns the sum of f P of a sequence, of its shares, each summed over tokens: that of P over
+   all choices, times experts / (k tokens); or with f of counts. */
+BALANCE_LOOP double loss_of_shares(const wf_load_sizes *s, const T *share, const T *index,
+                                   const T *counts)
+{
+    const int64_t n = s->experts;
+    const double tokens = (double)s->tokens, total = counts ? sum_of_counts(counts, n) : 0;
+    double sum = 0;
+
+    if (counts) {
+        for (int64_t e = 0; e < n; e++)
+            sum += (double)share[e] * share_of_counts(counts, total, e, n);
+        return sum / tokens;
+    }
+    for (int64_t i = 0; i < s->tokens * s->k; i++)
+        sum += (double)share[(int64_t)index[i]];
+    return sum * (double)n / ((double)s->k * tokens * tokens);
+}
+
+/* Computes the losses of a sequence, without weights. Scratch has 2 n numbers. */
 BALANCE_LOOP void sequence_losses(const wf_balance *o, const void *with, const wf_load_sizes *s,
-                                  const T *logits, const T *index, T *scratch, T *balance, T *z)
+                                  const T *logits, const T *index, const T *counts, T *scratch,
+                                  T *balance, T *z)
 {
     const int64_t n = s->experts;
     const double tokens = (double)s->tokens;
     T *share = scratch + n;
-    double sum = 0, squares = 0;
+    double squares = 0;
 
     for (int64_t e = 0; e < n; e++)
         share[e] = 0;
-    for (int64_t t = 0; t < s->tokens && o->sequence > 0; t++) {
+    for (int64_t t = 0; t < s->tokens && o->weight > 0; t++) {
         share_row(o, with, logits + t * n, scratch, n);
         for (int64_t e = 0; e < n; e++)
             share[e] += scratch[e];
@@ -100,9 +146,7 @@ BALANCE_LOOP void sequence_losses(const wf_balance *o, const void *with, const w
 
         squares += one * one;
     }
-    for (int64_t i = 0; i < s->tokens * s->k; i++)
-        sum += (double)share[(int64_t)index[i]];
-    *balance = (T)(sum * (double)n / ((double)s->k * tokens * tokens));
+    *balance = o->weight > 0 ? (T)loss_of_shares(s, share, index, counts) : 0;
     *z = (T)(squares / tokens);
 }
 

@@ -61,6 +61,24 @@ static const char *route_signature(const wf_call *call, char *text)
     return call->n_in > 1 ? "...n!,n!->...n!,...n!" : "...n!->...n!,...n!";
 }
 
+/* Checks the weights of losses, and that there are counts where one of them reads these. */
+static wf_status route_losses_check(const wf_call *call)
+{
+    const wf_route_options *o = call->attr;
+
+    if (!(o->sequence_weight >= 0) || !(o->z_weight >= 0) || !(o->global_weight >= 0))
+        return wf_fail(
+            call->ctx, WF_EINVAL,
+            "route: losses of balance with weights %g, %g and %g: each is 0 or above",
+            (double)o->sequence_weight, (double)o->z_weight, (double)o->global_weight);
+    if (o->global_weight > 0 && (o->sequence_weight > 0 || call->n_in < 2))
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "route: a loss of balance of the global batch is one without that of "
+                       "each sequence, and reads the counts of the step before: set one of "
+                       "global_weight and sequence_weight, and give it counts");
+    return WF_OK;
+}
+
 static wf_status route_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
     const wf_route_options *o = call->attr;
@@ -77,11 +95,9 @@ static wf_status route_shape(const wf_call *call, int out, int *ndim, wf_dim *di
         return wf_fail(call->ctx, WF_EINVAL,
                        "route: weights that are a softmax over the chosen experts are made of "
                        "logits, not of sigmoids; set one of sigmoid and after");
-    if (!(o->sequence_weight >= 0) || !(o->z_weight >= 0))
-        return wf_fail(call->ctx, WF_EINVAL,
-                       "route: losses of balance with weights %g and %g: each is 0 or above",
-                       (double)o->sequence_weight, (double)o->z_weight);
-    for (int d = 2; d + 1 < x->ndim && o->sequence_weight > 0; d++)
+    if (route_losses_check(call) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int d = 2; d + 1 < x->ndim && o->sequence_weight + o->global_weight > 0; d++)
         if (x->local[d] != x->dim[d].size)
             return wf_fail(
                 call->ctx, WF_ELAYOUT,
@@ -134,21 +150,23 @@ wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data
 /* Returns the gradient of losses of balance; NULL: there are none. They are of whole sequences:
    ranks that split these gather the logits of all. */
 static wf_tensor *balance_gradient(const wf_route_options *o, wf_tensor *logits,
-                                   wf_tensor *index)
+                                   wf_tensor *index, wf_tensor *counts)
 {
     const wf_balance balance = wf_balance_of(o, logits);
 
-    if (o->sequence_weight <= 0 && o->z_weight <= 0)
+    if (balance.weight <= 0 && balance.z <= 0)
         return NULL;
-    return wf_laid_out_as(wf_apply(&wf_op_route_balance, &balance, sizeof balance, 2,
-                                   wf_resplit(logits, 1, -1), wf_resplit(index, 1, -1)),
+    return wf_laid_out_as(wf_apply(&wf_op_route_balance, &balance, sizeof balance,
+                                   o->global_weight > 0 ? 3 : 2, wf_resplit(logits, 1, -1),
+                                   wf_resplit(index, 1, -1), counts),
                           logits);
 }
 
 static void route_backward(wf_gradient *g)
 {
     const wf_route_options *o = g->attr;
-    wf_tensor *balance = g->want[0] ? balance_gradient(o, g->in[0], g->out[1]) : NULL;
+    const wf_load_attr load = {.plain = o->global_weight > 0};
+    wf_tensor *balance = g->want[0] ? balance_gradient(o, g->in[0], g->out[1], g->in[1]) : NULL;
 
     if (g->want[0] && g->dout[0])
         g->din[0] =
@@ -157,7 +175,7 @@ static void route_backward(wf_gradient *g)
         g->din[0] = g->din[0] ? wf_add(g->din[0], balance) : balance;
     if (g->n_in > 1 && g->want[1])
         g->din[1] = wf_vector_gradient(
-            g, 1, wf_apply(&wf_op_route_load, NULL, 0, 2, g->in[0], g->out[1]));
+            g, 1, wf_apply(&wf_op_route_load, &load, sizeof load, 2, g->in[0], g->out[1]));
 }
 
 #define T           double
@@ -179,7 +197,7 @@ static size_t route_workspace(const wf_call *call)
 static wf_status route_reference(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
-    const double *bias = call->n_in > 1 ? call->in[1]->data : NULL;
+    const double *bias = wf_route_bias(call);
     const wf_route_options *o = call->attr;
     int64_t n = row_width(x), rows = wf_extent(x, 0, x->ndim - 1);
 
@@ -226,6 +244,7 @@ const wf_op wf_op_linear1_fp32 = {WF_OP_ROW(linear1_fp32),
 const wf_op wf_op_route = {WF_OP_ROW(route),
                            .write_signature = route_signature,
                            .save = WF_SAVE_IN(0) | WF_SAVE_OUT(1),
+                           .save_others = WF_SAVE_IN(1),
                            .keep_fp32 = 3,
                            .shape = route_shape,
                            .reference = {.run = route_reference, .workspace = route_workspace},

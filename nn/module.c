@@ -95,7 +95,7 @@ static void freeze(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter
     (void)name;
     if (!wf_nn_path_covers(f->pattern, p->path))
         return;
-    p->frozen = true;
+    p->frozen = !wf_nn_is_counts(p);
     f->found++;
 }
 

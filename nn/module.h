@@ -99,6 +99,7 @@ WF_API bool wf_nn_path_covers(const char *pattern, const char *path);
  * "block.*.norm1"
  *
  * A frozen parameter has no gradient and no state of the optimizer; called before there is one.
+ * Counts (wf_nn_is_counts) are never frozen.
  * A tied one is frozen in all its fields, by its first path.
  *
  * @param root  named (wf_nn_name_tree)

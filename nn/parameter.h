@@ -22,9 +22,12 @@ struct wf_nn_parameter {
     bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
     bool decay;  /* weight decay applies: matrices yes, biases and norms no */
     bool frozen; /* no gradient is taken */
-    /* above 0: counts of tokens are its gradient, as of a bias that balances experts. A step
-       adds -sign_step * sign(gradient), whatever optimizer, rate and clipping do; norms leave
-       it out, and it is f32 as it is stored, computed with and reduced */
+    /* Counts of tokens are its gradient: whole numbers, of which a step makes its value,
+       whatever optimizer, rate and clipping do. Norms leave it out, and it is f32 as it is
+       stored, computed with and reduced. */
+    bool counted;
+    /* above 0: a step adds -sign_step * sign(gradient), as to a bias that balances experts; 0:
+       counts are the value until the next step */
     float sign_step;
     bool adapter; /* a factor of an adapter of a linear (nn/layers/lora.h) */
     int refs;
@@ -38,6 +41,13 @@ struct wf_nn_parameter {
         const char *field;
     } reached;
 };
+
+/** wf_nn_is_counts - returns true for counts of a step, which the next step's loss reads: no
+ * part of what a model computes. */
+static inline bool wf_nn_is_counts(const wf_nn_parameter *p)
+{
+    return p->counted && !(p->sign_step > 0);
+}
 
 /**
  * wf_nn_parameter_new - makes a parameter on the fake device, of zeros until wf_nn_init_normal

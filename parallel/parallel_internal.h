@@ -79,7 +79,7 @@ typedef struct wf_par_parameter_state {
     int64_t slot;    /* index of its gradients, see gradient_slots_internal.h */
     int owning_rank; /* the one that counts it, of the pipeline ranks that have it */
     bool styled;     /* a style has said how it is used */
-    bool wide;       /* f32, whatever param_dtype says (wf_nn_parameter.sign_step) */
+    bool wide;       /* f32, whatever param_dtype says (wf_nn_parameter.counted) */
 } wf_par_parameter_state;
 
 static inline wf_par_parameter_state *wf_par_state_of(const wf_nn_parameter *p)

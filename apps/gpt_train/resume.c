@@ -53,6 +53,7 @@ static const char *const deciding[] = {
     "moe_balance",
     "moe_bias_step",
     "moe_sequence_weight",
+    "moe_global_weight",
     "moe_z_weight",
     "lora_rank",
     "lora_alpha",
@@ -96,7 +97,7 @@ static const char *const deciding[] = {
     "z_loss",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 47 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 48 };
 
 /* Names entries that are no flags: bytes of the files of --data and of --val-data. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

@@ -15,7 +15,7 @@ static int64_t count_parameters(wf_nn_module *model, bool trained)
 
         for (int d = 0; d < all[i]->tensor->ndim; d++)
             elements *= all[i]->tensor->dim[d].size;
-        sum += trained && all[i]->frozen ? 0 : elements;
+        sum += trained && (all[i]->frozen || wf_nn_is_counts(all[i])) ? 0 : elements;
     }
     free(all);
     return sum;

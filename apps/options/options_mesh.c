@@ -106,8 +106,9 @@ const char *app_options_uncaptured(const app_options *o)
         return "the schedule of a pipeline";
     if (strcmp(o->offload, "none") != 0)
         return "--offload, which copies to the host in the middle of a step";
-    if (o->n_expert && (o->moe_z_weight > 0 || strcmp(o->moe_balance, "sequence") == 0))
-        return "losses that experts add (--moe-z-weight, --moe-balance sequence)";
+    if (o->n_expert && (o->moe_z_weight > 0 || strcmp(o->moe_balance, "sequence") == 0 ||
+                        strcmp(o->moe_balance, "global") == 0))
+        return "losses that experts add (--moe-z-weight, --moe-balance sequence or global)";
     return NULL;
 }
 

@@ -19,6 +19,7 @@ void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
     c->bias_step = strcmp(o->moe_balance, "bias") == 0 ? (double)o->moe_bias_step : 0;
     c->sequence_weight =
         strcmp(o->moe_balance, "sequence") == 0 ? (double)o->moe_sequence_weight : 0;
+    c->global_weight = strcmp(o->moe_balance, "global") == 0 ? (double)o->moe_global_weight : 0;
     c->z_weight = (double)o->moe_z_weight;
     for (int i = 0; i <= WF_NN_SIGMOID; i++)
         if (strcmp(o->moe_router, app_routers[i]) == 0)
@@ -36,7 +37,8 @@ static wf_status check_balance(const app_options *o, wf_error *error)
         app_option_id id;
         const char *of;
     } rows[] = {{APP_OPTION_moe_bias_step, "bias"},
-                {APP_OPTION_moe_sequence_weight, "sequence"}};
+                {APP_OPTION_moe_sequence_weight, "sequence"},
+                {APP_OPTION_moe_global_weight, "global"}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (o->given[rows[i].id] && !o->from_config[rows[i].id] &&
@@ -116,6 +118,7 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
                                           APP_OPTION_moe_bias_step,
                                           APP_OPTION_moe_z_weight,
                                           APP_OPTION_moe_sequence_weight,
+                                          APP_OPTION_moe_global_weight,
                                           APP_OPTION_moe_report,
                                           APP_OPTION_moe_imbalance,
                                           APP_OPTION_moe_dispatch,

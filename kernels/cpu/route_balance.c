@@ -42,8 +42,11 @@ static void balance_task(void *arg, int64_t begin, int64_t end, int worker)
     float *dscore = j->scratch + worker * 2 * s->experts;
 
     for (int64_t b = begin; b < end; b++) {
-        balance_dscore(call->attr, s, (const float *)call->in[1]->data + b * s->tokens * s->k,
-                       dscore);
+        if (call->n_in > 2)
+            counts_dscore(call->attr, s, call->in[2]->data, dscore);
+        else
+            balance_dscore(call->attr, s,
+                           (const float *)call->in[1]->data + b * s->tokens * s->k, dscore);
         for (int64_t t = b * s->tokens; t < (b + 1) * s->tokens; t++)
             balance_row(call->attr, wf_cpu_of(call)->simd, s,
                         (const float *)call->in[0]->data + t * s->experts, dscore,
@@ -61,6 +64,7 @@ static void losses_task(void *arg, int64_t begin, int64_t end, int worker)
         sequence_losses(call->attr, wf_cpu_of(call)->simd, s,
                         (const float *)call->in[0]->data + b * s->tokens * s->experts,
                         (const float *)call->in[1]->data + b * s->tokens * s->k,
+                        call->n_in > 2 ? call->in[2]->data : NULL,
                         j->scratch + worker * 2 * s->experts, (float *)call->out[0]->data + b,
                         (float *)call->out[1]->data + b);
 }

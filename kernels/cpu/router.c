@@ -36,7 +36,7 @@ static void route_task(void *arg, int64_t begin, int64_t end, int worker)
 
     for (int64_t r = begin; r < end; r++)
         route_row(o, wf_cpu_of(call)->simd, (const float *)call->in[0]->data + r * j->n,
-                  call->n_in > 1 ? call->in[1]->data : NULL, j->n, j->scratch + worker * j->n,
+                  wf_route_bias(call), j->n, j->scratch + worker * j->n,
                   (float *)call->out[0]->data + r * o->k,
                   (float *)call->out[1]->data + r * o->k);
 }
@@ -57,7 +57,7 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
 /* Returns a NaN of a row, with the bias; -1: there is none. */
 static int64_t nan_in(const wf_call *call, const float *logits, int64_t n)
 {
-    const float *bias = call->n_in > 1 ? call->in[1]->data : NULL;
+    const float *bias = wf_route_bias(call);
 
     if (!bias && !isnan(wf_cpu_of(call)->simd->row_max(logits, n)))
         return -1;

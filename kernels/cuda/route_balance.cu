@@ -30,7 +30,7 @@ __device__ inline double wf_logd(double x)
 struct balance_job {
     wf_balance balance;
     wf_load_sizes s;
-    const float *logits, *index;
+    const float *logits, *index, *counts; /* counts: NULL without a global batch's loss */
     float *out, *z;
     int *count;     /* [sequences, experts + 1]: the last one is of what is no expert */
     float *share;   /* [sequences, tokens, experts], or of route_balance a token's scratch */
@@ -86,6 +86,18 @@ __global__ void __launch_bounds__(WF_BLOCK) dscore_kernel(balance_job j)
             choices_of(j, i / j.s.experts, i % j.s.experts) * dscore_of_one(&j.balance, &j.s);
 }
 
+/* The gradient by scores of counts is one for all sequences: a thread writes each one's. */
+__global__ void __launch_bounds__(WF_BLOCK) counts_dscore_kernel(balance_job j)
+{
+    const int64_t n = j.s.experts;
+
+    for (int64_t b = thread_of_grid(); b < j.s.sequences; b += threads_of_grid()) {
+        counts_dscore(&j.balance, &j.s, j.counts, j.sums + b * n);
+        for (int64_t e = 0; e < n && j.count[b * (n + 1) + n]; e++)
+            j.sums[b * n + e] = NAN;
+    }
+}
+
 __global__ void __launch_bounds__(WF_BLOCK) balance_kernel(balance_job j)
 {
     const int64_t n = j.s.experts, all = j.s.sequences * j.s.tokens;
@@ -131,13 +143,13 @@ __global__ void __launch_bounds__(WF_BLOCK) losses_kernel(balance_job j)
     for (int64_t b = thread_of_grid(); b < j.s.sequences; b += threads_of_grid()) {
         const float *index = j.index + b * j.s.tokens * j.s.k, *share = j.sums + b * n;
         const bool valid = j.count[b * (n + 1) + n] == 0;
-        double sum = valid ? 0.0 : NAN, squares = 0.0;
+        double loss = valid ? 0.0 : NAN, squares = 0.0;
 
-        for (int64_t i = 0; i < j.s.tokens * j.s.k && valid && j.balance.sequence > 0; i++)
-            sum += (double)share[(int64_t)index[i]];
+        if (valid && j.balance.weight > 0)
+            loss = loss_of_shares(&j.s, share, index, j.counts);
         for (int64_t t = 0; t < j.s.tokens && j.balance.z > 0; t++)
             squares += j.square[b * j.s.tokens + t];
-        j.out[b] = (float)(sum * (double)n / ((double)j.s.k * tokens * tokens));
+        j.out[b] = (float)loss;
         j.z[b] = (float)(squares / tokens);
     }
 }
@@ -159,6 +171,7 @@ balance_job balance_job_of(const wf_call *call, void *workspace, size_t *bytes)
     j.s = s;
     j.logits = (const float *)call->in[0]->data;
     j.index = (const float *)call->in[1]->data;
+    j.counts = call->n_in > 2 ? (const float *)call->in[2]->data : NULL;
     j.out = (float *)call->out[0]->data;
     j.count = (int *)take((size_t)s.sequences * (n + 1) * sizeof(int));
     if (call->op->id != WF_ID_route_load) {
@@ -244,8 +257,9 @@ wf_status route_balance(const wf_call *call, void *workspace)
 {
     size_t bytes;
     const balance_job j = balance_job_of(call, workspace, &bytes);
-    const balance_stage stages[] = {{dscore_kernel, j.s.sequences * j.s.experts},
-                                    {balance_kernel, j.s.sequences * j.s.tokens}};
+    const balance_stage stages[] = {
+        {j.counts ? counts_dscore_kernel : dscore_kernel, j.s.sequences * j.s.experts},
+        {balance_kernel, j.s.sequences * j.s.tokens}};
 
     return run_balance(call, j, stages, 2);
 }

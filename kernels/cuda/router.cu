@@ -85,7 +85,7 @@ wf_status route(const wf_call *call, void *workspace)
 {
     router_job j = router_job_of(call);
 
-    j.bias = call->n_in > 1 ? (const float *)call->in[1]->data : NULL;
+    j.bias = (const float *)wf_route_bias(call);
     j.out_index = (float *)call->out[1]->data;
     j.scratch = (float *)workspace;
     return wf_run(call, [&](auto) {

@@ -143,7 +143,7 @@ static void freeze(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter
     const training *t = arg;
     const char *list = t->patterns;
     char pattern[WF_NN_PATH];
-    bool trained = p->adapter;
+    bool trained = p->adapter || wf_nn_is_counts(p);
 
     (void)m, (void)name;
     while (!trained && next_name(&list, pattern, sizeof pattern))

@@ -31,16 +31,17 @@ static wf_tensor *shared_of(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
 }
 
 /* Adds the router's losses of balance to those of the step. Their gradient is wf_route's. */
-static void add_losses(wf_nn_moe *m, wf_tensor *logits, wf_tensor *index)
+static void add_losses(wf_nn_moe *m, wf_tensor *logits, wf_tensor *index, wf_tensor *counts)
 {
     const wf_route_options *o = &m->route;
-    wf_tensor *sequence, *z;
+    const float weight = o->sequence_weight + o->global_weight; /* one of them */
+    wf_tensor *balance, *z;
 
-    if ((o->sequence_weight <= 0 && o->z_weight <= 0) || !wf_nn_adds_losses(m))
+    if ((weight <= 0 && o->z_weight <= 0) || !wf_nn_adds_losses(m))
         return;
-    wf_route_losses(logits, index, o, &sequence, &z);
-    if (o->sequence_weight > 0)
-        wf_nn_add_loss(m, "balance", sequence, o->sequence_weight);
+    wf_route_losses(logits, index, counts, o, &balance, &z);
+    if (weight > 0)
+        wf_nn_add_loss(m, "balance", balance, weight);
     if (o->z_weight > 0)
         wf_nn_add_loss(m, "router_z", z, o->z_weight);
 }
@@ -124,11 +125,14 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
     wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *made;
+    wf_nn_parameter *balanced = m->counts ? m->counts : m->bias;
+    wf_tensor *state;
     routed r;
 
     logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
-    wf_route(logits, m->bias ? wf_nn_use(m, m->bias) : NULL, &m->route, &weights, &index);
-    add_losses(m, logits, index);
+    state = balanced ? wf_nn_use(m, balanced) : NULL;
+    wf_route(logits, state, &m->route, &weights, &index);
+    add_losses(m, logits, index, state);
     weights = wf_nn_at(m, "weights", weights);
     sent[0] = x;
     sent[1] = in;
@@ -145,6 +149,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 static const wf_nn_field fields[] = {
     {"router", WF_NN_PARAMETER, offsetof(wf_nn_moe, router), 0},
     {"bias", WF_NN_PARAMETER, offsetof(wf_nn_moe, bias), 0},
+    {"counts", WF_NN_PARAMETER, offsetof(wf_nn_moe, counts), 0},
     {"gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, gate), 0},
     {"up", WF_NN_PARAMETER, offsetof(wf_nn_moe, up), 0},
     {"down", WF_NN_PARAMETER, offsetof(wf_nn_moe, down), 0},
@@ -180,10 +185,16 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
         return wf_fail(ctx, WF_EINVAL,
                        "a mixture whose weights are a softmax over the chosen experts' logits "
                        "has no sigmoids; set one of route.sigmoid and route.after");
+    if (o->route.global_weight > 0 && (o->bias_step > 0 || o->route.sequence_weight > 0))
+        return wf_fail(ctx, WF_EINVAL,
+                       "a mixture that a loss of the global batch balances has neither biases "
+                       "that do nor a loss of each sequence; set one of route.global_weight, "
+                       "bias_step and route.sequence_weight");
     return wf_nn_numbers_check(
         ctx, "a mixture",
         WF_NN_NUMBERS({"bias_step", o->bias_step}, {"route.factor", o->route.factor},
                       {"route.sequence_weight", o->route.sequence_weight},
+                      {"route.global_weight", o->route.global_weight},
                       {"route.z_weight", o->route.z_weight}, {"deviation", o->deviation},
                       {"out_deviation", o->out_deviation}));
 }
@@ -201,6 +212,18 @@ static wf_nn_parameter *matrices(wf_context *ctx, const wf_nn_moe_options *o, wf
     return p;
 }
 
+/* Returns a number for each expert, of whose counts a step makes the next one. */
+static wf_nn_parameter *counted(wf_context *ctx, const wf_dim *experts, float sign_step)
+{
+    wf_nn_parameter *p = wf_nn_parameter_new(ctx, 1, experts, false);
+
+    if (p) {
+        p->counted = true;
+        p->sign_step = sign_step;
+    }
+    return p;
+}
+
 wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
 {
     float deviation = o->deviation > 0 ? o->deviation : 0.02f;
@@ -215,11 +238,10 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
     m->route = o->route;
     m->router = wf_nn_parameter_new(ctx, 2, router, true);
     wf_nn_init_normal(m->router, 0, deviation);
-    if (o->bias_step > 0) {
-        m->bias = wf_nn_parameter_new(ctx, 1, router, false);
-        if (m->bias)
-            m->bias->sign_step = o->bias_step;
-    }
+    if (o->bias_step > 0)
+        m->bias = counted(ctx, router, o->bias_step);
+    if (o->route.global_weight > 0)
+        m->counts = counted(ctx, router, 0);
     m->gate = matrices(ctx, o, hidden, width, deviation);
     m->up = matrices(ctx, o, hidden, width, deviation);
     m->down = matrices(ctx, o, width, hidden, out);

@@ -10,12 +10,14 @@ WF_BEGIN_DECLS
 
 /** wf_nn_moe_options - sizes, and what zeros mean. */
 typedef struct wf_nn_moe_options {
-    int64_t width;          /* the input's and the output's */
-    int64_t experts;        /* their number */
-    int64_t hidden;         /* features of each */
-    int64_t shared;         /* features of an expert that all tokens take; 0: there is none */
-    bool shared_gate;       /* its output is multiplied with sigmoid(w x), a number a token */
-    wf_route_options route; /* the choice, and losses: "balance", "router_z" */
+    int64_t width;    /* the input's and the output's */
+    int64_t experts;  /* their number */
+    int64_t hidden;   /* features of each */
+    int64_t shared;   /* features of an expert that all tokens take; 0: there is none */
+    bool shared_gate; /* its output is multiplied with sigmoid(w x), a number a token */
+    /* the choice, and losses: "balance", "router_z". The counts that route.global_weight reads
+       are a parameter, which each step sets */
+    wf_route_options route;
     /* a bias chooses experts with their scores; each step adds +-bias_step to it, towards equal
        loads. 0: there is none */
     float bias_step;
@@ -27,6 +29,7 @@ typedef struct wf_nn_moe {
     wf_nn_parameter *router;           /* [experts, width] */
     wf_nn_parameter *gate, *up, *down; /* [experts, hidden, width], `down` transposed */
     wf_nn_parameter *bias;             /* [experts], added to scores that choose; or NULL */
+    wf_nn_parameter *counts;           /* [experts], of route.global_weight; or NULL */
     wf_nn_mlp *shared;                 /* NULL: there is none */
     wf_nn_parameter *shared_gate;      /* [1, width]; or NULL */
     wf_route_options route;

@@ -189,8 +189,8 @@ static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *
     const wf_nn_parts parts = {o->mover.move ? &o->mover : NULL, t->layout};
     int states = 0;
 
-    if (o->parameter[i]->sign_step > 0)
-        return wf_nn_sign_update(t, grad, o->parameter[i]->sign_step);
+    if (o->parameter[i]->counted)
+        return wf_nn_counted_update(t, grad, o->parameter[i]->sign_step);
     if (wf_nn_optimizer_is_matrix(o, i))
         return update_matrix(o, i, t, grad);
     if (o->row->together)
@@ -284,8 +284,8 @@ const char *wf_nn_optimizer_uncaptured(const wf_nn_optimizer *o)
         if (o->group[k].has_lr)
             return "groups of parameters with rates of their own";
     for (int64_t i = 0; i < o->count; i++)
-        if (o->parameter[i]->sign_step > 0 && !o->parameter[i]->frozen)
-            return "biases that balance experts, which the host updates";
+        if (o->parameter[i]->counted && !o->parameter[i]->frozen)
+            return "biases or counts that balance experts, which the host updates";
     if (o->options.ema > 0 && o->steps == o->skipped)
         return "an average of weights that has not begun";
     return NULL;

@@ -72,7 +72,7 @@ static bool keeps(const wf_nn_optimizer *o, int64_t i, int k)
     bool matrix = wf_nn_optimizer_is_matrix(o, i);
     int states = matrix ? row->matrix->states : row->states;
 
-    if (o->parameter[i]->frozen || o->parameter[i]->sign_step > 0)
+    if (o->parameter[i]->frozen || o->parameter[i]->counted)
         return false;
     if (k == WF_NN_STATES)
         return o->options.ema > 0;

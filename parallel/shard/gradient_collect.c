@@ -289,7 +289,7 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 
     if (grad && grad->ndim == p->tensor->ndim + 1) /* a gradient with a row per sequence */
         grad = wf_batch_sum(grad);
-    if (grad && g->par->options.reduce_dtype != grad->dtype && !(p->sign_step > 0))
+    if (grad && g->par->options.reduce_dtype != grad->dtype && !p->counted)
         grad = wf_cast(grad, g->par->options.reduce_dtype);
     if (!grad)
         return;

@@ -57,9 +57,9 @@ static void prepare_gathered(wf_par *par, wf_nn_parameter *p, wf_tensor *stored)
 /* Beside bf16, the f32 master is the optimizer's. */
 static wf_memory_kind kind_stored(const wf_par *par, const wf_nn_parameter *p)
 {
-    return p->frozen                                                ? WF_MEMORY_FROZEN
-           : par->options.param_dtype == WF_F32 || p->sign_step > 0 ? WF_MEMORY_PARAMETER
-                                                                    : WF_MEMORY_OPTIMIZER;
+    return p->frozen                                          ? WF_MEMORY_FROZEN
+           : par->options.param_dtype == WF_F32 || p->counted ? WF_MEMORY_PARAMETER
+                                                              : WF_MEMORY_OPTIMIZER;
 }
 
 /* The same in 4 bits. */

@@ -178,7 +178,7 @@ static wf_dtype stored_dtype(const wf_par *par, const wf_nn_parameter *p)
 {
     bool nf4 = par->options.base_dtype == WF_NF4 && p->matrix;
 
-    return !p->frozen || p->sign_step > 0 ? WF_F32 : nf4 ? WF_NF4 : par->options.param_dtype;
+    return !p->frozen || p->counted ? WF_F32 : nf4 ? WF_NF4 : par->options.param_dtype;
 }
 
 /* Rows of nf4 are not cut. */
@@ -186,9 +186,9 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
 {
     const wf_par_strategy *s = h->policy->strategy;
     const wf_layout *split;
-    bool master = par->options.param_dtype != WF_F32 && !p->frozen && !(p->sign_step > 0);
+    bool master = par->options.param_dtype != WF_F32 && !p->frozen && !p->counted;
 
-    h->wide = p->sign_step > 0;
+    h->wide = p->counted;
     h->stored = stored_dtype(par, p);
     if (h->stored == WF_NF4)
         split = wf_par_cut_further(par, h->compute_layout, 0, h->policy->axes);

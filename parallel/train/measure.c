@@ -49,7 +49,7 @@ void wf_par_squares_add(wf_par *par, int64_t count, wf_nn_parameter *const *para
         return;
     }
     for (int64_t i = 0; i < count; i++) {
-        if (!tensor[i] || parameter[i]->sign_step > 0 ||
+        if (!tensor[i] || parameter[i]->counted ||
             !wf_par_counts_here(par, parameter[i], tensor[i]))
             continue;
         if (tensor[i]->dtype == wf_context_device(par->ctx)->dtype)

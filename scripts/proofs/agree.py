@@ -60,6 +60,7 @@ CASES = {
     "moe_normalise": (MOE, "--moe-normalise off"), "moe_scale": (MOE, "--moe-scale 2"),
     "moe_balance": (MOE, "--moe-balance bias"), "moe_bias_step": (f"{MOE} --moe-balance bias", "--moe-bias-step 0.1"),
     "moe_sequence_weight": (f"{MOE} --moe-balance sequence", "--moe-sequence-weight 0.1"),
+    "moe_global_weight": (f"{MOE} --moe-balance global", "--moe-global-weight 0.1"),
     "moe_z_weight": (MOE, "--moe-z-weight 0.1"), "moe_imbalance": (MOE, "--moe-imbalance 1.5"),
     "moe_report": (MOE, "--moe-report"), "ep": (f"{MOE} --dp 2", "--ep 2"),
     "etp": (f"{MOE} --tp 2", "--etp 2"),

@@ -15,7 +15,7 @@
 enum { SEQUENCES = 4, TOKENS = 13 };
 
 static const split by_tokens = {"over tokens", {1, 1, 1}, {1, 1}, ANY};
-static const split by_sequences = {"over sequences", {0, 0, 0}, {0, 0}, 1u << 2};
+static const split by_sequences = {"over sequences", {0, 0, WHOLE}, {0, 0}, 1u << 2};
 
 /* [sequences, tokens, n] */
 static numbers rows_of(wf_dim n, bool random)
@@ -96,19 +96,31 @@ static numbers choices(int64_t k, int64_t n)
     return out[1];
 }
 
-static void try_balance(const wf_balance *o, int64_t k, int64_t n)
+static void try_balance(const wf_balance *o, int64_t k, int64_t n, bool by_counts)
 {
     const wf_dim dims[] = {wf_dim_batch(SEQUENCES), wf_dim_width(n)};
-    const wf_call load = {.op = &wf_op_route_load, .n_in = 2, .n_out = 1};
-    const wf_call losses = {
-        .op = &wf_op_route_losses, .n_in = 2, .n_out = 2, .attr = o, .attr_size = sizeof *o};
-    const wf_call balance = {
-        .op = &wf_op_route_balance, .n_in = 2, .n_out = 1, .attr = o, .attr_size = sizeof *o};
-    numbers in[2], out[4];
+    const int operands = by_counts ? 3 : 2;
+    const wf_load_attr as = {.plain = by_counts};
+    const wf_call load = {
+        .op = &wf_op_route_load, .n_in = 2, .n_out = 1, .attr = &as, .attr_size = sizeof as};
+    const wf_call losses = {.op = &wf_op_route_losses,
+                            .n_in = operands,
+                            .n_out = 2,
+                            .attr = o,
+                            .attr_size = sizeof *o};
+    const wf_call balance = {.op = &wf_op_route_balance,
+                             .n_in = operands,
+                             .n_out = 1,
+                             .attr = o,
+                             .attr_size = sizeof *o};
+    numbers in[3], out[4];
 
     open_context(false);
     in[0] = rows_of(wf_dim_width(n), true);
     in[1] = choices(k, n);
+    in[2] = numbers_of(1, dims + 1, WF_F32);
+    for (int64_t e = 0; e < n; e++)
+        ((float *)in[2].host)[e] = (float)(e * e % 5);
     out[0] = numbers_of(2, dims, WF_F32);
     out[1] = numbers_of(1, dims, WF_F32);
     out[2] = numbers_of(1, dims, WF_F32);
@@ -116,16 +128,18 @@ static void try_balance(const wf_balance *o, int64_t k, int64_t n)
     try_call(&load, in, &out[0], &by_sequences);
     try_call(&losses, in, &out[1], &by_sequences);
     try_call(&balance, in, &out[3], &by_sequences);
-    free_all(in, 2);
+    free_all(in, 3);
     free_all(out, 4);
     close_context();
 }
 
 static void balances(void)
 {
-    try_balance(&(wf_balance){.sequence = 0.01, .sequences = 4}, 2, 5);
-    try_balance(&(wf_balance){.z = 0.1, .sequences = 3, .sigmoid = true}, 3, 7);
-    try_balance(&(wf_balance){.sequence = 1, .z = 0.1, .sequences = 3, .sigmoid = true}, 1, 18);
+    try_balance(&(wf_balance){.weight = 0.01, .sequences = 4}, 2, 5, false);
+    try_balance(&(wf_balance){.weight = 0.5, .z = 0.1, .sequences = 4}, 2, 5, true);
+    try_balance(&(wf_balance){.z = 0.1, .sequences = 3, .sigmoid = true}, 3, 7, false);
+    try_balance(&(wf_balance){.weight = 1, .z = 0.1, .sequences = 3, .sigmoid = true}, 1, 18,
+                false);
 }
 
 /* A NaN chooses experts that there are, with weights that are NaN; and what is no expert has

@@ -61,13 +61,13 @@ static void softmax(op_case *c, const op_shape *s)
 /* Loads, losses and gradients of losses, which have no gradient. */
 static void apply_balance(wf_tensor *const *in, wf_tensor **out)
 {
-    const wf_balance balance = {.sequence = 0.5, .z = 0.25, .sequences = 3, .sigmoid = true};
+    const wf_balance balance = {.weight = 0.5, .z = 0.25, .sequences = 3, .sigmoid = true};
     const wf_route_options options = {
         .k = 2, .sigmoid = true, .sequence_weight = 0.5F, .z_weight = 0.25F};
     wf_tensor *weights, *index;
 
     wf_route(in[0], NULL, &(wf_route_options){.k = 2}, &weights, &index);
-    wf_route_losses(in[0], index, &options, &out[2], &out[3]);
+    wf_route_losses(in[0], index, NULL, &options, &out[2], &out[3]);
     out[0] = wf_apply(&wf_op_route_load, NULL, 0, 2, in[0], index);
     out[1] = wf_apply(&wf_op_route_balance, &balance, sizeof balance, 2, in[0], index);
 }

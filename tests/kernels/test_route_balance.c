@@ -29,9 +29,12 @@ static void is(const wf_tensor *t, const float want[8])
 
 #define IS(t, ...) is(t, (const float[8]){__VA_ARGS__})
 
-/* The loss of balance of sequences of 4 tokens that chose 2 of 3 experts, and the z-loss. */
-static double losses(const wf_balance *o, const double *x, const float *index)
+/* The loss of balance of sequences of 4 tokens that chose 2 of 3 experts, or by the counts of
+   a step before, and the z-loss. */
+static double losses(const wf_balance *o, const double *x, const float *index,
+                     const float *counts)
 {
+    const double total = counts ? (double)(counts[0] + counts[1] + counts[2]) : 0;
     double loss = 0;
 
     for (int b = 0; b < 2; b++) {
@@ -52,62 +55,74 @@ static double losses(const wf_balance *o, const double *x, const float *index)
             loss += o->z * log(exps) * log(exps) / 4 / o->sequences;
         }
         for (int e = 0; e < 3; e++)
-            loss += o->sequence * count[e] * 3 / (2 * 4) * share[e] / o->sequences;
+            loss += o->weight * share[e] / o->sequences *
+                    (!counts     ? count[e] * 3 / (2 * 4)
+                     : total > 0 ? (double)counts[e] * 3 / total
+                                 : 1);
     }
     return loss;
 }
 
 /* Values of both losses of 2 sequences, whose weighted mean is the loss by hand. */
-static void check_values(const wf_balance *o, wf_tensor *logits, wf_tensor *index, double loss)
+static void check_values(const wf_balance *o, wf_tensor *logits, wf_tensor *index,
+                         wf_tensor *counts, double loss)
 {
     const wf_route_options options = {.k = 2,
                                       .sigmoid = o->sigmoid,
-                                      .sequence_weight = (float)o->sequence,
+                                      .sequence_weight = counts ? 0 : (float)o->weight,
+                                      .global_weight = counts ? (float)o->weight : 0,
                                       .z_weight = (float)o->z};
     wf_tensor *sequence, *z;
     const float *of[2];
 
-    wf_route_losses(logits, index, &options, &sequence, &z);
+    wf_route_losses(logits, index, counts, &options, &sequence, &z);
     CU_ASSERT_PTR_NOT_NULL_FATAL(sequence);
     CU_ASSERT_EQUAL_FATAL(wf_tensor_local_count(sequence), 2);
     of[0] = sequence->data, of[1] = z->data;
-    CU_ASSERT_EQUAL(of[0][0] > 0, o->sequence > 0);
+    CU_ASSERT_EQUAL(of[0][0] > 0, o->weight > 0);
     CU_ASSERT_EQUAL(of[1][0] > 0, o->z > 0);
-    loss -= o->sequence * (double)(of[0][0] + of[0][1]) / o->sequences;
+    loss -= o->weight * (double)(of[0][0] + of[0][1]) / o->sequences;
     loss -= o->z * (double)(of[1][0] + of[1][1]) / o->sequences;
     CU_ASSERT_DOUBLE_EQUAL(loss, 0, 1e-6);
 }
 
-/* Gradients are those of the losses by finite differences, choices as they are. */
+/* Gradients are those of the losses by finite differences, choices and counts as they are;
+   before the first step that of counts is 0. */
 static void gradients(void)
 {
+    static const float counted[][3] = {{7, 2, 3}, {0, 0, 0}};
+    const wf_dim experts = wf_dim_width(3);
     static const float x[24] = {1, 3, 2, 0, 1, 2, 2,  1, 3,  1, 0, 5,
                                 0, 1, 2, 3, 1, 0, -1, 1, -2, 2, 0, 1};
     const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(4), wf_dim_width(3)};
     wf_context *ctx = op_context_open(1);
 
     wf_scope_open(ctx);
-    for (int kind = 0; kind < 6; kind++) {
-        const wf_balance o = {.sequence = kind % 3 == 1 ? 0 : 0.7,
+    for (int kind = 0; kind < 18; kind++) {
+        const float *by = kind >= 6 ? counted[kind >= 12] : NULL;
+        const wf_balance o = {.weight = kind % 3 == 1 ? 0 : 0.7,
                               .z = kind % 3 == 2 ? 0 : 0.3,
                               .sequences = 5,
-                              .sigmoid = kind >= 3};
+                              .sigmoid = kind % 6 >= 3};
         wf_tensor *t = tensor_of(ctx, 3, dims, x), *weights, *index, *got;
+        wf_tensor *counts = by ? tensor_of(ctx, 1, &experts, by) : NULL;
         double at[24];
 
         wf_route(t, NULL, &(wf_route_options){.k = 2, .sigmoid = o.sigmoid}, &weights, &index);
-        got = wf_apply(&wf_op_route_balance, &o, sizeof o, 2, t, index);
+        got = wf_apply(&wf_op_route_balance, &o, sizeof o, by ? 3 : 2, t, index, counts);
         CU_ASSERT_PTR_NOT_NULL_FATAL(got);
+        for (int i = 0; i < 24 && kind >= 12 && o.z <= 0; i++)
+            CU_ASSERT_EQUAL(((const float *)got->data)[i], 0);
         for (int i = 0; i < 24; i++)
             at[i] = (double)x[i];
-        check_values(&o, t, index, losses(&o, at, index->data));
+        check_values(&o, t, index, counts, losses(&o, at, index->data, by));
         for (int i = 0; i < 24; i++) {
             double up, down;
 
             at[i] += 1e-5;
-            up = losses(&o, at, index->data);
+            up = losses(&o, at, index->data, by);
             at[i] -= 2e-5;
-            down = losses(&o, at, index->data);
+            down = losses(&o, at, index->data, by);
             at[i] += 1e-5;
             CU_ASSERT_DOUBLE_EQUAL((double)((const float *)got->data)[i], (up - down) / 2e-5,
                                    1e-6);
@@ -124,7 +139,7 @@ static void rows_alone(void)
     static const float x[24] = {1, 3, 2, 0, 1, 2, 2,  1, 3,  1, 0, 5,
                                 0, 1, 2, 3, 1, 0, -1, 1, -2, 2, 0, 1};
     static const int64_t rows[] = {2, 1, 1, 1}, tokens[] = {4, 4, 4, 8};
-    const wf_balance o = {.sequence = 0.7, .sequences = 2};
+    const wf_balance o = {.weight = 0.7, .sequences = 2};
     wf_context *ctx = op_context_open(1);
     const float *got[4];
 
@@ -247,6 +262,37 @@ static void no_expert(void)
     }
 }
 
+/* ---- kernels beside the reference ---- */
+
+enum { EXPERTS = 5 };
+
+/* Loads, losses and gradients of losses by counts, as numbers that need not be whole. */
+static void apply_counts(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_balance balance = {.weight = 0.5, .z = 0.25, .sequences = 3};
+    const wf_route_options options = {.k = 2, .z_weight = 0.25F, .global_weight = 0.5F};
+    const wf_load_attr plain = {.plain = 1};
+    wf_tensor *weights, *index;
+
+    wf_route(in[0], in[1], &options, &weights, &index);
+    wf_route_losses(in[0], index, in[1], &options, &out[2], &out[3]);
+    out[0] = wf_apply(&wf_op_route_load, &plain, sizeof plain, 2, in[0], index);
+    out[1] = wf_apply(&wf_op_route_balance, &balance, sizeof balance, 3, in[0], index, in[1]);
+}
+
+static void by_counts(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(2, 4, apply_counts);
+    c->in[0] = op_unwanted(op_activations(s, wf_dim_width(EXPERTS)));
+    c->in[1] = op_unwanted(op_vector(wf_dim_width(EXPERTS)));
+    c->in[1].low = 1;
+    c->in[1].high = 9;
+    for (int o = 0; o < 4; o++)
+        c->constant[o] = true;
+}
+
+static const op_entry cases[] = {{"route_balance by counts", by_counts}, {NULL, NULL}};
+
 int main(void)
 {
     static const wf_test tests[] = {{"values and gradients of losses", gradients},
@@ -257,5 +303,5 @@ int main(void)
                                     {"indices of no expert", no_expert},
                                     {NULL, NULL}};
 
-    return wf_test_main("route_balance", tests);
+    return op_main(OP_SUITE_COMPUTED, cases, tests);
 }

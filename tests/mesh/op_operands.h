@@ -220,7 +220,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->route = (wf_route_options){.k = op_is(op, "route") ? 3 : letter_dim('k').size,
                                       .normalise = true};
     else if (op_is(op, "route_balance") || op_is(op, "route_losses"))
-        a->balance = (wf_balance){.sequence = 0.5, .z = 0.25, .sequences = 4};
+        a->balance = (wf_balance){.weight = 0.5, .z = 0.25, .sequences = 4};
     else if (op_is(op, "experts_sum"))
         a->sum.experts = letter_dim('e').size;
     else if (op_is(op, "rows"))

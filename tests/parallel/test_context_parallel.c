@@ -237,7 +237,7 @@ static void sinks_of_documents(void)
 }
 
 /* Experts are split over tp and cp, and tokens of all of these meet at them; losses of balance
-   are those of whole sequences. */
+   are those of whole sequences, and counts of each are of all its ranks. */
 static void mixture(void)
 {
     training t = of_length(LLAMA, 3, LONG, 2);
@@ -247,6 +247,9 @@ static void mixture(void)
     t.model.experts = 4;
     t.model.top_k = 2;
     t.model.sequence_weight = t.model.z_weight = 0.1;
+    CHECK(t, {2, 2, 1, NULL});
+    t.model.sequence_weight = 0;
+    t.model.global_weight = 0.1;
     CHECK(t, {2, 2, 1, NULL});
 }
 

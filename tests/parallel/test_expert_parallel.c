@@ -99,26 +99,6 @@ static void bf16(void)
     one_digest(WF_BF16, UNDER_SANITIZER ? 7 : 2);
 }
 
-/* A bias that is stepped by counts of a step, which recomputation does not count again, and
-   which norms leave out; and losses of balance, means over the sequences of a step. */
-static void balance(void)
-{
-    for (int kind = 0; kind < 3; kind++) {
-        training plain = mixture(kind == 1 ? WF_BF16 : WF_F32), one = plain;
-
-        one.model.bias_step = kind < 2 ? 0.05 : 0;
-        one.model.sequence_weight = kind == 2 ? 0.1 : 0;
-        one.model.z_weight = kind == 2 ? 0.1 : 0;
-        if (!train(&plain) || !train(&one))
-            return;
-        CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
-        CU_ASSERT_EQUAL(one.loss[0], plain.loss[0]);
-        CU_ASSERT((one.grad_norm[0] == plain.grad_norm[0]) == (kind < 2));
-        CU_ASSERT_EQUAL(one.added_by, kind == 2 ? one.model.layers : 0); /* losses are logged */
-        check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 7 : 3);
-    }
-}
-
 /* Muon takes an expert's matrix for one; moments of experts in 8 bits; experts in 4 bits below
    adapters of attention and of their own. */
 static void storage(void)
@@ -216,43 +196,6 @@ static void counts(void)
     t.arg = &c;
     if (train(&t))
         CU_ASSERT_EQUAL(memcmp(c.tokens, reference.tokens, sizeof c.tokens), 0);
-}
-
-/* After a step each expert of more tokens than the mean has less of a bias, by the step. */
-static wf_status look_at_bias(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
-                              int step)
-{
-    const wf_nn_parameter *bias = ((const wf_nn_block *)model->block[0])->moe->bias;
-    const float *b = bias->tensor->data;
-    wf_expert_load **load = t->arg;
-    const wf_layer_load *layer;
-
-    (void)rank;
-    if (step == 0)
-        *load = wf_expert_load_open(par, &model->base);
-    NEED(*load);
-    if (step == 1)
-        NEED(wf_expert_load_step(*load, &layer) == 2);
-    for (int e = 0; e < EXPERTS && step == 1; e++) {
-        int64_t excess = (int64_t)layer->tokens[e] * EXPERTS - BATCH * TOKENS * TOP_K;
-
-        NEED(b[e] == (excess > 0 ? -0.05F : excess < 0 ? 0.05F : 0));
-    }
-    if (step == t->steps)
-        wf_expert_load_close(*load);
-    return WF_OK;
-}
-
-static void steps_of_biases(void)
-{
-    training t = mixture(WF_F32);
-    wf_expert_load *load = NULL;
-
-    t.arg = &load;
-    t.model.bias_step = 0.05;
-    t.options.schedule.lr = t.options.schedule.min_lr = 1e-9F; /* the rate is none of theirs */
-    t.watch = look_at_bias;
-    CU_ASSERT(train(&t));
 }
 
 /* Twelve experts, three for each of 4 ranks, of which a rank holds 1/shard at rest. */
@@ -384,8 +327,6 @@ int main(void)
         {"one digest, fp32", fp32},
         {"one digest, bf16", bf16},
         {"a rank's experts", parts},
-        {"biases and losses of balance", balance},
-        {"a step of biases", steps_of_biases},
         {"Muon, 8 bits, 4 bits", storage},
         {"adapters", adapters},
         {"loads of experts", counts},

@@ -92,8 +92,8 @@ typedef struct wf_nn_gpt_config {
     double router_factor;   /* multiplies weights; 0: 1 */
     bool shared_gate;       /* the shared expert has a gate, a number a token */
     /* balance of experts (nn/layers/moe.h): a bias that chooses with scores and its step,
-       weights of losses; 0: without */
-    double bias_step, sequence_weight, z_weight;
+       weights of losses, of each sequence or of the global batch; 0: without */
+    double bias_step, sequence_weight, global_weight, z_weight;
     /* factors of the embedding, and of branches that join the residual stream; 0: 1; the first
        may be WF_NN_SQRT_WIDTH */
     double embedding_scale, residual_scale;

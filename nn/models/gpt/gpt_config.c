@@ -122,8 +122,8 @@ static void complete_experts(wf_nn_gpt_config *c)
         c->experts = 0;
     if (!c->experts)
         c->top_k = c->expert_ffn = c->shared_ffn = 0, c->router = WF_NN_SOFTMAX,
-        c->router_normalised = false, c->bias_step = c->sequence_weight = c->z_weight = 0,
-        c->dense_blocks = (wf_nn_blocks){{0}};
+        c->router_normalised = false, c->bias_step = c->sequence_weight = 0,
+        c->global_weight = c->z_weight = 0, c->dense_blocks = (wf_nn_blocks){{0}};
     if (!c->experts || !c->shared_ffn)
         c->shared_gate = false;
     if (c->experts && !c->expert_ffn)

@@ -29,8 +29,8 @@ static wf_status check_numbers(wf_context *ctx, const wf_nn_gpt_config *c)
                       {"attention_scale", c->attention_scale},
                       {"logit_divisor", c->logit_divisor}, {"router_factor", c->router_factor},
                       {"bias_step", c->bias_step}, {"sequence_weight", c->sequence_weight},
-                      {"z_weight", c->z_weight}, {"score_cap", c->score_cap},
-                      {"logit_cap", c->logit_cap}));
+                      {"global_weight", c->global_weight}, {"z_weight", c->z_weight},
+                      {"score_cap", c->score_cap}, {"logit_cap", c->logit_cap}));
 }
 
 static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -187,6 +187,7 @@ static wf_nn_moe *make_moe(wf_context *ctx, const wf_nn_gpt_config *c)
                                             .normalise = c->router_normalised,
                                             .factor = (float)c->router_factor,
                                             .sequence_weight = (float)c->sequence_weight,
+                                            .global_weight = (float)c->global_weight,
                                             .z_weight = (float)c->z_weight},
                                   .bias_step = (float)c->bias_step,
                                   .deviation = deviation,

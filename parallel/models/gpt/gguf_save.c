@@ -163,6 +163,7 @@ static wf_status open_weights(save *s)
 static wf_status prepare(save *s)
 {
     const char *rope = wf_gguf_rope_missing(&s->model->config);
+    int64_t all = 0;
 
     if (rope)
         return wf_error_set(s->error, WF_EUNSUPPORTED,
@@ -176,7 +177,10 @@ static wf_status prepare(save *s)
                             "(docs/models.md), and this one has %s: write it for transformers "
                             "(gpt_export FROM TO)",
                             wf_gguf_missing(&s->model->config));
-    s->parameter = wf_nn_parameters(&s->model->base, &s->count);
+    s->parameter = wf_nn_parameters(&s->model->base, &all);
+    for (int64_t i = 0; s->parameter && i < all; i++)
+        if (!wf_nn_is_counts(s->parameter[i])) /* no part of a model there */
+            s->parameter[s->count++] = s->parameter[i];
     s->location = calloc((size_t)s->count + 1, sizeof *s->location);
     s->tensor = calloc((size_t)s->count + 2, sizeof *s->tensor); /* two more: factors */
     s->tensor_of = calloc((size_t)s->count + 1, sizeof *s->tensor_of);

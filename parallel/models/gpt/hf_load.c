@@ -350,7 +350,7 @@ wf_status wf_hf_weights_each(wf_hf_weights *w, wf_nn_gpt *model, wf_hf_weights_c
     if (!p)
         return wf_error_set(error, WF_ENOMEM, "no memory for a list of parameters");
     for (int64_t i = 0; i < count && status == WF_OK; i++)
-        if (!p[i]->adapter)
+        if (!p[i]->adapter && !p[i]->counted) /* files have neither: they begin as zeros */
             status = each(arg, w, &model->config, p[i], error);
     free(p);
     return status == WF_OK ? wf_hf_weights_check_unused(w, error) : status;

@@ -132,14 +132,15 @@ static wf_status describe(wf_hf_writer *w)
                                  &w->header_bytes, &w->error);
 }
 
-/* Leaves adapters out: they are no part of a model of transformers, and have been merged. */
-static void leave_adapters_out(wf_hf_writer *w)
+/* Leaves out what is no part of a model of transformers: adapters, which have been merged, and
+   counts that balance experts. */
+static void leave_out(wf_hf_writer *w)
 {
     int64_t all = w->parameter ? w->count : 0;
 
     w->count = 0;
     for (int64_t i = 0; i < all; i++)
-        if (!w->parameter[i]->adapter)
+        if (!w->parameter[i]->adapter && !wf_nn_is_counts(w->parameter[i]))
             w->parameter[w->count++] = w->parameter[i];
 }
 
@@ -211,7 +212,7 @@ wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
     if (w->dtype == WF_ST_DTYPES)
         return refuse_dtype(w, dtype);
     w->parameter = wf_nn_parameters(&w->model->base, &w->count);
-    leave_adapters_out(w);
+    leave_out(w);
     w->location = calloc((size_t)w->count + 1, sizeof *w->location);
     w->entry = w->parameter ? calloc(most_entries(w), sizeof *w->entry) : NULL;
     w->entry_of = calloc((size_t)w->count + 1, sizeof *w->entry_of);

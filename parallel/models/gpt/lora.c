@@ -315,7 +315,7 @@ wf_status wf_peft_tensors(wf_nn_gpt *model, const char *like, wf_peft_tensor **t
     else if (wf_hf_config_family(&config, like, &l.family, error) == WF_OK)
         wf_nn_visit(&model->base, add_adapters, NULL, &l);
     for (int64_t i = 0; i < all && error->code == WF_OK; i++)
-        if (!p[i]->frozen && !p[i]->adapter)
+        if (!p[i]->frozen && !p[i]->adapter && !wf_nn_is_counts(p[i]))
             add_whole(&l, p[i]);
     free(p);
     *tensors = l.tensor;
