@@ -170,6 +170,7 @@ try_module()
     local wheel package python=$wrapped/python lib wanted found
     wheel=$(echo "$build"/weft-*_aarch64.whl)
     [ -f "$wheel" ] || { echo "there is no wheel in $build: --only wheel makes it" && return 1; }
+    ${WEFT_PYTHON:-python3} -c "import numpy" || { echo "numpy is missing here: WEFT_PYTHON names a Python that has it" && return 1; }
     mkdir -p "$python/packages"
     for package in $packages; do
         (cd "$python/packages" && apt-get -qq download "$package:arm64") || return 1
