@@ -14,9 +14,10 @@ namespace
 {
 enum { MOST_DIM = 256, OF_LANE = MOST_DIM / WF_WARP };
 
+/* Keys and values: the y of a block says which. */
 struct write_job {
-    const float *from;
-    float *to;
+    const float *from[2];
+    float *to[2];
     const int32_t *first, *slot;
     int64_t sequences, tokens, room, row; /* floats of a token */
 };
@@ -24,12 +25,14 @@ struct write_job {
 __global__ void __launch_bounds__(WF_BLOCK) write_kernel(write_job a)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK, each = a.tokens * a.row;
+    const float *from = blockIdx.y ? a.from[1] : a.from[0];
+    float *to = blockIdx.y ? a.to[1] : a.to[0];
 
     for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < a.sequences * each;
          i += step) {
         const int64_t b = i / each;
 
-        a.to[((int64_t)a.slot[b] * a.room + a.first[b]) * a.row + i % each] = a.from[i];
+        to[((int64_t)a.slot[b] * a.room + a.first[b]) * a.row + i % each] = from[i];
     }
 }
 
@@ -44,16 +47,14 @@ wf_status cache_write(const wf_call *call, void *)
     a.tokens = k->local[1];
     a.room = cache->local[1];
     a.row = k->local[2] * k->local[3];
+    for (int i = 0; i < 2; i++) {
+        a.to[i] = (float *)call->in[i]->data;
+        a.from[i] = (const float *)call->in[2 + i]->data;
+    }
     return wf_run(call, [&](auto) {
-        cudaError_t error = cudaSuccess;
-
-        for (int i = 0; i < 2 && error == cudaSuccess; i++) {
-            a.to = (float *)call->in[i]->data;
-            a.from = (const float *)call->in[2 + i]->data;
-            error = wf_launch(write_kernel, wf_grid(a.sequences * a.tokens * a.row, WF_BLOCK),
-                              WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
-        }
-        return error;
+        return wf_launch(write_kernel,
+                         dim3(wf_grid(a.sequences * a.tokens * a.row, WF_BLOCK), 2), WF_BLOCK,
+                         0, wf_cuda_of(call)->stream, a);
     });
 }
 

@@ -234,8 +234,11 @@ static void count_launches(job *j, wf_rank *rank, wf_gen_engine *e)
 /* The graph, the numbers of a step that are written (ids, positions, slots), and the logits. */
 static void one_launch(void)
 {
-    job at_once = make_job(&llama, false), graphs = make_job(&llama, true);
+    wf_nn_gpt_config model = llama;
+    job at_once = make_job(&model, false), graphs = make_job(&model, true);
 
+    model.width = 128; /* depths of chunks are aligned, as those of real models */
+    model.ffn = 256;
     at_once.work = graphs.work = count_launches;
     run(&at_once, 1, false);
     run(&graphs, 1, false);
