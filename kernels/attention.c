@@ -9,8 +9,8 @@
  * keys + j of the head's Philox stream decides. lse is an output because the gradient reads
  * it. On a mesh k and v may be whole where the heads are split: group = global head / (heads /
  * groups). In attention_from token i sees first[i] <= j <= i, with a window i - window < j <=
- * i. With a cap c, c * tanh(s / c) replaces s, whose gradient is then multiplied by
- * 1 - tanh(s / c)^2.
+ * i, and of its chunk alone where these are given. With a cap c, c * tanh(s / c) replaces s,
+ * whose gradient is then multiplied by 1 - tanh(s / c)^2.
  *
  * attention_sinks has a logit z of each query head, its sink, as one more term of the sum:
  *
@@ -51,12 +51,20 @@ bool wf_attention_complete(const wf_tensor *q, const wf_tensor *k,
                 "attention: a window of %" PRId64 " tokens; it must be at least 1 and below "
                 "2^31, or 0 for none",
                 o->window);
-    else if ((o->first || o->window) && !o->causal)
+    else if (o->chunk < 0 || o->chunk > INT32_MAX || (o->chunk && o->window))
+        wf_fail(q->ctx, WF_EINVAL,
+                "attention: chunks of %" PRId64
+                " tokens%s; they have at least 1 and fewer than "
+                "2^31, or 0 for none, and no window beside them",
+                o->chunk, o->window ? " in a window" : "");
+    else if ((o->first || o->window || o->chunk) && !o->causal)
         wf_fail(
             q->ctx, WF_EINVAL,
             "attention: tokens that see all others have no first one that they see; make it "
             "causal, or leave `%s` out",
-            o->first ? "first" : "window");
+            o->first    ? "first"
+            : o->window ? "window"
+                        : "chunk");
     else if (o->causal && other)
         wf_fail(q->ctx, WF_EINVAL,
                 "attention: %" PRId64 " tokens are causal over %" PRId64
@@ -104,7 +112,7 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
 {
     const wf_attention_options o = options ? *options : (wf_attention_options){.causal = false};
     wf_attention_attr a = {
-        .bidirectional = !o.causal, .window = (int32_t)o.window, .cap = o.cap};
+        .bidirectional = !o.causal, .window = wf_attention_window(&o), .cap = o.cap};
     wf_call call = {.op = &wf_op_attention,
                     .n_in = 3,
                     .in = {q, k, v},
@@ -285,7 +293,8 @@ static double product_flops(const wf_call *call, int products)
     double tokens = (double)q->local[1], window = (double)a->window;
     double keys = a->bidirectional                ? 2 * (double)call->in[1]->local[1]
                   : window > 0 && window < tokens ? window * (2 - window / tokens)
-                                                  : tokens;
+                  : window < 0 && tokens > 0 ? 2 * wf_attention_pairs(tokens, window) / tokens
+                                             : tokens;
 
     return products * (double)wf_tensor_local_count(q) * keys;
 }

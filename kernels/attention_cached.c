@@ -5,7 +5,7 @@
  *     cache_write       cache[slot[b], first[b] + t] = k[b, t], and v alike
  *     attention_cached  y[b, t] = attention of q[b, t] to the tokens 0 .. first[b] + t of
  *     slot[b],
- *                       or to the last of them that a window leaves
+ *                       or to the last of them that a window or a chunk leaves
  *
  * The bits are those of wf_attention over the whole sequence. Neither has a gradient. The CPU's
  * kernels are in kernels/cpu/attention_cached.c.
@@ -41,13 +41,13 @@ wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_ca
                                const wf_attention_options *options)
 {
     const wf_attention_options o = options ? *options : (wf_attention_options){.cap = 0};
-    const wf_cached_attr a = {.window = o.window, .cap = (double)o.cap};
+    const wf_cached_attr a = {.window = wf_attention_window(&o), .cap = (double)o.cap};
 
-    if (q && o.window < 0) {
+    if (q && (o.window < 0 || o.chunk < 0 || (o.window && o.chunk))) {
         wf_fail(q->ctx, WF_EINVAL,
-                "attention_cached: a window of %" PRId64 " tokens; it must be at least 1, or 0 "
-                "for none",
-                o.window);
+                "attention_cached: a window of %" PRId64 " tokens and chunks of %" PRId64
+                "; one of them is at least 1, or both are 0",
+                o.window, o.chunk);
         return NULL;
     }
     if (q && !(o.cap >= 0)) {

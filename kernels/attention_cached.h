@@ -56,11 +56,12 @@ WF_API wf_status wf_cache_write(wf_tensor *k_cache, wf_tensor *v_cache, wf_tenso
  * @param q            [batch, tokens, heads, dim]
  * @param first, slot  i32 [batch]: the position of each sequence's first token, and its row of
  *               the cache
- * @param options  as of wf_attention, of which sinks, window and cap count; NULL for none
+ * @param options  as of wf_attention, of which sinks, window, chunk and cap count; NULL for
+ *               none
  * Layout:      "bs!hd!,c!t!gd!,c!t!gd!,b,b->bs!hd!", of the sinks "h"; g as in wf_attention
  * Gradient:    none
- * Errors:      WF_EINVAL (a slot or a position that the cache has not, a window or a cap below
- *              0), WF_ESHAPE
+ * Errors:      WF_EINVAL (a slot or a position that the cache has not, a window, a chunk or a
+ *              cap below 0), WF_ESHAPE
  */
 WF_API wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
                                       wf_tensor *first, wf_tensor *slot,

@@ -60,6 +60,15 @@ WF_HOST_DEVICE static inline double wf_rope_slowed(int64_t i, int64_t dim)
     return i ? 2.0 * (double)i / (double)(dim - 2) : 0;
 }
 
+/* Returns the number whose logarithm times factor WF_ROPE_TEMPERATURE adds to 1 at a position;
+   1: of other scalings. */
+WF_HOST_DEVICE static inline double wf_rope_warmth(const wf_rope_scaling *s, int64_t position)
+{
+    return s->kind == WF_ROPE_TEMPERATURE
+               ? 1 + floor((double)(position + 1) / s->original_positions)
+               : 1;
+}
+
 /* The numbers of a scaling where `dim` features rotate: YaRN's indices between which
    frequencies are interpolated, and the factor of cosines and sines. */
 typedef struct wf_rope_range {
@@ -112,6 +121,8 @@ WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_
 
     if (s->kind == WF_ROPE_UNSCALED)
         return angle;
+    if (s->kind == WF_ROPE_TEMPERATURE)
+        return 0;
     if (s->kind == WF_ROPE_LONG || s->kind == WF_ROPE_DYNAMIC)
         return angle / factor;
     if (s->kind == WF_ROPE_YARN) {
@@ -134,7 +145,7 @@ typedef struct wf_attention_attr {
     uint64_t key;
     float dropout; /* 0 in evaluation */
     int site;
-    int32_t window; /* 0: none */
+    int32_t window; /* as wf_attention_from takes it */
     float cap;      /* caps scores; 0: none */
     bool bidirectional;
     bool part;        /* queries or gradients are a part's (attention_part) */
@@ -144,7 +155,7 @@ typedef struct wf_attention_attr {
 
 /* The attributes of attention_cached. */
 typedef struct wf_cached_attr {
-    int64_t window; /* 0: none */
+    int64_t window; /* as wf_attention_from takes it */
     double cap;     /* caps scores; 0: none */
 } wf_cached_attr;
 
@@ -214,15 +225,40 @@ wf_status wf_attention_sinks_reference(const wf_call *call, void *workspace);
 
 /* Returns the first token that token i of a sequence sees. Any number of `first` is taken for
    the nearest of [0, i], and NULL is 0 everywhere; it sees at most `window` tokens, itself
-   included; 0: no window. */
+   included; 0: no window; below 0: its own of the chunks of -window tokens, which count from
+   first[i] on. */
 WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int64_t window,
                                                        int64_t i)
 {
     int64_t from = first && first[i] > 0 ? first[i] : 0;
 
-    if (window > 0 && from <= i - window)
-        from = i - window + 1;
-    return from < i ? from : i;
+    if (from >= i)
+        return i;
+    if (window < 0)
+        return from + (i - from) / -window * -window;
+    return window > 0 && from <= i - window ? i - window + 1 : from;
+}
+
+/* Returns the part of a window that cuts a sequence: its chunks; 0: it has none. */
+WF_HOST_DEVICE static inline int64_t wf_attention_chunks(int64_t window)
+{
+    return window < 0 ? window : 0;
+}
+
+/* Returns the window of options: chunks are one below 0. */
+static inline int32_t wf_attention_window(const wf_attention_options *o)
+{
+    return (int32_t)(o->chunk > 0 ? -o->chunk : o->window);
+}
+
+/* Returns the pairs of a query and a key of the first n causal queries of a sequence. */
+static inline double wf_attention_pairs(double n, double window)
+{
+    double whole = window < 0 ? floor(n / -window) : 0, left = n + whole * window;
+
+    if (window < 0)
+        return (whole * window * window + left * left) / 2;
+    return window > 0 && window < n ? window * (n - window / 2) : n * n / 2;
 }
 
 /* Checks that `tokens` of each sequence, from first[b] on, lie in row slot[b] of the cache;

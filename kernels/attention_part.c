@@ -27,8 +27,10 @@ wf_attention_time wf_attention_time_now(const wf_context *ctx)
 static wf_attention_attr attr_of(const wf_context *ctx, const wf_attention_options *o,
                                  const wf_attention_time *time)
 {
-    wf_attention_attr a = {
-        .bidirectional = !o->causal, .window = (int32_t)o->window, .cap = o->cap, .part = true};
+    wf_attention_attr a = {.bidirectional = !o->causal,
+                           .window = wf_attention_window(o),
+                           .cap = o->cap,
+                           .part = true};
 
     if (time->training) {
         a.dropout = o->dropout;
@@ -147,10 +149,24 @@ typedef struct pairs {
     double queries, keys, both;
 } pairs;
 
-/* Returns the pairs of the first n queries of a causal sequence. */
-static double first_pairs(double n, double window)
+/* Returns the pairs whose key is among the first n of a causal sequence of `all`. */
+static double first_keys(double n, double all, double window)
 {
-    return window > 0 && window < n ? window * (n - window / 2) : n * n / 2;
+    double whole = window < 0 ? floor(n / -window) : 0, left = n + whole * window;
+    double chunk = all + whole * window;
+
+    if (window >= 0)
+        return wf_attention_pairs(all, window) - wf_attention_pairs(all - n, window);
+    chunk = chunk < -window ? chunk : -window;
+    return wf_attention_pairs(n - left, window) + left * (chunk - left / 2);
+}
+
+/* Returns the pairs of n tokens of a causal sequence from `before` on. */
+static double own_pairs(double before, double n, double window)
+{
+    double first = window < 0 ? fmin(n, -window - fmod(before, -window)) : 0;
+
+    return first * first / 2 + wf_attention_pairs(n - first, window);
 }
 
 static pairs pairs_of(const wf_call *call)
@@ -158,14 +174,14 @@ static pairs pairs_of(const wf_call *call)
     const wf_attention_attr *a = call->attr;
     const wf_tensor *own = wf_attention_own(call);
     double n = (double)own->local[1], all = (double)own->dim[1].size;
-    double before = (double)own->start[1], after = all - before - n, window = (double)a->window;
+    double before = (double)own->start[1], window = (double)a->window;
     pairs p = {n * all, n * all, 2 * n * all - n * n};
 
     if (a->bidirectional)
         return p;
-    p.queries = first_pairs(before + n, window) - first_pairs(before, window);
-    p.keys = first_pairs(after + n, window) - first_pairs(after, window);
-    p.both = p.queries + p.keys - first_pairs(n, window);
+    p.queries = wf_attention_pairs(before + n, window) - wf_attention_pairs(before, window);
+    p.keys = first_keys(before + n, all, window) - first_keys(before, all, window);
+    p.both = p.queries + p.keys - own_pairs(before, n, window);
     return p;
 }
 

@@ -342,6 +342,9 @@ typedef struct wf_attention_options {
     wf_tensor *first;
     /* the most tokens that token i sees, the last ones up to itself; 0: all. With causal */
     int64_t window;
+    /* instead: token i sees those of its own chunk of `chunk` tokens, which count from the
+       first one that it would see; 0: all. With causal, and no window */
+    int64_t chunk;
     /* [batch, keys]: no token sees the keys whose number is 0 (padding); NULL: none. Not with
        `first` */
     wf_tensor *mask;
@@ -368,7 +371,8 @@ typedef struct wf_attention_options {
  *
  * The bits of a token's row are a function of the rows that it sees and of their positions in
  * blocks of 64 tokens: as those of a sequence that begins with its first one, where that is at
- * a multiple of 64. The row of a token that sees no key is 0, and so are its gradients.
+ * a multiple of 64; a document, or a chunk, has those that it has alone. The row of a token
+ * that sees no key is 0, and so are its gradients.
  *
  * Layout:      "bs!hd!,bt!gd!,bt!gd!->bs!hd!", of options->first "bs!", of the mask "bt!", of
  *              the bias "hs!t!" or "bhs!t!", of the sinks "h"; g whole, or split like h where
@@ -377,8 +381,8 @@ typedef struct wf_attention_options {
  *              mask; dk and dv are summed over query heads in their 8 chunks, and are partial
  *              where h is split and g is whole. That of a bias [heads, tokens, keys] is the sum
  *              over the batch, a chunk per sequence, and partial where b is split
- * Errors:      WF_EINVAL (dropout; `first` or `window` without causal; a window below 0; causal
- *              with another number of keys; `first` or `sinks` beside a mask or a bias)
+ * Errors:      WF_EINVAL (dropout; `first`, `window` or `chunk` without causal; one below 0;
+ *              causal with another number of keys; `first` or `sinks` beside a mask or a bias)
  */
 WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                const wf_attention_options *options);

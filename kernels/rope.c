@@ -4,7 +4,8 @@
  * position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being
  * the global index of the token, or for rope_at an operand. Where a part of a head is rotated,
  * dim is that part's, and the remainder stays. The gradient rotates back (YaRN also multiplies
- * with a factor, there and back). The CPU's kernel is in kernels/cpu/rope.c.
+ * with a factor, there and back, and WF_ROPE_TEMPERATURE with one by position). The CPU's
+ * kernel is in kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_cached.h"
@@ -108,15 +109,18 @@ static wf_status reference(const wf_call *call, void *workspace)
             bool is_long = a->is_long || (at && at[row] < 0);
             double angle = wf_powd(a->options.base, -2.0 * (double)i / (double)features), s, c;
 
-            double by = wf_rope_factor(&a->options, i, is_long);
+            double by = wf_rope_factor(&a->options, i, is_long), warmth = range.attention;
 
+            if (a->options.scaling.kind == WF_ROPE_TEMPERATURE)
+                warmth *= 1 + a->options.scaling.factor *
+                                  wf_logd(wf_rope_warmth(&a->options.scaling, position));
             if (a->options.scaling.kind == WF_ROPE_DYNAMIC)
                 by = wf_powd(wf_rope_stretch(&a->options.scaling, position),
                              wf_rope_slowed(i, features));
             angle = wf_rope_scaled(&a->options.scaling, range, by, i, angle);
             wf_sincos((double)position * angle, &s, &c);
-            s *= a->inverse ? -range.attention : range.attention;
-            c *= range.attention;
+            s *= a->inverse ? -warmth : warmth;
+            c *= warmth;
             for (int64_t h = 0; h < heads; h++) {
                 int64_t first = (row * heads + h) * dim;
                 int64_t p = first + (a->options.neighbours ? 2 * i : i);

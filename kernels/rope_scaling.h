@@ -26,7 +26,10 @@ typedef enum wf_rope_scaling_kind {
     /* NTK by length (bloc97 and emozilla 2023), as transformers compute it: in texts
        of more tokens n than the original length o the base grows by a power of factor * n / o -
        factor + 1, so that the slowest frequency is divided by that and the fastest stays */
-    WF_ROPE_DYNAMIC
+    WF_ROPE_DYNAMIC,
+    /* (Llama 4, for blocks without positions) nothing rotates: heads at position p are
+       multiplied with 1 + factor * ln(1 + floor((p + 1) / original_positions)) */
+    WF_ROPE_TEMPERATURE
 } wf_rope_scaling_kind;
 
 typedef struct wf_rope_scaling {

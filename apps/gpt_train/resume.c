@@ -5,8 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Lists flags that decide numbers; the first ones also which tensors there are. */
-static const char *const deciding[] = {
+/* Lists flags that decide numbers: those of the model, which also decide which tensors there
+   are .. */
+static const char *const model_flags[] = {
     "arch",
     "n_layer",
     "n_head",
@@ -24,6 +25,11 @@ static const char *const deciding[] = {
     "rope_scaling",
     "qk_norm",
     "attention_sinks",
+    "qk_l2_norm",
+    "moe_weigh_input",
+    "window_chunks",
+    "query_temperature",
+    "query_temperature_every",
     "out_bias",
     "mlp_bias",
     "rope_skip",
@@ -60,6 +66,10 @@ static const char *const deciding[] = {
     "lora_targets",
     "rslora",
     "modules_to_save",
+};
+
+/* .. and all others. */
+static const char *const other_flags[] = {
     "seq_len",
     "dropout",
     "exact",
@@ -97,7 +107,15 @@ static const char *const deciding[] = {
     "z_loss",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 48 };
+enum {
+    MODEL = sizeof model_flags / sizeof *model_flags,
+    DECIDING = MODEL + sizeof other_flags / sizeof *other_flags
+};
+
+static const char *deciding(int i)
+{
+    return i < MODEL ? model_flags[i] : other_flags[i - MODEL];
+}
 
 /* Names entries that are no flags: bytes of the files of --data and of --val-data. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};
@@ -135,11 +153,11 @@ char **app_resume_texts(const app_options *options, int64_t *count)
 
     *count = 0;
     for (int i = 0; good && i < DECIDING; i++) {
-        const json_t *value = json_object_get(json, deciding[i]);
+        const json_t *value = json_object_get(json, deciding(i));
 
         if (!value)
             continue;
-        texts[2 * *count] = strdup(deciding[i]);
+        texts[2 * *count] = strdup(deciding(i));
         texts[2 * *count + 1] =
             json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
         good = texts[2 * *count] && texts[2 * *count + 1];
@@ -168,7 +186,7 @@ void app_resume_free_texts(char **texts, int64_t count)
 static bool of_model(const char *key)
 {
     for (int i = 0; i < MODEL; i++)
-        if (strcmp(deciding[i], key) == 0)
+        if (strcmp(model_flags[i], key) == 0)
             return true;
     return false;
 }

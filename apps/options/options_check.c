@@ -255,7 +255,8 @@ static wf_status check_unread(app_options *o, wf_error *error)
     unsigned uses = row ? row->uses : 0;
     bool text = o->sample || o->eval_requests || strcmp(o->documents, "mask") == 0;
     bool points = o->schedule.kind == WF_NN_POINTS;
-    bool local = o->sliding_window && app_options_model(o).position == WF_NN_ROPE;
+    const wf_nn_gpt_config c = app_options_model(o);
+    bool local = o->sliding_window && c.position == WF_NN_ROPE;
     bool falls = !points && o->schedule.kind != WF_NN_CONSTANT;
     const struct {
         app_option_id id;
@@ -290,6 +291,18 @@ static wf_status check_unread(app_options *o, wf_error *error)
          "is more than --steps, so that nothing would be compared"},
         {APP_OPTION_window_rope_base, !(o->window_rope_base > 0) || local, "--window-rope-base",
          "is of RoPE in blocks that have a window (--sliding-window, --arch llama)"},
+        {APP_OPTION_moe_weigh_input, c.experts, "--moe-weigh-input",
+         "is of a mixture of experts (--n-expert N)"},
+        {APP_OPTION_window_chunks, o->sliding_window, "--window-chunks",
+         "is of blocks that have a window (--sliding-window N)"},
+        {APP_OPTION_qk_l2_norm, c.position == WF_NN_ROPE, "--qk-l2-norm",
+         "is of heads that RoPE rotates (--arch llama)"},
+        {APP_OPTION_query_temperature, c.rope_skip && c.temperature_every > 0,
+         "--query-temperature",
+         "is of blocks without RoPE (--rope-skip N), and grows every so many tokens "
+         "(--query-temperature-every N)"},
+        {APP_OPTION_query_temperature_every, c.temperature > 0, "--query-temperature-every",
+         "is of --query-temperature X"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -5,53 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char app_family_names[] = ""
-#define FAMILY(name, ...) #name " "
-#include "nn/models/gpt/families.def"
-#undef FAMILY
-    ;
-
-#define AS_WIDE(word)                             word " "
-#define AS_NARROW(word)                           word " "
-#define AS_BLOCKS(word)                           ""
-#define AS_OTHER(word)                            ""
-#define DTYPE(name, type, text, word, kind, file) AS_##kind(word)
-const char app_stored_words[] = ""
-#include "core/dtype.def"
-    ;
-#undef AS_WIDE
-#undef AS_NARROW
-#undef AS_BLOCKS
-#define AS_WIDE(word)   ""
-#define AS_NARROW(word) ""
-#define AS_BLOCKS(word) " " word
-const char app_base_words[] = "same"
-#include "core/dtype.def"
-    ;
-#undef DTYPE
-#undef AS_WIDE
-#undef AS_NARROW
-#undef AS_BLOCKS
-#undef AS_OTHER
-
-const char app_schedule_names[] = ""
-#define SCHEDULE(name, ...) name " "
-#include "parallel/pipeline/schedules.def"
-#undef SCHEDULE
-    ;
-
-const char app_strategy_names[] =
-    ""
-#define STRATEGY(name, ...) #name " "
-#include "parallel/shard/strategies.def"
-#undef STRATEGY
-    "fsdp=full_shard zero3=full_shard zero2=shard_grad_op ddp=no_shard";
-
 const app_property app_properties[] = {
     {APP_OPTION_qkv_bias, offsetof(wf_nn_gpt_config, qkv_bias)},
     {APP_OPTION_out_bias, offsetof(wf_nn_gpt_config, out_bias)},
     {APP_OPTION_mlp_bias, offsetof(wf_nn_gpt_config, mlp_bias)},
     {APP_OPTION_qk_norm, offsetof(wf_nn_gpt_config, qk_norm)},
+    {APP_OPTION_moe_weigh_input, offsetof(wf_nn_gpt_config, weigh_input)},
+    {APP_OPTION_qk_l2_norm, offsetof(wf_nn_gpt_config, qk_l2_norm)},
+    {APP_OPTION_window_chunks, offsetof(wf_nn_gpt_config, window_chunks)},
     {APP_OPTION_attention_sinks, offsetof(wf_nn_gpt_config, sinks)},
     {APP_OPTION_tie_embeddings, offsetof(wf_nn_gpt_config, tied)},
     {APP_OPTION_head_bias, offsetof(wf_nn_gpt_config, head_bias)},
@@ -65,6 +26,8 @@ const app_property app_scales[] = {
     {APP_OPTION_embedding_scale, offsetof(wf_nn_gpt_config, embedding_scale)},
     {APP_OPTION_residual_scale, offsetof(wf_nn_gpt_config, residual_scale)},
     {APP_OPTION_attention_scale, offsetof(wf_nn_gpt_config, attention_scale)},
+    {APP_OPTION_query_temperature, offsetof(wf_nn_gpt_config, temperature)},
+    {APP_OPTION_query_temperature_every, offsetof(wf_nn_gpt_config, temperature_every)},
     {APP_OPTION_logit_divisor, offsetof(wf_nn_gpt_config, logit_divisor)},
     {APP_OPTION_score_cap, offsetof(wf_nn_gpt_config, score_cap)},
     {APP_OPTION_logit_cap, offsetof(wf_nn_gpt_config, logit_cap)},

@@ -1,9 +1,51 @@
-/* apps/options/options_table.c - apps/options/options.def as a table, and looking for a row in
-   it. */
+/* apps/options/options_table.c - apps/options/options.def as a table, the words of other tables
+   that it names, and looking for a row in it. */
 #include "apps/options/options_table.h"
 #include "parallel/pipeline/schedule.h"
 #include <stddef.h>
 #include <string.h>
+
+const char app_family_names[] = ""
+#define FAMILY(name, ...) #name " "
+#include "nn/models/gpt/families.def"
+#undef FAMILY
+    ;
+
+#define AS_WIDE(word)                             word " "
+#define AS_NARROW(word)                           word " "
+#define AS_BLOCKS(word)                           ""
+#define AS_OTHER(word)                            ""
+#define DTYPE(name, type, text, word, kind, file) AS_##kind(word)
+const char app_stored_words[] = ""
+#include "core/dtype.def"
+    ;
+#undef AS_WIDE
+#undef AS_NARROW
+#undef AS_BLOCKS
+#define AS_WIDE(word)   ""
+#define AS_NARROW(word) ""
+#define AS_BLOCKS(word) " " word
+const char app_base_words[] = "same"
+#include "core/dtype.def"
+    ;
+#undef DTYPE
+#undef AS_WIDE
+#undef AS_NARROW
+#undef AS_BLOCKS
+#undef AS_OTHER
+
+const char app_schedule_names[] = ""
+#define SCHEDULE(name, ...) name " "
+#include "parallel/pipeline/schedules.def"
+#undef SCHEDULE
+    ;
+
+const char app_strategy_names[] =
+    ""
+#define STRATEGY(name, ...) #name " "
+#include "parallel/shard/strategies.def"
+#undef STRATEGY
+    "fsdp=full_shard zero3=full_shard zero2=shard_grad_op ddp=no_shard";
 
 const app_option_row app_option_rows[APP_OPTION_COUNT] = {
 #define GROUP(id, title) [APP_OPTION_GROUP_##id] = {.kind = APP_KIND_GROUP, .name = title},

@@ -7,9 +7,9 @@
  * and is left out: adding it could only make +0 of -0, and all zeros become +0 at the end. So a
  * group of one head needs no sum, and no group has more than 5 open buffers.
  *
- * A sequence goes part by part, cut where no token sees one before the cut: a document is a
- * part, with the blocks and the bits that it has alone. Where `first` is no document's, blocks
- * count from the last cut.
+ * A sequence goes part by part, cut where no token sees one before the cut: a document, or a
+ * chunk, is a part, with the blocks and the bits that it has alone. Where `first` is no
+ * document's, blocks count from the last cut.
  *
  * In a context that computes in bf16, operands that are all stored so come as they are, and
  * products are bf16 products (kernels/cpu/simd/attention_product.c). The sums over heads are of
@@ -77,7 +77,8 @@ static void head_forward(const job *j, const wf_attention_head *whole, void *out
                          int64_t b, int worker)
 {
     const int32_t one[] = {0, (int32_t)j->tokens};
-    const int32_t *part = whole->from ? wf_attention_parts_of(j, b, worker) : one;
+    const int32_t *part =
+        wf_attention_is_cut(whole) ? wf_attention_parts_of(j, b, worker) : one;
 
     for (; *part < j->tokens; part++) {
         wf_attention_head h = wf_attention_part_of(whole, part[0], part[1]);
@@ -167,7 +168,8 @@ static void head_grad(const group_sum *s, int64_t head, float *dkv)
     wf_attention_head whole = wf_attention_describe(j, s->b, head);
     const float *lse = (const float *)j->call->in[4]->data + lse_at(j, s->b, head);
     const int32_t one[] = {0, (int32_t)j->tokens};
-    const int32_t *part = whole.from ? wf_attention_parts_of(j, s->b, s->worker) : one;
+    const int32_t *part =
+        wf_attention_is_cut(&whole) ? wf_attention_parts_of(j, s->b, s->worker) : one;
     float *scratch = wf_attention_lse_of(j, s->worker);
 
     if (j->tokens == 0) /* no block of queries writes them */

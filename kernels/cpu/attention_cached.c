@@ -22,7 +22,7 @@ typedef struct job {
     int64_t per_group;                        /* query heads of a group, globally */
     int64_t together;                         /* groups of a task */
     int64_t rows;                             /* queries, and those before them in a block */
-    int64_t window;                           /* 0: none */
+    int64_t window;                           /* as wf_attention_from takes it */
     float cap;                                /* 0: none */
     size_t block, bytes;                      /* the kernel's scratch; a worker's whole space */
     char *workspace;
@@ -66,21 +66,29 @@ static void *number_at(const job *j, const wf_tensor *t, int64_t index)
     return (char *)t->data + (size_t)index * j->size;
 }
 
-/* Keys and values of a local group, those of the tokens [0, count) of a sequence. */
-static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t count)
+/* Returns the first token of the chunk that a token is in; 0: there are none. */
+static int64_t chunk_of(const job *j, int64_t token)
+{
+    return wf_attention_from(NULL, wf_attention_chunks(j->window), token);
+}
+
+/* Keys and values of a local group, those of the tokens [begin, end) of a sequence, before
+   which none of them sees any. */
+static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t begin,
+                                 int64_t end)
 {
     const int32_t *slot = j->call->in[4]->data;
-    int64_t at = slot[b] * j->room * j->groups * j->dim + group * j->dim;
+    int64_t at = (slot[b] * j->room + begin) * j->groups * j->dim + group * j->dim;
 
-    return (wf_attention_head){.seq = count,
-                               .keys = count,
+    return (wf_attention_head){.seq = end - begin,
+                               .keys = end - begin,
                                .dim = j->dim,
                                .bf16 = j->bf16,
                                .k = number_at(j, j->call->in[1], at),
                                .v = number_at(j, j->call->in[2], at),
                                .k_stride = j->groups * j->dim,
                                .v_stride = j->groups * j->dim,
-                               .window = j->window,
+                               .window = j->window > 0 ? j->window : 0,
                                .cap = j->cap,
                                .scale = 1.0f / sqrtf((float)j->dim)};
 }
@@ -122,7 +130,8 @@ static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
 
         first = first > 0 ? first : 0;
         for (int64_t t = 0; t < j->tokens && first < last; t++) {
-            wf_attention_head h = head_of(j, b, group, at[b] + t + 1);
+            int64_t last_key = at[b] + t;
+            wf_attention_head h = head_of(j, b, group, chunk_of(j, last_key), last_key + 1);
             int64_t row = row_at(j, b, t, first);
 
             h.q = number_at(j, q, row);
@@ -133,33 +142,48 @@ static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Tasks are (sequence, head) pairs. Queries begin with a block of keys: zeros fill it up. */
+/* Attends from tokens [begin, end) of a call's, which are in one chunk. Queries begin with a
+   block of keys: zeros fill it up. */
+static void attend(const job *j, int64_t b, int64_t head, int64_t begin, int64_t end,
+                   char *workspace)
+{
+    const wf_tensor *in = j->call->in[0], *cache = j->call->in[1];
+    int64_t at = ((const int32_t *)j->call->in[3]->data)[b], chunk = chunk_of(j, at + begin);
+    int64_t group = (in->start[2] + head) / j->per_group - cache->start[2];
+    int64_t ahead = (at + begin - chunk) % BLOCK;
+    size_t row = (size_t)j->dim * j->size, all = lines((size_t)j->rows * row);
+    char *q = workspace + j->block, *out = q + all;
+    wf_attention_head h = head_of(j, b, group, chunk, at + end);
+
+    h.q = q;
+    h.sink = sink_of(j, head);
+    h.q_stride = j->dim;
+    h.first = at + begin - chunk - ahead;
+    memset(q, 0, (size_t)ahead * row);
+    for (int64_t t = begin; t < end; t++)
+        memcpy(q + (size_t)(ahead + t - begin) * row, number_at(j, in, row_at(j, b, t, head)),
+               row);
+    j->simd->attention(&h, out, j->dim, (float *)(void *)(out + all), workspace);
+    for (int64_t t = begin; t < end; t++)
+        memcpy(number_at(j, j->call->out[0], row_at(j, b, t, head)),
+               out + (size_t)(ahead + t - begin) * row, row);
+}
+
+/* Tasks are (sequence, head) pairs. */
 static void blocks_of(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
-    const wf_tensor *in = j->call->in[0], *cache = j->call->in[1];
     const int32_t *at = j->call->in[3]->data;
     char *workspace = j->workspace + (size_t)worker * j->bytes;
-    size_t row = (size_t)j->dim * j->size, all = lines((size_t)j->rows * row);
-    char *q = workspace + j->block, *out = q + all;
-    float *lse = (float *)(out + all);
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t b = i / j->heads, head = i % j->heads, ahead = at[b] % BLOCK;
-        int64_t group = (in->start[2] + head) / j->per_group - cache->start[2];
-        wf_attention_head h = head_of(j, b, group, at[b] + j->tokens);
+        int64_t b = i / j->heads, head = i % j->heads;
 
-        h.q = q;
-        h.sink = sink_of(j, head);
-        h.q_stride = j->dim;
-        h.first = at[b] - ahead;
-        memset(q, 0, (size_t)ahead * row);
-        for (int64_t t = 0; t < j->tokens; t++)
-            memcpy(q + (size_t)(ahead + t) * row, number_at(j, in, row_at(j, b, t, head)), row);
-        j->simd->attention(&h, out, j->dim, lse, workspace);
-        for (int64_t t = 0; t < j->tokens; t++)
-            memcpy(number_at(j, j->call->out[0], row_at(j, b, t, head)),
-                   out + (size_t)(ahead + t) * row, row);
+        for (int64_t t = 0, next; t < j->tokens; t = next) {
+            for (next = t + 1; next < j->tokens && chunk_of(j, at[b] + next) < at[b] + next;)
+                next++;
+            attend(j, b, head, t, next, workspace);
+        }
     }
 }
 

@@ -8,6 +8,12 @@ enum { SMALL = 65536 }; /* below as many scores no thread is woken */
 
 typedef wf_attention_job job;
 
+/* Returns true where sequences may be cut in parts. */
+static bool is_cut(const wf_call *call)
+{
+    return wf_attention_first(call) || ((const wf_attention_attr *)call->attr)->window < 0;
+}
+
 job wf_attention_job_of(const wf_call *call, bool backward, void *workspace)
 {
     const wf_tensor *q = call->in[0], *k = call->in[1];
@@ -29,7 +35,7 @@ job wf_attention_job_of(const wf_call *call, bool backward, void *workspace)
         j.own = own->start[1];
         j.own_end = own->start[1] + own->local[1];
     }
-    if (wf_attention_first(call)) /* the last part's padding lies after the last key */
+    if (is_cut(call)) /* the last part's padding lies after the last key */
         j.packed += WF_ATTENTION_GRAIN * wf_attention_padded(j.dim);
     j.block = wf_attention_lines(backward ? simd->attention_grad_workspace(j.keys, j.dim)
                                           : simd->attention_workspace(j.keys, j.dim));
@@ -42,7 +48,7 @@ job wf_attention_job_of(const wf_call *call, bool backward, void *workspace)
         j.chunks = wf_chunk_cuts(q, 2, j.chunk);
     }
     j.parts = j.bytes;
-    if (wf_attention_first(call))
+    if (is_cut(call))
         j.bytes += wf_attention_lines((size_t)(j.keys + 1) * sizeof(int32_t));
     return j;
 }
@@ -119,7 +125,9 @@ const int32_t *wf_attention_parts_of(const job *j, int64_t b, int worker)
     const wf_tensor *first = wf_attention_first(j->call);
     int32_t *room = (int32_t *)(j->workspace + (size_t)worker * j->bytes + j->parts);
 
-    return wf_attention_parts((const int32_t *)first->data + b * j->keys, j->keys, room);
+    return wf_attention_parts(first ? (const int32_t *)first->data + b * j->keys : NULL,
+                              ((const wf_attention_attr *)j->call->attr)->window, j->keys,
+                              room);
 }
 
 wf_status wf_attention_job_run(job *j, int64_t tasks, void (*fn)(void *, int64_t, int64_t, int))

@@ -45,7 +45,8 @@ wf_status wf_attention_job_run(wf_attention_job *j, int64_t tasks,
 /* Describes a head of a local sequence: all of its tokens, without rows to prefetch. */
 wf_attention_head wf_attention_describe(const wf_attention_job *j, int64_t b, int64_t head);
 
-/* Returns where the parts of a sequence begin, and its end: of calls that have `first`. */
+/* Returns where the parts of a sequence begin, and its end: of heads that may be cut
+   (wf_attention_is_cut). */
 const int32_t *wf_attention_parts_of(const wf_attention_job *j, int64_t b, int worker);
 
 /* Returns a worker's lse of a head. */

@@ -75,7 +75,8 @@ static void one_head(const wf_attention_job *j, int64_t b, int64_t head, const r
 {
     const int32_t one[] = {0, (int32_t)j->keys};
     wf_attention_head whole = wf_attention_describe(j, b, head);
-    const int32_t *part = whole.from ? wf_attention_parts_of(j, b, worker) : one;
+    const int32_t *part =
+        wf_attention_is_cut(&whole) ? wf_attention_parts_of(j, b, worker) : one;
     const char *q = whole.q;
     char *out = wf_attention_number_at(j->call->out[0], wf_attention_head_at(j, b, head));
     float *lse = (float *)j->call->out[1]->data + b * j->tokens * j->heads + head;

@@ -83,7 +83,8 @@ static void find_angles(job *j)
                                  .tokens = j->tokens,
                                  .half = j->half,
                                  .angle = j->angle + (a->is_long ? j->half : 0),
-                                 .attention = range.attention};
+                                 .attention = range.attention,
+                                 .scaling = a->options.scaling};
 }
 
 static void make_tables(void *arg, int64_t begin, int64_t end, int worker)

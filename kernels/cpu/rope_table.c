@@ -5,6 +5,7 @@
  */
 #include "kernels/cpu/rope_table_internal.h"
 #include "core/numerics/math.h"
+#include "kernels/attention_internal.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +25,32 @@ static table *tables; /* under the lock */
 
 void wf_rope_fill(const wf_rope_angles *angles, int64_t position, float *cosine, float *sine)
 {
+    double by = angles->attention;
+
+    if (angles->scaling.kind == WF_ROPE_TEMPERATURE)
+        by *= 1 + angles->scaling.factor * wf_logd(wf_rope_warmth(&angles->scaling, position));
     for (int64_t i = 0; i < angles->half; i++) {
         double s, c;
 
         wf_sincos((double)position * angles->angle[i], &s, &c);
-        cosine[i] = (float)(c * angles->attention);
-        sine[i] = (float)(s * angles->attention);
+        cosine[i] = (float)(c * by);
+        sine[i] = (float)(s * by);
     }
+}
+
+/* Returns true where positions have the same factor beside `attention`. */
+static bool same_warmth(const wf_rope_scaling *a, const wf_rope_scaling *b)
+{
+    bool one = a->kind == WF_ROPE_TEMPERATURE, other = b->kind == WF_ROPE_TEMPERATURE;
+
+    return one == other &&
+           (!one || (a->factor == b->factor && a->original_positions == b->original_positions));
 }
 
 static bool same(const wf_rope_angles *a, const wf_rope_angles *b)
 {
-    return a->first == b->first && a->tokens == b->tokens && a->half == b->half &&
-           a->attention == b->attention &&
+    return same_warmth(&a->scaling, &b->scaling) && a->first == b->first &&
+           a->tokens == b->tokens && a->half == b->half && a->attention == b->attention &&
            memcmp(a->angle, b->angle, (size_t)a->half * sizeof *a->angle) == 0;
 }
 

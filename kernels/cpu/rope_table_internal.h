@@ -2,6 +2,7 @@
 #ifndef WF_KERNELS_CPU_ROPE_TABLE_INTERNAL_H
 #define WF_KERNELS_CPU_ROPE_TABLE_INTERNAL_H
 
+#include "kernels/rope_scaling.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,8 +13,9 @@ enum { WF_ROPE_TABLE_BYTES = 1 << 20 };
 /* Tokens from `first` on: pair i of each is rotated by angle[i] radians per position. */
 typedef struct wf_rope_angles {
     int64_t first, tokens, half;
-    const double *angle; /* [half] */
-    double attention;    /* cosines and sines are multiplied with it */
+    const double *angle;     /* [half] */
+    double attention;        /* cosines and sines are multiplied with it */
+    wf_rope_scaling scaling; /* WF_ROPE_TEMPERATURE multiplies with one more by position */
 } wf_rope_angles;
 
 typedef struct wf_rope_table {

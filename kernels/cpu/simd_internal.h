@@ -116,9 +116,9 @@ typedef struct wf_attention_head {
     float dropout;      /* probability, 0 for none; see the dropout kernel */
     bool bidirectional; /* every query sees all keys, not those up to its own alone */
     /* Bounds of keys where the head is not bidirectional: query i sees keys from[i] .. i alone,
-       from[i] in [0, i] (NULL: from 0 on), and no more than the last `window` of them (0: all);
-       see wf_attention_from. Where the head is a part of a sequence, from[start + i] counts
-       from the sequence's first token. */
+       from[i] in [0, i] (NULL: from 0 on), and no more than the last `window` of them, or
+       those of a chunk (0: all); see wf_attention_from. Where the head is a part of a sequence,
+       from[start + i] counts from the sequence's first token. */
     const int32_t *from; /* [start + seq] */
     int64_t window;
     int64_t start;         /* the head's first token in its sequence */
@@ -139,7 +139,7 @@ typedef struct wf_attention_head {
 
 static inline bool wf_attention_is_bounded(const wf_attention_head *head)
 {
-    return head->from || head->window > 0;
+    return head->from || head->window != 0;
 }
 
 /* Returns true where a query, or its part of a block, may see no key. */

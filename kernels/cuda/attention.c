@@ -91,7 +91,8 @@ static wf_cuda_heads heads_of(const wf_call *call)
     set_tokens(&h, call);
     if (wf_attention_first(call))
         h.from = wf_attention_first(call)->data;
-    if (attr->window < h.key_tokens.count) /* a longer one holds all of the sequence */
+    /* a longer one, and a longer chunk, hold all of the sequence */
+    if (attr->window < h.key_tokens.count && -attr->window < h.key_tokens.count)
         h.window = attr->window;
     set_dropout(&h, call->attr, q, wf_cuda_now(call));
     return h;

@@ -66,7 +66,7 @@ struct cached_job {
     const int32_t *first, *slot;
     int64_t rows, tokens, heads, groups, room, dim;
     int64_t head_start, group_start, per_group;
-    int64_t window; /* 0: none */
+    int64_t window; /* as wf_attention_from takes it */
     float scale;
 };
 

@@ -13,8 +13,8 @@
  *
  * A sink is a term before the first tile: m begins with it, and l with 1.
  *
- * Tiles of keys count from where a query's document begins, so a document has the bits that it
- * has alone: the documents of a tile of queries come one after the other.
+ * Tiles of keys count from where a query's document or chunk begins, so that these have the
+ * bits that they have alone: those of a tile of queries come one after the other.
  */
 #include "kernels/cuda/attention_tile_internal.h"
 #include <cfloat>

@@ -34,7 +34,7 @@ typedef struct wf_cuda_heads {
     float scale, cap;                           /* cap 0: none */
     bool bidirectional;                         /* every query sees all keys */
     const int32_t *from;                        /* [batch, keys] (wf_attention_from), or NULL */
-    int64_t window;                             /* 0: none */
+    int64_t window;                             /* as wf_attention_from takes it */
     const float *mask;  /* [batch, keys], 0 where no query sees the key; or NULL */
     const float *bias;  /* [heads, tokens, keys], or one for each sequence; or NULL */
     bool bias_of_each;  /* sequence */

@@ -47,7 +47,7 @@ static __device__ __forceinline__ int64_t from_of(const wf_cuda_heads &a, int64_
 /* Returns true where queries see less than all tokens before them. */
 static __device__ __forceinline__ bool is_bounded(const wf_cuda_heads &a)
 {
-    return a.from || a.window > 0;
+    return a.from || a.window != 0;
 }
 
 /* Returns whether a query sees a key, both counted in the sequence. */
@@ -107,15 +107,17 @@ static __device__ __forceinline__ int64_t keys_end(const wf_cuda_heads &a, int64
     return a.bidirectional ? keys_of(a) : first + TILE < end ? first + TILE : end;
 }
 
-/* Returns the token from which key tiles of a query count: the first of its document, 0 where
-   the first token that it sees begins none. */
+/* Returns the token from which key tiles of a query count: the first of its document or chunk,
+   0 where the first token that it sees begins none. */
 static __device__ __forceinline__ int64_t origin_of(const wf_cuda_heads &a, int64_t query)
 {
     const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * keys_of(a) : NULL;
-    int64_t first =
-        from && query < end_of(a.query_tokens) ? wf_attention_from(from, 0, query) : 0;
+    const int64_t chunks = wf_attention_chunks(a.window);
+    int64_t first = (from || chunks) && query < end_of(a.query_tokens)
+                        ? wf_attention_from(from, chunks, query)
+                        : 0;
 
-    return first > 0 && wf_attention_from(from, 0, first) == first ? first : 0;
+    return first > 0 && wf_attention_from(from, chunks, first) == first ? first : 0;
 }
 
 /* Keys that queries of one origin see: tiles begin at `begin`, and before `end`. */

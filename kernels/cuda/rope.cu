@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(WF_BLOCK)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
     const bool lists = how.options.scaling.kind == WF_ROPE_LONG;
+    const bool heats = how.options.scaling.kind == WF_ROPE_TEMPERATURE;
 
     for (int64_t k = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; k < a.tokens * a.half;
          k += step) {
@@ -42,10 +43,16 @@ __global__ void __launch_bounds__(WF_BLOCK)
                                     : pow(wf_rope_stretch(&how.options.scaling, position),
                                           wf_rope_slowed(k % a.half, 2 * a.half));
 
+        const double warmth =
+            range.attention *
+            (1 + (heats ? how.options.scaling.factor *
+                              log(wf_rope_warmth(&how.options.scaling, position))
+                        : 0));
+
         angle = wf_rope_scaled(&how.options.scaling, range, factor, k % a.half, angle);
         sincos((double)position * angle, &s, &c);
-        a.cosine[k] = (float)(c * range.attention);
-        a.sine[k] = (float)(s * (how.inverse ? -range.attention : range.attention));
+        a.cosine[k] = (float)(c * warmth);
+        a.sine[k] = (float)(s * (how.inverse ? -warmth : warmth));
     }
 }
 

@@ -15,7 +15,8 @@ wf_attention_options wf_nn_attention_options_now(const wf_nn_attention *m)
                                   .dropout = m->dropout,
                                   .site = m->site,
                                   .first = wf_nn_documents_now(m->base.ctx).first,
-                                  .window = m->window,
+                                  .window = m->chunks ? 0 : m->window,
+                                  .chunk = m->chunks ? m->window : 0,
                                   .cap = m->score_cap};
 }
 
@@ -36,6 +37,35 @@ static wf_tensor *sinks_of(wf_nn_attention *m, wf_tensor *q)
     if (x[0] && x[1])
         wf_nn_at_many(m, "sinks", 2, x);
     return x[1];
+}
+
+/* Returns a head's queries or keys divided by their root mean square: a norm whose gains are
+   ones. */
+static wf_tensor *l2_normed(const wf_nn_attention *m, wf_tensor *x)
+{
+    wf_context *ctx = m->base.ctx;
+    wf_dim features = wf_dim_width(m->head_dim);
+    wf_tensor *ones = wf_tensor_new(ctx, wf_context_device(ctx)->dtype, 1, &features, NULL,
+                                    WF_MEMORY_ACTIVATION);
+
+    if (!x || !ones || wf_init_fill(ones, 1) != WF_OK)
+        return NULL;
+    return wf_rmsnorm(x, ones, m->l2_norm);
+}
+
+/* Rotates queries and keys, or multiplies queries by a temperature, and norms what has rotated,
+   where it is asked for. */
+static void place(const wf_nn_attention *m, const wf_rope_options *rope, wf_tensor *positions,
+                  wf_tensor **y)
+{
+    enum { Q, K };
+    int last = rope->scaling.kind == WF_ROPE_TEMPERATURE ? Q : K;
+
+    for (int i = Q; i <= last && rope->base > 0; i++)
+        y[i] =
+            positions ? wf_rope_at(y[i], positions, rope, false) : wf_rope(y[i], rope, false);
+    for (int i = Q; i <= K && m->l2_norm > 0; i++)
+        y[i] = l2_normed(m, y[i]);
 }
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
@@ -66,9 +96,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
         y[i] = wf_split_heads(y[i], m->head_dim);
     for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
         y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
-    for (int i = Q; i <= K && m->rope.base > 0; i++)
-        y[i] = positions ? wf_rope_at(y[i], y[POSITIONS], &rope, false)
-                         : wf_rope(y[i], &rope, false);
+    place(m, &rope, positions ? y[POSITIONS] : NULL, y);
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);
@@ -124,11 +152,13 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
     wf_nn_attention_sizes s = {o->width, o->heads, o->kv_heads, o->head_dim};
 
     if (wf_nn_attention_complete(ctx, &s, o->dropout) != WF_OK ||
-        wf_nn_numbers_check(ctx, "attention",
-                            WF_NN_NUMBERS({"rope_base", o->rope_base}, {"qk_norm", o->qk_norm},
-                                          {"scale", o->scale}, {"score_cap", o->score_cap},
-                                          {"deviation", o->deviation},
-                                          {"out_deviation", o->out_deviation})) != WF_OK)
+        wf_nn_numbers_check(
+            ctx, "attention",
+            WF_NN_NUMBERS(
+                {"rope_base", o->rope_base}, {"qk_norm", o->qk_norm}, {"scale", o->scale},
+                {"score_cap", o->score_cap}, {"qk_l2_norm", o->qk_l2_norm},
+                {"temperature", o->temperature}, {"temperature_every", o->temperature_every},
+                {"deviation", o->deviation}, {"out_deviation", o->out_deviation})) != WF_OK)
         return false;
     o->kv_heads = s.kv_heads;
     o->head_dim = s.head_dim;
@@ -147,6 +177,15 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
             "a window of %lld tokens%s: it must be at least 1, of causal attention, or 0 for "
             "none",
             (long long)o->window, o->causal ? "" : " without causal");
+    else if (o->temperature > 0 && (o->rope_base > 0 || !(o->temperature_every > 0)))
+        wf_fail(ctx, WF_EINVAL,
+                "a temperature of %g, which grows every %g tokens: it is of attention without "
+                "RoPE, and grows every 1 token or more",
+                o->temperature, o->temperature_every);
+    else if (o->qk_l2_norm > 0 && !(o->rope_base > 0))
+        wf_fail(ctx, WF_EINVAL,
+                "qk_l2_norm comes after RoPE, and this attention has none (rope_base 0): leave "
+                "it out");
     return wf_context_status(ctx) == WF_OK;
 }
 
@@ -189,10 +228,17 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
                                 .features = (int32_t)o.rope_features,
                                 .factors = &m->rope_factors,
                                 .neighbours = o.rope_neighbours};
+    if (o.temperature > 0)
+        m->rope = (wf_rope_options){.base = 1,
+                                    .scaling = {.kind = WF_ROPE_TEMPERATURE,
+                                                .factor = o.temperature,
+                                                .original_positions = o.temperature_every}};
     m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
     m->score_cap = o.score_cap;
     m->causal = o.causal;
     m->window = o.window;
+    m->chunks = o.window_chunks && o.window;
+    m->l2_norm = o.qk_l2_norm;
     m->dropout = o.dropout;
     m->site = o.site;
     return m;

@@ -39,6 +39,13 @@ typedef struct wf_nn_attention_options {
     float score_cap;      /* scores s become cap * tanh(s / cap); 0: they stay */
     bool qk_norm_offset;  /* gains of qk_norm are 1 + the parameter */
     bool sinks;           /* a learnt logit of each query head, its sink, is in its softmax */
+    bool window_chunks;   /* it sees its own of the chunks of `window` tokens instead */
+    /* each head's queries and keys are divided by their root mean square after they rotate,
+       with no gains (Llama 4): the epsilon added to the mean square; 0: none. With RoPE */
+    float qk_l2_norm;
+    /* queries at position p are multiplied with 1 + temperature * ln(1 + floor((p + 1) /
+       temperature_every)); 0: 1. Without RoPE */
+    double temperature, temperature_every;
 } wf_nn_attention_options;
 
 typedef struct wf_nn_attention {
@@ -50,12 +57,15 @@ typedef struct wf_nn_attention {
     wf_nn_linear *out;
     wf_nn_parameter *sinks; /* [heads], zeros at first; or NULL */
     int64_t head_dim;
-    wf_rope_options rope; /* base 0: no rotation */
+    /* base 0: no rotation; WF_ROPE_TEMPERATURE: of queries alone */
+    wf_rope_options rope;
     wf_rope_factors rope_factors;
     float score_cap;   /* 0: none */
     float query_scale; /* beside the 1 / sqrt(head_dim) of wf_attention */
     bool causal;
     int64_t window; /* 0: none */
+    bool chunks;    /* it is the length of chunks */
+    float l2_norm;  /* 0: none */
     float dropout;
     int site;
 } wf_nn_attention;
@@ -75,7 +85,8 @@ typedef struct wf_nn_attention {
  *          "in" and "out" of q_norm and k_norm (before and after it: WF_WIDE_NORM)
  * Owner:   its parent
  * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width,
- *          kv_heads that do not divide the heads, a window below 0 or without causal, a cap
+ *          kv_heads that do not divide the heads, a window below 0 or without causal, a
+ *          temperature with RoPE or qk_l2_norm without, a cap
  *          below 0, an odd number of features that rotate or more than a head has, dropout
  *          outside of [0, 1)), WF_ENOMEM; result is then NULL
  */

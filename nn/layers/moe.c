@@ -121,23 +121,42 @@ static wf_tensor *of_all_beside(routed *r, wf_tensor *x, wf_tensor *in)
     return made;
 }
 
+/* Makes tokens those times the weights of their experts, one each, and the weights ones. The
+   gradient of these tokens is a part of a sum, that of `seen`, which the router takes, is
+   complete. */
+static void weigh(wf_nn_moe *m, wf_tensor *seen, wf_tensor **sent)
+{
+    enum { BEFORE, TOKENS, WEIGHTS };
+    wf_tensor *w = sent[WEIGHTS], *ones;
+
+    sent[TOKENS] = seen && w ? wf_mul(seen, wf_broadcast_like(w, seen)) : NULL;
+    sent[BEFORE] = sent[TOKENS] = wf_nn_at(m, "weights", sent[TOKENS]);
+    ones = w ? wf_tensor_new(w->ctx, wf_context_device(w->ctx)->dtype, w->ndim, w->dim,
+                             w->layout, WF_MEMORY_ACTIVATION)
+             : NULL;
+    sent[WEIGHTS] = ones && wf_init_fill(ones, 1) == WF_OK && ones->dtype != w->dtype
+                        ? wf_cast(ones, w->dtype)
+                        : ones;
+}
+
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
-    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *made;
+    wf_tensor *in = wf_nn_at(m, "in", x), *seen = for_router(m, x, in), *logits, *weights;
     wf_nn_parameter *balanced = m->counts ? m->counts : m->bias;
-    wf_tensor *state;
+    wf_tensor *index, *state, *sent[4], *made;
     routed r;
 
-    logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
+    logits = wf_linear_fp32(seen, wf_nn_use(m, m->router));
     state = balanced ? wf_nn_use(m, balanced) : NULL;
     wf_route(logits, state, &m->route, &weights, &index);
     add_losses(m, logits, index, state);
-    weights = wf_nn_at(m, "weights", weights);
     sent[0] = x;
     sent[1] = in;
-    sent[2] = weights;
+    sent[2] = m->weigh_input ? weights : wf_nn_at(m, "weights", weights);
     sent[3] = index;
+    if (m->weigh_input)
+        weigh(m, seen, sent);
     wf_nn_at_many(m, "dispatch", 4, sent);
     r = (routed){.moe = m, .in = sent[1], .weights = sent[2], .index = sent[3]};
     if (m->shared && wf_nn_acts(m, "arrived"))
@@ -181,6 +200,12 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
             "a mixture in which a token chooses %lld of %lld experts: it chooses 1 to "
             "all of them, and at most %d",
             (long long)o->route.k, (long long)o->experts, WF_ROUTE_MOST);
+    if (o->weigh_input && o->route.k != 1)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a mixture whose weights multiply what experts take, and a token chooses "
+            "%lld: it would be another one for each; choose 1",
+            (long long)o->route.k);
     if (o->route.sigmoid && o->route.after)
         return wf_fail(ctx, WF_EINVAL,
                        "a mixture whose weights are a softmax over the chosen experts' logits "
@@ -236,6 +261,7 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
     if (!m)
         return NULL;
     m->route = o->route;
+    m->weigh_input = o->weigh_input;
     m->router = wf_nn_parameter_new(ctx, 2, router, true);
     wf_nn_init_normal(m->router, 0, deviation);
     if (o->bias_step > 0)

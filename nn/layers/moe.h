@@ -18,6 +18,9 @@ typedef struct wf_nn_moe_options {
     /* the choice, and losses: "balance", "router_z". The counts that route.global_weight reads
        are a parameter, which each step sets */
     wf_route_options route;
+    /* the weight of a token's expert multiplies what it takes, not what it gives (Llama 4); of
+       one expert a token */
+    bool weigh_input;
     /* a bias chooses experts with their scores; each step adds +-bias_step to it, towards equal
        loads. 0: there is none */
     float bias_step;
@@ -33,6 +36,7 @@ typedef struct wf_nn_moe {
     wf_nn_mlp *shared;                 /* NULL: there is none */
     wf_nn_parameter *shared_gate;      /* [1, width]; or NULL */
     wf_route_options route;
+    bool weigh_input;
     /* adapters of experts, or NULL: [experts, rank, width], [experts, hidden, rank] twice,
        [experts, rank, hidden] and [experts, width, rank] */
     wf_nn_parameter *lora_gate_up_a, *lora_gate_b, *lora_up_b, *lora_down_a, *lora_down_b;
@@ -49,15 +53,16 @@ typedef struct wf_nn_moe {
  * the sum over experts is the tree of one rank. Every rank has the router whole.
  *
  * Points: "in" (x), "router" (x before and after "in", the second of which the router takes),
- *         "weights" (of the chosen experts), "dispatch" (x before and after "in", the second of
- *         which experts take, with weights and indices), "experts" (these three; a hook that
- *         computes experts makes the first the sum over them, the second NULL), "sum" (over
- *         experts, with the same indices), "arrived" and "summed" (results of "dispatch" and
- *         "sum", where tensors may still be under way, while the shared expert computes),
- *         "gate" (of the shared expert, if it has one: whole tokens, to be split as the
- *         residual stream)
+ *         "weights" (of the chosen experts, or tokens times these), "dispatch" (x before and
+ *         after "in", the second of which experts take, with weights and indices), "experts"
+ *         (these three; a hook that computes experts makes the first the sum over them, the
+ *         second NULL), "sum" (over experts, with the same indices), "arrived" and "summed"
+ *         (results of "dispatch" and "sum", where tensors may still be under way, while the
+ *         shared expert computes), "gate" (of the shared expert, if it has one: whole tokens,
+ *         to be split as the residual stream)
  * Owner:  its parent
- * Errors: WF_EINVAL in the context (sizes below 1, a k that experts have not), WF_ENOMEM;
+ * Errors: WF_EINVAL in the context (sizes below 1, a k that experts have not, weigh_input with
+ *         another k than 1), WF_ENOMEM;
  *         result is then NULL
  */
 WF_API wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *options);

@@ -122,17 +122,18 @@ void wf_check_scatter(const wf_hf_location *location, int64_t piece, const wf_te
     const int64_t each = t->ndim == 3 ? t->dim[1].size : t->dim[0].size;
     const int64_t elements = wf_tensor_count(t), columns = elements / (experts * each);
     const int64_t rows = experts * each / wf_check_pieces(location);
-    const int64_t wide = location->ndim == 2 ? location->shape[1] : 1;
+    const int64_t wide = location->ndim > 1 ? location->shape[location->ndim - 1] : 1;
     const wf_part whole = {.ndim = 1, .start = {location->run ? 0 : location->offset}};
 
     from += piece * rows * columns;
     for (int64_t o = 0; o < rows; o++) {
         int64_t together, at = wf_hf_row(location, &whole, o % each, &together);
 
-        if (o >= each) /* stacked: experts in front */
+        if (!location->transposed) /* stacked: experts in front */
             at += o / each * location->shape[1];
         for (int64_t i = 0; i < columns; i++)
-            to[location->transposed ? i * wide + at : at * columns + i] +=
+            to[location->transposed ? (o / each * columns + i) * wide + at
+                                    : at * columns + i] +=
                 (float)(weight * (double)from[o * columns + i]);
     }
 }

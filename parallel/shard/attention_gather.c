@@ -15,7 +15,7 @@ enum { MOST = 6 };
 /* The attributes of the op that the tape has. */
 typedef struct gathered {
     wf_attention_time time;
-    int64_t window;
+    int64_t window, chunk;
     float dropout, cap;
     int site, cp;
     bool causal, sinks; /* operand 3 is sinks, and `first` comes after it */
@@ -28,6 +28,7 @@ static wf_attention_options options_of(const gathered *a, wf_tensor *first)
                                   .site = a->site,
                                   .first = first,
                                   .window = a->window,
+                                  .chunk = a->chunk,
                                   .cap = a->cap};
 }
 
@@ -80,6 +81,7 @@ void wf_par_attend(const wf_par_plan_hook *p, const wf_nn_attention *m, wf_tenso
     wf_attention_options o = wf_nn_attention_options_now(m);
     const gathered a = {.time = wf_attention_time_now(ctx),
                         .window = o.window,
+                        .chunk = o.chunk,
                         .dropout = o.dropout,
                         .cap = o.cap,
                         .site = o.site,

@@ -15,7 +15,7 @@ LONGEST = 32768
 SHORT = (1000, 1024)  # no rank of these has a chunk of its own
 QUICK, ALL, LAYOUTS = 6, 600, 9
 NUMBERS = ("length", "arch", "kv", "window", "sinks", "documents", "dtype", "dropout", "adapter", "experts")
-EXPERTS = ("", "--n-expert 4 --moe-top-k 2", "--n-expert 8 --moe-top-k 1 --moe-shared 24 --moe-router sigmoid --moe-balance bias",
+EXPERTS = ("", "--n-expert 4 --moe-top-k 2", "--n-expert 8 --moe-top-k 1 --moe-shared 24 --moe-router sigmoid --moe-balance bias --moe-weigh-input on",
            "--n-expert 8 --moe-top-k 2 --moe-balance sequence --moe-sequence-weight 0.1 --moe-z-weight 0.1")
 CHOICES = {
     "cp": (2, 4, 8),
@@ -28,7 +28,8 @@ CHOICES = {
     "length": (2048, 4096, 4097, 8192, LONGEST),
     "arch": tuple(name for name in FAMILIES if name not in MIXTURES),
     "kv": (1, 3, HEADS),
-    "window": (0, 700),
+    "window": ("", "--sliding-window 700", "--sliding-window 700 --window-chunks on --qk-l2-norm on",
+               "--rope-skip 1 --query-temperature 0.3 --query-temperature-every 100"),
     "sinks": ("", "--attention-sinks on"),
     "documents": ("", "--documents mask"),
     "dtype": ("", "--dtype bf16"),
@@ -62,9 +63,9 @@ def possible(run):
         return False
     if arch == "gpt2" and run.get("kv", HEADS) != HEADS:
         return False
-    if arch != "llama" and (run.get("window", 0) or experts or run.get("length") == LONGEST):
+    if arch != "llama" and (run.get("window", "") or experts or run.get("length") == LONGEST):
         return False
-    if run.get("length") == LONGEST and not run.get("window", 700):
+    if run.get("length") == LONGEST and "sliding" not in run.get("window", "sliding"):
         return False  # it would take minutes
     if experts and (run.get("adapter", "") or (run.get("tile", "") and "--moe-shared" not in experts)):
         return False  # these have no MLP for tiles
@@ -75,8 +76,7 @@ def number_flags(run):
     """Flags that change a run's numbers."""
     family = FAMILIES[run["arch"]] if run["arch"] == "gpt2" else [*FAMILIES[run["arch"]], "--n-kv-head", str(run["kv"])]
     return [*family, "--n-layer", "2" if run["pp"][0] == "2" else "1", "--seq-len", str(run["length"]),
-            *(["--sliding-window", str(run["window"])] if run["window"] else []),
-            *run["sinks"].split(), *run["documents"].split(), *run["dtype"].split(), "--dropout", str(run["dropout"]), *run["adapter"].split(), *run["experts"].split()]
+            *run["window"].split(), *run["sinks"].split(), *run["documents"].split(), *run["dtype"].split(), "--dropout", str(run["dropout"]), *run["adapter"].split(), *run["experts"].split()]
 
 
 def layout_flags(run):

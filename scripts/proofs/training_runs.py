@@ -30,7 +30,7 @@ SHOWN = {"mistral": "--sliding-window 9", "smollm3": "--rope-skip 2", "phi3": "-
          "gemma2": "--sliding-window 9 --score-cap 2 --logit-cap 3", "gemma3_text": "--sliding-window 9 --window-rope-base 100",
          "granite": "--embedding-scale 3 --residual-scale 0.6 --attention-scale 0.3 --logit-divisor 2"}
 # Their layouts are those of exactness.py --moe: they have no MLPs to wrap or to adapt.
-MIXTURES = ("mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "granitemoeshared")
+MIXTURES = ("mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "granitemoeshared", "llama4_text")
 POST_NORM = {name for name, *columns in rows("nn/models/gpt/families.def", "FAMILY") if ".order = WF_NN_POST_NORM" in columns}
 FAMILIES = ARCHS | {name: ["--arch", name, "--n-kv-head", "3", *SHOWN.get(name, "").split()]
                     for name, *_ in rows("nn/models/gpt/families.def", "FAMILY") if name not in (*ARCHS, *MIXTURES)}

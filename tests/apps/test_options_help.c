@@ -59,7 +59,7 @@ static void bash_completes(void)
     static const struct {
         const char *words, *answer;
     } cases[] = {
-        {"gpt_train --arch l", "llama"},
+        {"gpt_train --arch l", "llama llama4_text"},
         {"gpt_train --n-em", "--n-embd"},
         {"gpt_train --strategy d", "ddp"},
         {"gpt_train --exact o", "on off"},

@@ -186,12 +186,13 @@ static bool is_alone(const wf_call *like, const numbers *in, const numbers *whol
     return same;
 }
 
-/* Tiles of keys count from where a document begins, so it has the bits that it has alone. */
-static void a_document_is_alone(void)
+/* Tiles of keys count from where a document begins, or a chunk, so it has the bits that it has
+   alone. */
+static void are_alone(int32_t window)
 {
     const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(150), d = wf_dim_width(10);
     const wf_dim q_dims[] = {b, t, {3, 1, WF_CHUNKS_8}, d};
-    const wf_attention_attr attr = {.window = 40};
+    const wf_attention_attr attr = {.window = window};
     const wf_call call = {.op = &wf_op_attention_from, .n_in = 4, .n_out = 2, .attr = &attr};
     numbers in[4], out[2];
 
@@ -210,11 +211,19 @@ static void a_document_is_alone(void)
     CU_ASSERT(is_alone(&call, in, out, 0, 75, 75));
     CU_ASSERT(is_alone(&call, in, out, 1, 3, 78));
     CU_ASSERT(is_alone(&call, in, out, 1, 81, 69));
+    CU_ASSERT(is_alone(&call, in, out, 0, 108, 33) == (window == -33));
+    CU_ASSERT(is_alone(&call, in, out, 1, 147, 3) == (window == -33));
     for (int i = 0; i < 4; i++)
         free(in[i].host);
     for (int o = 0; o < 2; o++)
         free(out[o].host);
     close_context();
+}
+
+static void a_document_is_alone(void)
+{
+    are_alone(40);
+    are_alone(-33);
 }
 
 static void attention_to_all(void)

@@ -235,6 +235,15 @@ static void attention_of_some_tokens(void)
                               .window = 30,
                               .dropout = 0.1F},
                    true);
+    for (int packed = 0; packed < 2; packed++) /* chunks */
+        part_of_tokens(&(general){.heads = 2,
+                                  .groups = 1,
+                                  .tokens = 140,
+                                  .keys = 140,
+                                  .dim = 10,
+                                  .causal = true,
+                                  .window = -67},
+                       packed);
     part_of_tokens(
         &(general){
             .heads = 2, .groups = 2, .tokens = 37, .keys = 37, .dim = 136, .dtype = WF_BF16},

@@ -252,7 +252,13 @@ static void ropes(void)
         .features = 2,
         .factors = &factors};
     const wf_rope_attr part = {.options = half}, part_long = {.options = half, .is_long = true};
+    static const wf_rope_attr warm = {
+        .options = {
+            .base = 1,
+            .scaling = {.kind = WF_ROPE_TEMPERATURE, .factor = 0.5, .original_positions = 3}}};
     const op_row rows[] = {{"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
+                           {"rope", "a:bshe", "a:bshe", "sh", WITH(warm)},
+                           {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(warm)},
                            {"rope", "a:bshe", "a:bshe", "", WITH(back)},
                            {"rope", "a:bshe", "a:bshe", "", WITH(far)},
                            {"rope", "a:bshe", "a:bshe", "", WITH(farther)},

@@ -101,8 +101,8 @@ static wf_tensor *numbers(const int32_t *value)
     return t;
 }
 
-/* None, within a block, over its edge. */
-static const int64_t windows[] = {0, 9, 66};
+/* None, within a block, over its edge; chunks, which are those below 0. */
+static const int64_t windows[] = {0, 9, 66, -9, -70};
 
 /* Scores of the shorter window have a cap. */
 static float cap_of(int64_t window)
@@ -126,8 +126,10 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
 {
     const int32_t slots[SEQUENCES] = {3, 0, 4};
     wf_tensor *k = cache_of(s), *v = cache_of(s);
-    const wf_attention_options how = {
-        .window = window, .cap = cap_of(window), .sinks = sinks_of(s->heads, window)};
+    const wf_attention_options how = {.window = window > 0 ? window : 0,
+                                      .chunk = window < 0 ? -window : 0,
+                                      .cap = cap_of(window),
+                                      .sinks = sinks_of(s->heads, window)};
     bool same = true;
 
     for (int64_t at = 0; at < s->tokens; at += most) {
@@ -151,7 +153,10 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
 static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_t window,
                         size_t turn)
 {
-    wf_attention_options causal = {.causal = true, .window = window, .cap = cap_of(window)};
+    wf_attention_options causal = {.causal = true,
+                                   .window = window > 0 ? window : 0,
+                                   .chunk = window < 0 ? -window : 0,
+                                   .cap = cap_of(window)};
 
     open_context(simd, threads, dtype);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

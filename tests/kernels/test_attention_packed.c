@@ -27,7 +27,7 @@ static uint64_t seed = 1;
 
 /* A packing of two sequences; of each token the first one of its document. */
 typedef struct packing {
-    int64_t tokens, heads, groups, dim, window;
+    int64_t tokens, heads, groups, dim, window, chunk;
     wf_dtype dtype;
     bool sinks;
     int32_t first[BATCH * MOST_TOKENS];
@@ -46,6 +46,7 @@ static packing draw_packing(wf_dtype dtype)
     p.groups = 1 + draw(2);
     p.heads = p.groups * (1 + draw(3));
     p.window = draw(3) == 0 ? 1 + draw(150) : 0;
+    p.chunk = !p.window && draw(3) == 0 ? 1 + draw(150) : 0;
     p.sinks = draw(3) == 0;
     for (int64_t b = 0; b < BATCH; b++) {
         int64_t longest = 1 + draw(p.tokens);
@@ -106,7 +107,7 @@ static void attend(wf_context *ctx, const packing *p, int64_t b, int64_t begin, 
 {
     bool whole = n == p->tokens;
     const wf_dim tokens[] = {wf_dim_batch(BATCH), wf_dim_chunked(n)};
-    wf_attention_options how = {.causal = true, .window = p->window};
+    wf_attention_options how = {.causal = true, .window = p->window, .chunk = p->chunk};
     wf_tensor *in[OPERANDS];
 
     for (int i = 0; i < OPERANDS; i++)
@@ -123,6 +124,29 @@ static void attend(wf_context *ctx, const packing *p, int64_t b, int64_t begin, 
     wf_backward(result[0], in[3], false);
     for (int i = 0; i < 3; i++)
         result[1 + i] = in[i]->grad;
+}
+
+/* Returns true where chunks give what documents that begin where they do would. */
+static bool chunks_are_documents(wf_context *ctx, const packing *p)
+{
+    packing apart = *p;
+    wf_tensor *chunks[RESULTS], *documents[RESULTS];
+    bool same = true;
+
+    if (!p->chunk)
+        return true;
+    for (int64_t i = 0; i < BATCH * p->tokens; i++) {
+        int64_t at = i % p->tokens;
+
+        apart.first[i] = (int32_t)(at - (at - p->first[i]) % p->chunk);
+    }
+    apart.chunk = 0;
+    attend(ctx, p, 0, 0, p->tokens, chunks);
+    attend(ctx, &apart, 0, 0, p->tokens, documents);
+    for (int r = 0; r < RESULTS; r++)
+        same = same &&
+               memcmp(chunks[r]->data, documents[r]->data, wf_tensor_bytes(chunks[r])) == 0;
+    return same;
 }
 
 /* Returns true where the document that begins at a token has the numbers that it has alone. */
@@ -152,6 +176,7 @@ static int check_packing(wf_context *ctx, const packing *p)
 
     wf_scope_open(ctx);
     attend(ctx, p, 0, 0, p->tokens, whole);
+    differ += !chunks_are_documents(ctx, p);
     for (int64_t b = 0; b < BATCH; b++)
         for (int64_t begin = 0, end; begin < p->tokens; begin = end) {
             const int32_t *first = p->first + b * p->tokens;

@@ -16,7 +16,7 @@ enum { BATCH = 2, TOKENS = 331, HEADS = 4, DIM = 20 };
 /* A kind of attention. */
 typedef struct kind {
     const char *name;
-    int64_t groups, window;
+    int64_t groups, window, chunk;
     float dropout, cap;
     bool documents, bidirectional, bf16, sinks;
 } kind;
@@ -35,6 +35,14 @@ static const kind kinds[] = {
     {.name = "sinks, documents, a cap, bf16",
      .groups = 1,
      .cap = 0.4F,
+     .documents = true,
+     .bf16 = true,
+     .sinks = true},
+    {.name = "chunks", .groups = 2, .chunk = 70},
+    {.name = "chunks of documents, sinks, dropout, bf16",
+     .groups = 1,
+     .chunk = 90,
+     .dropout = 0.3F,
      .documents = true,
      .bf16 = true,
      .sinks = true},
@@ -80,6 +88,7 @@ static void check_kind(const kind *k)
                               .dropout = k->dropout,
                               .site = 3,
                               .window = k->window,
+                              .chunk = k->chunk,
                               .cap = k->cap,
                               .sinks = sinks,
                               .first = k->documents ? documents_of() : NULL};
@@ -91,7 +100,7 @@ static void check_kind(const kind *k)
                            .bidirectional = k->bidirectional,
                            .step = now.step,
                            .sequences = now.sequences,
-                           .window = (int32_t)k->window,
+                           .window = (int32_t)(k->chunk ? -k->chunk : k->window),
                            .cap = k->cap,
                            .dropout = k->dropout};
     wf_call call = {.op = sinks ? &wf_op_attention_part_sinks : &wf_op_attention_part,

@@ -90,13 +90,18 @@ static void add_rmsnorm_norm(op_case *c, const op_shape *s)
 
 static void apply_rope(wf_tensor *const *in, wf_tensor **out)
 {
+    wf_rope_scaling warm = {WF_ROPE_TEMPERATURE, .factor = 0.7, .original_positions = 3};
+
     out[0] = wf_rope(in[0], &(wf_rope_options){.base = 10000}, false);
     out[1] = wf_rope(in[0], &(wf_rope_options){.base = 500}, true);
+    out[2] = wf_rope(in[0], &(wf_rope_options){.base = 1, .scaling = warm}, true);
+    warm.factor = 0.2; /* another table of the same angles */
+    out[3] = wf_rope(in[0], &(wf_rope_options){.base = 1, .scaling = warm}, false);
 }
 
 static void rope(op_case *c, const op_shape *s)
 {
-    *c = (op_case){.n_in = 1, .n_out = 2, .apply = apply_rope};
+    *c = (op_case){.n_in = 1, .n_out = 4, .apply = apply_rope};
     c->in[0] = op_heads(s, s->heads);
 }
 

@@ -1,7 +1,7 @@
 /*
  * tests/kernels/test_ops_sinks.c - attention with sinks: cases for op_harness.h, beside
- * windows, first tokens, caps and dropout, of some of the tokens, and to a cache; and what is
- * refused.
+ * windows, chunks, first tokens, caps and dropout, of some of the tokens, and to a cache; and
+ * what is refused.
  */
 #include "kernels/attention_cached.h"
 #include "kernels/attention_part.h"
@@ -42,6 +42,24 @@ static void in_a_window(op_case *c, const op_shape *s)
     c->in[4] = op_token_ids(s);
     c->in[4].below = s->tokens;
     c->apply = apply_window;
+}
+
+/* Chunks without sinks, and with sinks such as count from first tokens. */
+static void apply_chunks(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_attention_options o = {.causal = true, .dropout = 0.3F, .site = 2, .chunk = 3};
+
+    out[0] = wf_attention(in[0], in[1], in[2], &o);
+    o.sinks = in[3];
+    o.first = in[4];
+    o.chunk = 5, o.cap = 0.4F;
+    out[1] = wf_attention(in[0], in[1], in[2], &o);
+}
+
+static void in_chunks(op_case *c, const op_shape *s)
+{
+    in_a_window(c, s);
+    c->apply = apply_chunks;
 }
 
 /* All tokens are a part, too. */
@@ -135,6 +153,7 @@ static void refusals(void)
 static const op_entry entries[] = {
     {"sinks", sinks},
     {"sinks, in a window, from a first token on", in_a_window},
+    {"chunks, and sinks with them from a first token on", in_chunks},
     {"sinks, attention of some tokens", of_some_tokens},
     {"sinks, attention to a cache", to_a_cache},
     {NULL, NULL},

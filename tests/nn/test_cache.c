@@ -287,6 +287,10 @@ static void of_patterns(void)
     c.score_cap = c.logit_cap = 0.4;
     c.sinks = true;
     on_layouts(&c, WF_F32, false);
+    c = windows; /* chunks where heads rotate */
+    c.window_first = 0, c.window_skip = c.rope_skip = 3;
+    c.window_chunks = c.qk_l2_norm = true, c.temperature = 0.7, c.temperature_every = 11;
+    on_layouts(&c, WF_F32, false);
     c = (wf_nn_gpt_config){.parallel = true, .shared_norm = true, .rope_neighbours = true};
     c.vocabulary = VOCABULARY;
     c.positions = TOKENS;

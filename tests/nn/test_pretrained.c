@@ -34,7 +34,7 @@ static const source fixtures[] = {
     {WEFT_REFERENCE "/hf_gemma3", "bf16"},     {WEFT_REFERENCE "/hf_glm4", "bf16"},
     {WEFT_REFERENCE "/hf_stablelm", "bf16"},   {WEFT_REFERENCE "/hf_cohere", "bf16"},
     {WEFT_REFERENCE "/hf_phi", "bf16"},        {WEFT_REFERENCE "/hf_gpt_neox", "bf16"},
-    {WEFT_REFERENCE "/hf_gemma2", "bf16"}};
+    {WEFT_REFERENCE "/hf_gemma2", "bf16"},     {WEFT_REFERENCE "/hf_llama4", "bf16"}};
 static const source *models = fixtures;
 static int model_count = sizeof fixtures / sizeof *fixtures;
 

@@ -17,7 +17,7 @@ typedef struct row {
     int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
     int etp;          /* ranks that split their features; 0: 1 */
     bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
-        rounded, activations, exchange, shared;
+        rounded, activations, exchange, shared, chunks;
     float dropout;
     const char *recompute;
     double buffer;
@@ -123,6 +123,11 @@ static const row rows[] = {
      .micro = 1, .llama = true, .exchange = true, .shared = true, .buffer = 1.25},
     {"features of a mixture, cp 2, tp 2", .tp = 2, .dp = 1, .cp = 2, .ep = 1, .etp = 2,
      .micro = 1, .llama = true},
+    {"chunks, weights of what experts take, 2 x 4, ep 4", .tp = 2, .dp = 4, .ep = 4, .micro = 2,
+     .llama = true, .sequence_parallel = true, .exchange = true, .shared = true,
+     .chunks = true},
+    {"the same, cp 2, bf16", .tp = 2, .dp = 1, .cp = 2, .ep = 2, .micro = 1, .llama = true,
+     .bf16 = true, .activations = true, .chunks = true},
     {"tiles", .tp = 1, .dp = 1, .tile = TOKENS},
     {"tiles and adapters", .tp = 1, .dp = 1, .tile = TOKENS, .rank = 3},
     {"tiles and adapters, 2 x 2, sequence parallel, blocks again", .tp = 2, .dp = 2,
@@ -181,6 +186,13 @@ static training training_of(const row *r, const char *strategy)
     t.model.top_k = r->ep ? 3 : 0;
     t.model.expert_ffn = r->ep ? 20 : 0;
     t.model.shared_ffn = r->shared ? 24 : 0;
+    if (r->chunks) {
+        t.model.window = 5;
+        t.model.rope_skip = t.model.window_skip = 2;
+        t.model.window_chunks = t.model.qk_l2_norm = t.model.weigh_input = true;
+        t.model.temperature = t.model.temperature_every = 1;
+        t.model.top_k = 1;
+    }
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
     if (r->adafactor)

@@ -13,7 +13,7 @@ writes, beside this file,
     hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/, hf_mistral_layers/,
     hf_phi35/, hf_ministral/, hf_olmo3/, hf_gemma2/, hf_gemma3/,
     hf_glm4/, hf_stablelm/, hf_cohere/, hf_phi/,
-    hf_gpt_neox/                                 what each has beside a Llama's
+    hf_gpt_neox/, hf_llama4/                     what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
 in fp32 from the weights in the files.
@@ -202,6 +202,14 @@ def gpt_neox():
     return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**SQUARE, rope_parameters=PART))
 
 
+def llama4():
+    """Chunks of 5 tokens, every second layer without positions and with a temperature; every second one has experts."""
+    return transformers.Llama4ForCausalLM(transformers.Llama4TextConfig(
+        **{**SMALL, "num_hidden_layers": 4, "intermediate_size": 24}, intermediate_size_mlp=40, head_dim=10, num_local_experts=5,
+        num_experts_per_tok=1, interleave_moe_layer_step=2, no_rope_layer_interval=2, attention_chunk_size=5,
+        floor_scale=3, attn_scale=0.7, rope_parameters=TURNS))
+
+
 def initialise(model, generator):
     """Nothing at zero or one, so that every tensor counts."""
     with torch.no_grad():
@@ -274,7 +282,7 @@ if __name__ == "__main__":
               "hf_phi3": (phi3, torch.bfloat16, "5GB"),
               "hf_phi35": (phi35, torch.bfloat16, "5GB"),
               **{f"hf_{made.__name__}": (made, torch.bfloat16, "5GB") for made in (
-                  ministral, olmo3, gemma2, gemma3, glm4, stablelm, cohere, phi, gpt_neox)}}
+                  ministral, olmo3, gemma2, gemma3, glm4, stablelm, cohere, phi, gpt_neox, llama4)}}
     for chosen in sys.argv[1:] or models:
         build, kind, shard = models[chosen]
         make(chosen, build(), kind, shard)

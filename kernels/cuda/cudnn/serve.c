@@ -2,9 +2,9 @@
  * kernels/cuda/cudnn/serve.c - which calls of attention cuDNN serves, and what it is given.
  *
  * It serves bf16 without dropout (its random numbers are not ours), of tokens that see those
- * before them, all or a window of them, with scores capped or not. Documents are our kernels',
- * whose tiles of keys count from where a document begins. A head's dim is a multiple of 8 up to
- * 128.
+ * before them, all or a window of them, with scores capped or not. Documents and chunks
+ * are our kernels', whose tiles of keys count from where one begins. A head's dim is a multiple
+ * of 8 up to 128.
  *
  * In exact mode every query head has keys and values of its own: a group's are copied to each
  * of its heads, and dk and dv of each are summed in our tree (attention_groups.cu), so that a
@@ -44,6 +44,8 @@ static const char *refusal(const wf_cuda_heads *h)
         return "tokens that see later ones";
     if (h->from)
         return "documents";
+    if (h->window < 0)
+        return "chunks";
     if (h->dim % 8 != 0 || h->dim > MOST_DIM)
         return "heads of more than 128 dims, or of no multiple of 8";
     return NULL;

@@ -90,6 +90,7 @@ typedef struct wf_nn_gpt_config {
     wf_nn_router_kind router;
     bool router_normalised; /* weights are scores divided by the sum of the chosen ones */
     double router_factor;   /* multiplies weights; 0: 1 */
+    bool weigh_input;       /* weights multiply what experts take; top_k is 1 */
     bool shared_gate;       /* the shared expert has a gate, a number a token */
     /* balance of experts (nn/layers/moe.h): a bias that chooses with scores and its step,
        weights of losses, of each sequence or of the global batch; 0: without */
@@ -109,8 +110,14 @@ typedef struct wf_nn_gpt_config {
     bool head_bias; /* the head has a bias */
     /* soft caps of scores of attention and of logits, cap * tanh(x / cap); 0: none */
     double score_cap, logit_cap;
-    bool sinks;    /* attention has sinks (nn/layers/attention.h) */
-    bool gelu_erf; /* gelu of WF_NN_GELU by erf, not its approximation by tanh */
+    bool sinks;         /* attention has sinks (nn/layers/attention.h) */
+    bool gelu_erf;      /* gelu of WF_NN_GELU by erf, not its approximation by tanh */
+    bool window_chunks; /* tokens see their own of the chunks of `window` tokens instead */
+    /* queries and keys of heads that rotate are divided by their root mean square afterwards */
+    bool qk_l2_norm;
+    /* blocks without positions (rope_skip): queries at position p are multiplied with 1 +
+       temperature * ln(1 + floor((p + 1) / temperature_every)); 0: 1 */
+    double temperature, temperature_every;
 } wf_nn_gpt_config;
 
 /* GPT-2's properties, for an initializer: wf_nn_gpt_config config = {WF_NN_GPT2, .width = 768,

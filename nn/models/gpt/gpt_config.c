@@ -122,8 +122,9 @@ static void complete_experts(wf_nn_gpt_config *c)
         c->experts = 0;
     if (!c->experts)
         c->top_k = c->expert_ffn = c->shared_ffn = 0, c->router = WF_NN_SOFTMAX,
-        c->router_normalised = false, c->bias_step = c->sequence_weight = 0,
-        c->global_weight = c->z_weight = 0, c->dense_blocks = (wf_nn_blocks){{0}};
+        c->router_normalised = c->weigh_input = false,
+        c->bias_step = c->sequence_weight = c->global_weight = c->z_weight = 0,
+        c->dense_blocks = (wf_nn_blocks){{0}};
     if (!c->experts || !c->shared_ffn)
         c->shared_gate = false;
     if (c->experts && !c->expert_ffn)
@@ -155,7 +156,11 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.window_rope_base = 0;
     complete_windows(&c);
     if (!c.window)
-        c.window_rope_base = 0;
+        c.window_rope_base = 0, c.window_chunks = false;
+    if (c.position != WF_NN_ROPE)
+        c.qk_l2_norm = false;
+    if (!c.rope_skip || !(c.temperature > 0))
+        c.temperature = c.temperature_every = 0;
     c.shared_norm = c.parallel && c.shared_norm;
     if (c.embedding_scale == WF_NN_SQRT_WIDTH)
         c.embedding_scale = sqrt((double)c.width);
@@ -218,10 +223,17 @@ static bool same_blocks(const wf_nn_blocks *a, const wf_nn_blocks *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
+static bool have_windows_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
+{
+    return a->window_first == b->window_first && a->window_skip == b->window_skip &&
+           same_blocks(&a->window_blocks, &b->window_blocks);
+}
+
 static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 {
     return a->embedding_scale == b->embedding_scale && a->residual_scale == b->residual_scale &&
-           a->attention_scale == b->attention_scale && a->logit_divisor == b->logit_divisor;
+           a->attention_scale == b->attention_scale && a->logit_divisor == b->logit_divisor &&
+           a->temperature == b->temperature && a->temperature_every == b->temperature_every;
 }
 
 bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
@@ -233,9 +245,11 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->order == b->order && a->tied == b->tied && a->parallel == b->parallel &&
            a->shared_norm == b->shared_norm && a->head_bias == b->head_bias &&
            a->gelu_erf == b->gelu_erf && a->sinks == b->sinks &&
+           a->window_chunks == b->window_chunks && a->qk_l2_norm == b->qk_l2_norm &&
            a->rope_neighbours == b->rope_neighbours && !a->experts == !b->experts &&
            !a->shared_ffn == !b->shared_ffn && a->shared_gate == b->shared_gate &&
-           a->router == b->router && a->router_normalised == b->router_normalised;
+           a->router == b->router && a->router_normalised == b->router_normalised &&
+           a->weigh_input == b->weigh_input;
 }
 
 const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
@@ -253,13 +267,14 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"kind of MLP (.mlp, .gelu_erf)", a.mlp == b.mlp && a.gelu_erf == b.gelu_erf},
         {"branches of a block (.parallel, .shared_norm)",
          a.parallel == b.parallel && a.shared_norm == b.shared_norm},
-        {"bias of the head (.head_bias)", a.head_bias == b.head_bias},
-        {"pairs of RoPE (.rope_neighbours)", a.rope_neighbours == b.rope_neighbours},
+        {"bias of the head, or pairs of RoPE (.head_bias, .rope_neighbours)",
+         a.head_bias == b.head_bias && a.rope_neighbours == b.rope_neighbours},
         {"bias of q, k and v (.qkv_bias)", a.qkv_bias == b.qkv_bias},
         {"bias of attention's output (.out_bias)", a.out_bias == b.out_bias},
         {"bias of the MLP (.mlp_bias)", a.mlp_bias == b.mlp_bias},
-        {"norm of q and k (.qk_norm)",
-         a.qk_norm == b.qk_norm && a.qk_norm_wide == b.qk_norm_wide},
+        {"norm of q and k (.qk_norm, .qk_l2_norm)", a.qk_norm == b.qk_norm &&
+                                                        a.qk_norm_wide == b.qk_norm_wide &&
+                                                        a.qk_l2_norm == b.qk_l2_norm},
         {"head tied to the embedding (.tied)", a.tied == b.tied},
         {"number of key-value heads (.kv_heads)", a.kv_heads == b.kv_heads},
         {"width of a head (.head_dim)", a.head_dim == b.head_dim},
@@ -268,9 +283,9 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
          a.experts == b.experts && a.top_k == b.top_k},
         {"width of experts (.expert_ffn, .shared_ffn)",
          a.expert_ffn == b.expert_ffn && a.shared_ffn == b.shared_ffn},
-        {"weights of experts (.router, .router_normalised, .router_factor)",
+        {"weights of experts (.router, .router_normalised, .weigh_input, .router_factor)",
          a.router == b.router && a.router_normalised == b.router_normalised &&
-             a.router_factor == b.router_factor},
+             a.weigh_input == b.weigh_input && a.router_factor == b.router_factor},
         {"blocks without experts (.dense_blocks)",
          same_blocks(&a.dense_blocks, &b.dense_blocks)},
         {"gate of the shared expert (.shared_gate)", a.shared_gate == b.shared_gate},
@@ -283,17 +298,16 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"base of RoPE (.rope_base, .window_rope_base)",
          a.rope_base == b.rope_base && a.window_rope_base == b.window_rope_base},
         {"blocks without RoPE (.rope_skip)", a.rope_skip == b.rope_skip},
-        {"sliding window (.window)", a.window == b.window},
+        {"sliding window (.window, .window_chunks)",
+         a.window == b.window && a.window_chunks == b.window_chunks},
         {"blocks with a window (.window_first, .window_skip, .window_blocks)",
-         a.window_first == b.window_first && a.window_skip == b.window_skip &&
-             same_blocks(&a.window_blocks, &b.window_blocks)},
+         have_windows_alike(&a, &b)},
         {"share of a head that is rotated (.rotary)", a.rotary == b.rotary},
         {"scaling of RoPE (.rope_scaling)", same_scaling(&a.rope_scaling, &b.rope_scaling) &&
                                                 same_factors(&a.rope_factors, &b.rope_factors)},
-        {"caps of scores or logits (.score_cap, .logit_cap)",
-         a.score_cap == b.score_cap && a.logit_cap == b.logit_cap},
-        {"sinks of attention (.sinks)", a.sinks == b.sinks},
-        {"scales of embedding, residuals, attention or logits", same_scales(&a, &b)}};
+        {"caps of scores or logits, or sinks (.score_cap, .logit_cap, .sinks)",
+         a.score_cap == b.score_cap && a.logit_cap == b.logit_cap && a.sinks == b.sinks},
+        {"scales of embedding, residuals, queries, attention or logits", same_scales(&a, &b)}};
     const char *first = NULL;
 
     *count = 0;

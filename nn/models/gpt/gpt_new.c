@@ -22,15 +22,16 @@ static wf_status check_numbers(wf_context *ctx, const wf_nn_gpt_config *c)
 
     return wf_nn_numbers_check(
         ctx, "a model",
-        WF_NN_NUMBERS({"eps", c->eps}, {"rope_base", c->rope_base},
-                      {"window_rope_base", c->window_rope_base},
-                      {"embedding_scale", root ? 0 : c->embedding_scale},
-                      {"residual_scale", c->residual_scale},
-                      {"attention_scale", c->attention_scale},
-                      {"logit_divisor", c->logit_divisor}, {"router_factor", c->router_factor},
-                      {"bias_step", c->bias_step}, {"sequence_weight", c->sequence_weight},
-                      {"global_weight", c->global_weight}, {"z_weight", c->z_weight},
-                      {"score_cap", c->score_cap}, {"logit_cap", c->logit_cap}));
+        WF_NN_NUMBERS(
+            {"eps", c->eps}, {"rope_base", c->rope_base},
+            {"window_rope_base", c->window_rope_base},
+            {"embedding_scale", root ? 0 : c->embedding_scale},
+            {"residual_scale", c->residual_scale}, {"attention_scale", c->attention_scale},
+            {"logit_divisor", c->logit_divisor}, {"router_factor", c->router_factor},
+            {"bias_step", c->bias_step}, {"sequence_weight", c->sequence_weight},
+            {"global_weight", c->global_weight}, {"z_weight", c->z_weight},
+            {"score_cap", c->score_cap}, {"temperature", c->temperature},
+            {"temperature_every", c->temperature_every}, {"logit_cap", c->logit_cap}));
 }
 
 static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -136,6 +137,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                  .kv_heads = c->kv_heads,
                  .causal = true,
                  .window = wf_nn_gpt_window(c, number),
+                 .window_chunks = c->window_chunks,
                  .head_dim = c->head_dim,
                  .qkv_bias = c->qkv_bias,
                  .out_bias = c->out_bias,
@@ -150,6 +152,9 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                  .qk_norm = c->qk_norm ? c->eps : 0,
                  .qk_norm_wide = c->qk_norm_wide,
                  .qk_norm_offset = c->gain_offset,
+                 .qk_l2_norm = c->qk_l2_norm && turns ? c->eps : 0,
+                 .temperature = turns ? 0 : c->temperature,
+                 .temperature_every = c->temperature_every,
                  .scale = c->attention_scale,
                  .score_cap = (float)c->score_cap,
                  .sinks = c->sinks,
@@ -189,6 +194,7 @@ static wf_nn_moe *make_moe(wf_context *ctx, const wf_nn_gpt_config *c)
                                             .sequence_weight = (float)c->sequence_weight,
                                             .global_weight = (float)c->global_weight,
                                             .z_weight = (float)c->z_weight},
+                                  .weigh_input = c->weigh_input,
                                   .bias_step = (float)c->bias_step,
                                   .deviation = deviation,
                                   .out_deviation = residual_deviation(c)});

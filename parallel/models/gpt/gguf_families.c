@@ -187,7 +187,7 @@ static bool mixes_as_llama_cpp(const wf_nn_gpt_config *m)
 {
     return !m->experts ||
            (m->router == WF_NN_SOFTMAX && m->router_normalised && !m->shared_ffn &&
-            !(m->bias_step > 0) && !wf_nn_blocks_count(&m->dense_blocks) &&
+            !m->weigh_input && !(m->bias_step > 0) && !wf_nn_blocks_count(&m->dense_blocks) &&
             (m->router_factor == 0 || m->router_factor == 1));
 }
 
@@ -201,8 +201,10 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
            m->qk_norm_wide == c->qk_norm_wide && m->rope_neighbours == c->rope_neighbours &&
            (m->parallel == c->parallel || f->words & MAY_PARALLEL) &&
            m->shared_norm == (m->parallel && c->shared_norm) && m->head_bias == c->head_bias &&
-           m->gelu_erf == c->gelu_erf && m->sinks == c->sinks && !m->experts == !c->experts &&
-           mixes_as_llama_cpp(m) && (!c->rope_skip || m->rope_skip == c->rope_skip) &&
+           m->gelu_erf == c->gelu_erf && m->sinks == c->sinks &&
+           m->window_chunks == c->window_chunks && m->qk_l2_norm == c->qk_l2_norm &&
+           !(m->temperature > 0) && !m->experts == !c->experts && mixes_as_llama_cpp(m) &&
+           (!c->rope_skip || m->rope_skip == c->rope_skip) &&
            (m->tied || !(f->words & IS_TIED)) && !(m->tied && f->words & IS_UNTIED);
 }
 

@@ -109,9 +109,10 @@ static wf_status take_switch(const location *p, const wf_hf_key *row, void *fiel
 static wf_status take_layers(const location *p, const wf_hf_key *row, void *model)
 {
     const char *(*const read)(const json_t *, wf_nn_gpt_config *) =
-        row->kind == WF_HF_LAYER_TYPES   ? wf_hf_layer_types_read
-        : row->kind == WF_HF_SPARSE_STEP ? wf_hf_sparse_step_read
-                                         : wf_hf_dense_layers_read;
+        row->kind == WF_HF_LAYER_TYPES    ? wf_hf_layer_types_read
+        : row->kind == WF_HF_SPARSE_STEP  ? wf_hf_sparse_step_read
+        : row->kind == WF_HF_MIXED_LAYERS ? wf_hf_mixed_layers_read
+                                          : wf_hf_dense_layers_read;
     const char *wrong = p->value ? read(p->value, model) : NULL;
 
     return wrong ? wf_error_set(p->at.error, WF_EUNSUPPORTED, "%s: \"%s\": %s", p->at.name,
@@ -275,6 +276,7 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
                                                  [WF_HF_LAYER_TYPES] = take_layers,
                                                  [WF_HF_FACTORS] = take_factors,
                                                  [WF_HF_SPARSE_STEP] = take_layers,
+                                                 [WF_HF_MIXED_LAYERS] = take_layers,
                                                  [WF_HF_DENSE_LAYERS] = take_layers};
     location p;
     wf_status status;

@@ -124,7 +124,8 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
     case WF_HF_SPARSE_STEP:
         return json_integer(1); /* the list has them all */
     case WF_HF_DENSE_LAYERS:
-        return wf_hf_dense_layers_write(m);
+    case WF_HF_MIXED_LAYERS:
+        return wf_hf_layers_write(m, row->kind == WF_HF_MIXED_LAYERS);
     case WF_HF_MUST:
         return constant(first_word(row->words, 0, word));
     default:
@@ -157,7 +158,8 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return m->rope_factors.count == 0;
     if (row->kind == WF_HF_LAYER_TYPES)
         return have_one_window(m) && !wf_nn_gpt_family(row->family)->window_skip;
-    if (row->kind == WF_HF_SPARSE_STEP || row->kind == WF_HF_DENSE_LAYERS)
+    if (row->kind == WF_HF_SPARSE_STEP || row->kind == WF_HF_DENSE_LAYERS ||
+        row->kind == WF_HF_MIXED_LAYERS)
         return false;
     if (!strchr(row->key, '.') && row->kind != WF_HF_WHOLE)
         return false;

@@ -42,6 +42,7 @@ static const wf_hf_key keys[] = {
 #define FACTORS(of, key, others, field) {ROW(of, FACTORS, key, others), FIELD(field)},
 #define LAYER_TYPES(of, key) {ROW(of, LAYER_TYPES, key, "")},
 #define SPARSE_STEP(of, key) {ROW(of, SPARSE_STEP, key, "")},
+#define MIXED_LAYERS(of, key) {ROW(of, MIXED_LAYERS, key, "")},
 #define DENSE_LAYERS(of, key) {ROW(of, DENSE_LAYERS, key, "")},
 #define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
 #define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},

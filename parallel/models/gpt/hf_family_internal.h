@@ -27,6 +27,7 @@ typedef enum wf_hf_kind {
     WF_HF_FACTORS,
     WF_HF_LAYER_TYPES,
     WF_HF_SPARSE_STEP,
+    WF_HF_MIXED_LAYERS,
     WF_HF_DENSE_LAYERS,
     WF_HF_MUST,
     WF_HF_EACH,

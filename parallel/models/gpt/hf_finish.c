@@ -25,11 +25,19 @@ static wf_status find_dynamic(const wf_json_source *s, wf_nn_gpt_config *m)
     return WF_OK;
 }
 
+/* Completes a model. Without a list of layers those have chunks that rotate. */
+static wf_nn_gpt_config completed(wf_nn_gpt_config *m)
+{
+    if (m->window_chunks && !wf_nn_blocks_count(&m->window_blocks))
+        m->window_skip = m->rope_skip;
+    return wf_nn_gpt_complete(m);
+}
+
 wf_status wf_hf_config_finish(const wf_json_source *s, wf_nn_gpt_config *m)
 {
     const wf_status status = find_dynamic(s, m);
     const char *wrong = wf_nn_gpt_rope_wrong(m);
-    const wf_nn_gpt_config whole = wf_nn_gpt_complete(m); /* a window that holds all is none */
+    const wf_nn_gpt_config whole = completed(m); /* a window that holds all is none */
 
     if (status != WF_OK)
         return status;

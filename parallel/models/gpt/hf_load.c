@@ -62,7 +62,11 @@ static wf_status read_slab(source *s, const wf_hf_location *location, const wf_p
         return WF_OK;
     }
     wf_convert_from(dtype, s->raw, plain, rows * columns);
-    wf_hf_transpose(plain, columns, rows, columns, to + row, part->local[0]);
+    if (part->ndim == 2)
+        wf_hf_transpose(plain, columns, rows, columns, to + row, part->local[0]);
+    for (int64_t e = 0; part->ndim == 3 && e < rows; e++) /* a matrix each */
+        wf_hf_transpose(plain + e * columns, part->local[2], part->local[1], part->local[2],
+                        to + (row + e) * columns, part->local[1]);
     return WF_OK;
 }
 

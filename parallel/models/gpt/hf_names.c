@@ -6,7 +6,7 @@
 
 /* The dims of a tensor of theirs: ours, transposed, ours with experts in front, ours head by
    head, or those of a factor of experts. */
-typedef enum how { PLAIN, TRANSPOSED, STACKED, BY_HEAD, FACTOR_A, FACTOR_B } how;
+typedef enum how { PLAIN, TRANSPOSED, STACKED, STACKED_IN, BY_HEAD, FACTOR_A, FACTOR_B } how;
 
 /* Parts of one tensor that lie one after the other. */
 typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
@@ -95,6 +95,14 @@ static void locate_factor(const name_row *row, const wf_tensor *t, wf_hf_locatio
     location->offset = row->part == UP ? rows : 0;
 }
 
+/* Returns the parameter's dim that dim d of theirs is. */
+static int dim_of(const wf_hf_location *location, int d)
+{
+    int first = location->ndim - 2; /* the first dim of a matrix */
+
+    return location->transposed && d >= first ? 2 * first + 1 - d : d;
+}
+
 bool wf_hf_location_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
                        const wf_nn_parameter *parameter, wf_hf_location *location)
 {
@@ -112,11 +120,11 @@ bool wf_hf_location_of(const wf_hf_family *family, const wf_nn_gpt_config *model
         locate_factor(row, t, location);
         return true;
     }
-    location->transposed = row->how == TRANSPOSED;
+    location->transposed = row->how == TRANSPOSED || row->how == STACKED_IN;
     location->ndim = t->ndim;
     for (int d = 0; d < t->ndim; d++)
-        location->shape[d] = t->dim[location->transposed ? t->ndim - 1 - d : d].size;
-    location->divided = ours = row->how == STACKED;
+        location->shape[d] = t->dim[dim_of(location, d)].size;
+    location->divided = ours = row->how == STACKED || row->how == STACKED_IN;
     if (row->how == BY_HEAD)
         location->run = wf_nn_gpt_complete(model).head_dim;
     wide = location->transposed ? t->ndim - 1 : ours;
@@ -170,7 +178,7 @@ wf_part wf_hf_part(const wf_hf_location *location, const wf_tensor *parameter)
     wf_part part = {.ndim = location->ndim};
 
     for (int d = 0; d < part.ndim; d++) {
-        int ours = location->transposed ? part.ndim - 1 - d : d;
+        int ours = dim_of(location, d);
 
         part.start[d] = parameter->start[ours];
         if (ours == location->divided && !location->run)

@@ -14,12 +14,12 @@
 enum { WF_HF_NAME = 256 };
 
 /* Element (o, i) of the parameter is theirs[offset + o, i], or theirs[i, offset + o]; (e, o, i)
-   where its dim 1 is divided, theirs[e, offset + o, i]. */
+   where its dim 1 is divided, theirs[e, offset + o, i], or theirs[e, i, offset + o]. */
 typedef struct wf_hf_location {
     char name[WF_HF_NAME]; /* as LMHeadModel or ForCausalLM save it */
     const char
-        *base; /* the beginning of name that a model saved without its head leaves away */
-    bool transposed;
+        *base;       /* the beginning of name that a model saved without its head leaves away */
+    bool transposed; /* each matrix, where there are several */
     int64_t offset;
     int divided; /* the parameter's dim that the offset is of */
     /* 0, or rows of the parameter that lie side by side, as a head's do, and the distance in

@@ -30,8 +30,11 @@ static wf_status write_slab(wf_hf_writer *w, int64_t i, const float *from, const
         slab.start[0] = wf_hf_row(location, part, row, &together);
         slab.local[0] = rows;
     }
-    if (location->transposed)
+    if (location->transposed && part->ndim == 2)
         wf_hf_transpose(from + row, part->local[0], columns, rows, plain, columns);
+    for (int64_t e = 0; location->transposed && part->ndim == 3 && e < rows; e++)
+        wf_hf_transpose(from + (row + e) * columns, part->local[1], part->local[2],
+                        part->local[1], plain + e * columns, part->local[2]);
     wf_convert_to(w->dtype, location->transposed ? plain : from + row * columns, raw,
                   rows * columns);
     return wf_part_write(&slab, &whole, raw, wf_safetensors_dtype_size(w->dtype), &w->file,
