@@ -20,6 +20,12 @@ wf_nf4_part wf_nf4_part_at(int ndim, const wf_dim *dims, const int64_t *start,
         part.height *= dims[d].size;
         part.rows *= local[d];
         part.first_row = part.first_row * dims[d].size + start[d];
+        part.run *= local[d];
+        part.step *= dims[d].size;
+        if (d > 0 && local[d] != dims[d].size) { /* rows of each index before it are a run */
+            part.run = local[d];
+            part.step = dims[d].size;
+        }
     }
     return part;
 }
@@ -48,14 +54,17 @@ wf_tensor *wf_nf4_new(wf_context *ctx, int ndim, const wf_dim *dims, const wf_la
 {
     wf_tensor *t = wf_tensor_new(ctx, WF_NF4, ndim, dims, layout, kind);
     wf_dim n = wf_dim_width(t ? wf_nf4_scale_count(ndim, dims) : 0);
+    int split = 0;
 
     if (!t)
         return NULL;
-    for (int d = 1; d < ndim - 1; d++) /* a rank's rows are one run of all */
-        if (t->local[d] != dims[d].size) {
-            wf_fail(ctx, WF_ELAYOUT,
-                    "nf4: dim %d of %d is split, and rows of such are split in dim 0 alone", d,
-                    ndim);
+    for (int d = 1; d < ndim - 1; d++) /* runs of rows are at one distance */
+        if (t->local[d] != dims[d].size && split++ > 0) {
+            wf_fail(
+                ctx, WF_ELAYOUT,
+                "nf4: dim %d of %d is split, and one before it, too: rows of such are split "
+                "in dim 0 and one more",
+                d, ndim);
             return NULL;
         }
     t->rounds_to = as;

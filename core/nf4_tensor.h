@@ -14,8 +14,8 @@ WF_BEGIN_DECLS
  * @param as  WF_F32 or WF_BF16: the type of the numbers that it represents: level times scale,
  *            rounded to this. Ops take them as they would take a tensor of that type
  * Owner:     the innermost open scope
- * Errors:    as wf_tensor_new; WF_ELAYOUT: of more than two dims, one between the first and the
- *            last is split
+ * Errors:    as wf_tensor_new; WF_ELAYOUT: of more than three dims, two between the first and
+ *            the last are split
  */
 WF_API wf_tensor *wf_nf4_new(wf_context *ctx, int ndim, const wf_dim *dims,
                              const wf_layout *layout, wf_memory_kind kind, wf_dtype as);

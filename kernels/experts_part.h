@@ -83,6 +83,66 @@ WF_API wf_tensor *wf_experts_sum(wf_tensor *weights, wf_tensor *index, wf_tensor
  */
 WF_API wf_tensor *wf_experts_dot(wf_tensor *c, wf_tensor *h);
 
+/** wf_experts_hidden - rows of choices between the two halves of experts with adapters. */
+typedef struct wf_experts_hidden {
+    wf_tensor *h; /* [.., k, m]: silu(gate x) * up x */
+    wf_tensor *u; /* [.., k, r]: down_a h, a sum over features that is to be made complete */
+} wf_experts_hidden;
+
+/**
+ * wf_experts_part_u, wf_experts_part_y - wf_experts_part of experts with adapters, up to the
+ * sum over features that down's second factor takes and from it on: in->weights is not read
+ *
+ * @param u  complete over the ranks that split features
+ * Layout:      rows of choices are partial sums where experts are split, of which one term is
+ *              picked. "emd!,emd!,b...d!,b...k!,er!d!,emr!,emr!,er!m->b...k!m,b...k!r!", u
+ *              partial where features are split; "emd,edm,b...d,b...k!,edr!,b...k!m,b...k!r!->
+ *              b...k!d", whose term of u the rank of the last features adds
+ * Collective:  no
+ * Owner:       scope
+ * Errors:      as wf_experts; results are then NULL
+ * Gradient:    by the functions below: nothing is recorded
+ */
+WF_API wf_experts_hidden wf_experts_part_u(const wf_experts_operands *in,
+                                           const wf_experts_adapters *adapters);
+WF_API wf_tensor *wf_experts_part_y(const wf_experts_operands *in,
+                                    const wf_experts_adapters *adapters,
+                                    const wf_experts_hidden *hidden);
+
+/** wf_experts_are_frozen - checks that gate, up and down want no gradient, as adapters of them
+ * say: WF_EUNSUPPORTED, in the context. */
+WF_API wf_status wf_experts_are_frozen(wf_context *ctx, const wf_experts_operands *in);
+
+/** wf_experts_terms - rows of choices between the two halves of gradients. */
+typedef struct wf_experts_terms {
+    wf_tensor *c, *h;       /* as in wf_experts_gradients */
+    wf_tensor *dgate, *dup; /* [.., k, m] */
+    /* [.., k, r]: dgate gate_b + dup up_b, a sum over features that is to be made complete */
+    wf_tensor *v;
+} wf_experts_terms;
+
+/**
+ * wf_experts_part_v, wf_experts_part_factors - fill in gradients of experts with adapters, from
+ * that of the sum over experts
+ *
+ * @param dy     of all tokens, as x is
+ * @param u      of wf_experts_part_u, and
+ * @param terms  with v, complete over the ranks that split features
+ * @param d      filled in, each as its factor is; d->scale is not
+ * Returns: rows of that of x, as in wf_experts_gradients
+ * Layout:      as of wf_experts_part_grad, rows of choices partial where experts are split
+ * Collective:  no
+ * Owner:       scope
+ * Errors:      as wf_experts; all are then NULL
+ * Gradient:    none
+ */
+WF_API wf_experts_terms wf_experts_part_v(const wf_experts_operands *in,
+                                          const wf_experts_adapters *adapters, wf_tensor *dy);
+WF_API wf_tensor *wf_experts_part_factors(const wf_experts_operands *in,
+                                          const wf_experts_adapters *adapters, wf_tensor *dy,
+                                          wf_tensor *u, const wf_experts_terms *terms,
+                                          wf_experts_adapters *d);
+
 WF_END_DECLS
 
 #endif

@@ -8,6 +8,7 @@
  *
  * The CPU's kernels are those of experts (kernels/cpu/moe.c, moe_grad.c), with more products.
  */
+#include "kernels/experts_part.h"
 #include "kernels/moe_internal.h"
 #include <stddef.h>
 
@@ -21,6 +22,19 @@ wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *down, w
                     index, a->gate_up_a, a->gate_b, a->up_b, a->down_a, a->down_b);
 }
 
+wf_status wf_experts_are_frozen(wf_context *ctx, const wf_experts_operands *in)
+{
+    const wf_tensor *const base[] = {in->gate, in->up, in->down};
+
+    for (int i = 0; i < WF_MOE_X; i++)
+        if (base[i]->requires_grad)
+            return wf_fail(ctx, WF_EUNSUPPORTED,
+                           "experts_adapted: operand %d wants a gradient, and experts with "
+                           "adapters are frozen: train either of them",
+                           i);
+    return WF_OK;
+}
+
 static void backward(wf_gradient *g)
 {
     wf_call call = {.op = &wf_op_experts_adapted_grad,
@@ -29,14 +43,11 @@ static void backward(wf_gradient *g)
                     .n_in = WF_MOE_DY + 1 + WF_MOE_FACTORS,
                     .n_out = WF_MOE_FACTORS + 2};
 
-    for (int i = 0; i < WF_MOE_X; i++)
-        if (g->in[i]->requires_grad) {
-            wf_fail(g->ctx, WF_EUNSUPPORTED,
-                    "experts_adapted: operand %d wants a gradient, and experts with adapters "
-                    "are frozen: train either of them",
-                    i);
-            return;
-        }
+    if (wf_experts_are_frozen(g->ctx, &(wf_experts_operands){.gate = g->in[WF_MOE_GATE],
+                                                             .up = g->in[WF_MOE_UP],
+                                                             .down = g->in[WF_MOE_DOWN]}) !=
+        WF_OK)
+        return;
     for (int i = 0; i < WF_MOE_DY; i++)
         call.in[i] = g->in[i];
     call.in[WF_MOE_DY] = g->dout[0];

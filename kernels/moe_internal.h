@@ -67,19 +67,97 @@ typedef struct wf_experts_sum_attr {
     int64_t rounds;     /* not 0: rows are rounded to bf16 first */
 } wf_experts_sum_attr;
 
-/* Returns the factors of a call's adapters, or NULL. */
+/* Returns true for the ops of a part of experts' features that have adapters, each up to a sum
+   over all features or from it on (kernels/experts_part_adapted.c). */
+static inline bool wf_moe_is_staged(const wf_op *op)
+{
+    return op->id >= WF_ID_experts_part_u && op->id <= WF_ID_experts_part_whole;
+}
+
+/* Returns the factors of a call's adapters, or NULL; of staged ops, of wf_moe_arranged. */
 static inline wf_tensor *const *wf_moe_factors(const wf_call *call)
 {
-    return call->op->id == WF_ID_experts_adapted        ? call->in + WF_MOE_DY
-           : call->op->id == WF_ID_experts_adapted_grad ? call->in + WF_MOE_DY + 1
-                                                        : NULL;
+    return call->op->id == WF_ID_experts_adapted ? call->in + WF_MOE_DY
+           : call->op->id == WF_ID_experts_adapted_grad || wf_moe_is_staged(call->op)
+               ? call->in + WF_MOE_DY + 1
+               : NULL;
+}
+
+/* Returns the rank of adapters, of which a staged op may lack some. */
+static inline int64_t wf_moe_rank(wf_tensor *const *factors)
+{
+    return factors[WF_MOE_GATE_UP_A] ? factors[WF_MOE_GATE_UP_A]->local[1]
+                                     : factors[WF_MOE_DOWN_B]->local[2];
 }
 
 /* Returns true for the ops of a part of experts' features. */
 static inline bool wf_moe_is_part(const wf_op *op)
 {
     return op->id == WF_ID_experts_part || op->id == WF_ID_experts_part_dx ||
-           op->id == WF_ID_experts_part_grad;
+           op->id == WF_ID_experts_part_grad || wf_moe_is_staged(op);
+}
+
+/* Rows of choices that a staged op takes from another one, after the operands of
+   experts_adapted_grad. */
+enum {
+    WF_MOE_H = WF_MOE_DY + 1 + WF_MOE_FACTORS,
+    WF_MOE_DGATE,
+    WF_MOE_DUP,
+    WF_MOE_U,
+    WF_MOE_V,
+    WF_MOE_POSITIONS
+};
+
+/* A call of a staged op, whose operands have the positions of experts_adapted_grad, and rows;
+   NULL where it has none. */
+typedef struct wf_moe_arranged {
+    wf_call call;
+    const wf_tensor *rows[WF_MOE_POSITIONS - WF_MOE_H];
+} wf_moe_arranged;
+
+/* The first factor stands in for gate where features are not at work. */
+static inline wf_moe_arranged wf_moe_arrange(const wf_call *call)
+{
+    enum { A = WF_MOE_DY + 1, NONE = WF_MAX_INPUTS };
+    static const int8_t positions[][NONE] = {
+        {WF_MOE_GATE, WF_MOE_UP, WF_MOE_X, WF_MOE_INDEX, A + WF_MOE_GATE_UP_A,
+         A + WF_MOE_GATE_B, A + WF_MOE_UP_B, A + WF_MOE_DOWN_A},
+        {WF_MOE_GATE, WF_MOE_DOWN, WF_MOE_X, WF_MOE_INDEX, A + WF_MOE_DOWN_B, WF_MOE_H,
+         WF_MOE_U},
+        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+        {WF_MOE_GATE, WF_MOE_UP, WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_INDEX, WF_MOE_DY,
+         A + WF_MOE_GATE_UP_A, A + WF_MOE_DOWN_B, WF_MOE_H, WF_MOE_DGATE, WF_MOE_DUP, WF_MOE_V},
+        {A + WF_MOE_GATE_UP_A, A + WF_MOE_DOWN_B, WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_INDEX,
+         WF_MOE_DY, WF_MOE_U, WF_MOE_V}};
+    const int8_t *position = positions[call->op->id - WF_ID_experts_part_u];
+    wf_moe_arranged p = {.call = *call};
+
+    for (int i = 0; i < WF_MAX_INPUTS; i++)
+        p.call.in[i] = NULL;
+    for (int i = 0; i < call->n_in; i++)
+        if (position[i] < WF_MOE_H)
+            p.call.in[position[i]] = call->in[i];
+        else
+            p.rows[position[i] - WF_MOE_H] = call->in[i];
+    if (!p.call.in[WF_MOE_GATE])
+        p.call.in[WF_MOE_GATE] = p.call.in[A + WF_MOE_GATE_UP_A];
+    return p;
+}
+
+/* Name what has the type of products in the kernels of staged ops (wf_kernel.all_bf16). */
+enum {
+    WF_MOE_TYPES_U = 0xf7,       /* all but indices */
+    WF_MOE_TYPES_Y = 0x16,       /* down, x, down_b */
+    WF_MOE_TYPES_V = 0xfcf,      /* all but weights and indices */
+    WF_MOE_TYPES_FACTORS = 0xe7, /* gate, up, x, dy, gate_up_a, down_b */
+    WF_MOE_TYPES_WHOLE = 0x27    /* factors, x, dy */
+};
+
+/* Returns true on the rank that has the last of an expert's features, whose chain ends with
+   what adapters add to a sum over all of them. */
+static inline bool wf_moe_has_last(const wf_tensor *gate)
+{
+    return gate->local[1] > 0 && gate->start[1] + gate->local[1] == gate->dim[1].size;
 }
 
 /* Returns true for a whole number of one of n experts. */

@@ -83,11 +83,6 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             error, WF_EINVAL,
             "a mesh has the axes that are given, or those of pp, tp, dp, ep, cp and groups of "
             "dp: give one of the two");
-    if (o->etp > 1 && o->base_dtype == WF_NF4)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "base_dtype nf4 stores an expert's rows one after the other, and "
-                            "etp %d splits them: use etp 1, with which ranks split experts",
-                            o->etp);
     if (o->dp_axes && !o->axes)
         return wf_error_set(error, WF_EINVAL,
                             "dp_axes names some of the axes that are given, and none are");

@@ -50,7 +50,7 @@ size_t wf_nf4_row_bytes(const wf_nf4_part *part)
 /* Returns the number of a row's first element in the whole matrix. */
 static int64_t first_number(const wf_nf4_part *part, int64_t row)
 {
-    return (part->first_row + row) * part->width + part->first_column;
+    return wf_nf4_row(part, row) * part->width + part->first_column;
 }
 
 /* Returns how many of n numbers from number `at` on belong to the same block. */

@@ -32,11 +32,19 @@ enum {
 WF_API extern const float wf_nf4_levels[WF_NF4_LEVELS];
 
 /** wf_nf4_part - rows [first_row, first_row + rows), columns [first_column, first_column +
- * columns) of a matrix. */
+ * columns) of a matrix; or runs of `run` rows, each `step` rows of the matrix after the one
+ * before, which are `rows` together. */
 typedef struct wf_nf4_part {
     int64_t height, width; /* the whole matrix has */
     int64_t first_row, rows, first_column, columns;
+    int64_t run, step; /* run 0: all rows follow one another */
 } wf_nf4_part;
+
+/** wf_nf4_row - returns the row of the whole matrix that row `row` of a part is. */
+static inline int64_t wf_nf4_row(const wf_nf4_part *part, int64_t row)
+{
+    return part->first_row + (part->run ? row / part->run * part->step + row % part->run : row);
+}
 
 /** wf_nf4_blocks - returns the number of blocks of `numbers` numbers; wf_nf4_nested - the
  * number of blocks of the scales of that many blocks. */

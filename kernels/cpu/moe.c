@@ -111,16 +111,23 @@ void wf_moe_multiply_low(wf_moe_job *j, wf_moe_product p, void *to)
     wf_thread_pool_run(j->cpu->pool, p.m, wf_task_rows(j->rank), scale_task, &s);
 }
 
+wf_moe_product wf_moe_u_of_down(const wf_moe_job *j)
+{
+    return (wf_moe_product){.m = j->count,
+                            .n = j->rank,
+                            .k = j->s.f,
+                            .a = j->h,
+                            .b = wf_moe_factor(j, WF_MOE_DOWN_A),
+                            .b_k = 1,
+                            .b_col = j->s.f,
+                            .c = j->low,
+                            .floats = true,
+                            .features = true};
+}
+
 void wf_moe_down_low(wf_moe_job *j)
 {
-    wf_moe_multiply_low(j,
-                        (wf_moe_product){.k = j->s.f,
-                                         .a = j->h,
-                                         .b = wf_moe_factor(j, WF_MOE_DOWN_A),
-                                         .b_k = 1,
-                                         .b_col = j->s.f,
-                                         .features = true},
-                        j->u_out);
+    wf_moe_multiply_low(j, wf_moe_u_of_down(j), j->u_out);
 }
 
 static const float *floats_of(const wf_moe_job *j, const void *rows, int64_t r, int64_t n,
@@ -156,6 +163,17 @@ void wf_moe_act(wf_moe_job *j)
     wf_thread_pool_run(j->cpu->pool, j->count, wf_task_rows(j->s.f), act_task, j);
 }
 
+void wf_moe_gate_up_low(wf_moe_job *j)
+{
+    wf_moe_multiply_low(j,
+                        (wf_moe_product){.k = j->s.d,
+                                         .a = j->x,
+                                         .b = wf_moe_factor(j, WF_MOE_GATE_UP_A),
+                                         .b_k = 1,
+                                         .b_col = j->s.d},
+                        j->u_in);
+}
+
 void wf_moe_gate_up(wf_moe_job *j)
 {
     wf_moe_product p = {.m = j->count,
@@ -168,13 +186,7 @@ void wf_moe_gate_up(wf_moe_job *j)
                         .c = j->gate};
 
     if (j->factors) {
-        wf_moe_multiply_low(j,
-                            (wf_moe_product){.k = j->s.d,
-                                             .a = j->x,
-                                             .b = wf_moe_factor(j, WF_MOE_GATE_UP_A),
-                                             .b_k = 1,
-                                             .b_col = j->s.d},
-                            j->u_in);
+        wf_moe_gate_up_low(j);
         p.low_a = j->u_in;
         p.low_b = wf_moe_factor(j, WF_MOE_GATE_B);
         p.low_b_k = 1;
@@ -302,8 +314,7 @@ void wf_moe_spread(wf_moe_job *j, const wf_moe_wave *w, wf_tensor *y)
 
 /* ---- the kernel ---- */
 
-/* Computes what the expert at work gives for its rows. */
-static void run_expert(wf_moe_job *j)
+void wf_moe_run_down(wf_moe_job *j)
 {
     wf_moe_product p = {.m = j->count,
                         .n = j->s.d,
@@ -316,17 +327,24 @@ static void run_expert(wf_moe_job *j)
                         .floats = j->part,
                         .c = wf_moe_results(j)};
 
-    wf_moe_take(j, j->call->in[WF_MOE_X], j->x);
-    wf_moe_gate_up(j);
-    wf_moe_act(j);
-    if (j->factors) {
-        wf_moe_down_low(j);
+    if (j->last) {
         p.low_a = j->u_out;
         p.low_b = wf_moe_factor(j, WF_MOE_DOWN_B);
         p.low_b_k = 1;
         p.low_b_col = j->rank;
     }
     wf_moe_multiply(j, &p);
+}
+
+/* Computes what the expert at work gives for its rows. */
+static void run_expert(wf_moe_job *j)
+{
+    wf_moe_take(j, j->call->in[WF_MOE_X], j->x);
+    wf_moe_gate_up(j);
+    wf_moe_act(j);
+    if (j->factors)
+        wf_moe_down_low(j);
+    wf_moe_run_down(j);
 }
 
 wf_status wf_moe_forward(const wf_call *call, void *workspace)

@@ -39,11 +39,10 @@ static void stored(const wf_moe_job *j, const float *from, void *rows, int64_t r
    gradient. */
 static void keep_terms(const wf_moe_job *j, int64_t choice, const float *c, const float *h)
 {
-    wf_tensor *const *out = j->call->out + j->matrices + 1;
     const size_t bytes = (size_t)j->s.f * sizeof *c;
 
-    memcpy((float *)out[0]->data + choice * j->s.f, c, bytes);
-    memcpy((float *)out[1]->data + choice * j->s.f, h, bytes);
+    memcpy(j->terms[0] + choice * j->s.f, c, bytes);
+    memcpy(j->terms[1] + choice * j->s.f, h, bytes);
 }
 
 /* Computes of a row of an expert its weight's gradient, dgate, dup, and w dy. */
@@ -63,7 +62,7 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
         const float *gate = widened(j, j->gate, r, f, room), *up, *h;
 
         h = widened(j, j->h, r, f, room + f);
-        if (j->part)
+        if (j->terms[0])
             keep_terms(j, choice[r], c, h);
         else
             dweights[choice[r]] = simd->dot(c, h, f) + 0.0f;
@@ -81,16 +80,9 @@ static void grad_task(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* The gradient of an expert's matrix [m, n], from rows a [.., m] and b [.., n]. */
-typedef struct matrix_gradient {
-    const void *a, *b;
-    int64_t m, n;
-    int out; /* the number of the output */
-} matrix_gradient;
-
 /* dW[m, n] of the expert at work = sum over its rows, those of chunks first .. first + chunks -
    1 of tokens, of a[r, m] b[r, n], a chain for each chunk. */
-static void weights_gradient(wf_moe_job *j, const matrix_gradient *w, int64_t first,
+static void weights_gradient(wf_moe_job *j, const wf_moe_outer *w, int64_t first,
                              int64_t chunks, float *dw)
 {
     const int32_t *token = j->token + j->first;
@@ -122,6 +114,17 @@ static void weights_gradient(wf_moe_job *j, const matrix_gradient *w, int64_t fi
     wf_moe_gemm(j, &g);
 }
 
+void wf_moe_down_v(wf_moe_job *j)
+{
+    wf_moe_multiply_low(j,
+                        (wf_moe_product){.k = j->s.d,
+                                         .a = j->dy,
+                                         .b = wf_moe_factor(j, WF_MOE_DOWN_B),
+                                         .b_k = j->rank,
+                                         .b_col = 1},
+                        j->v_out);
+}
+
 /* c = dy down of the expert at work. */
 static void down_gradient(wf_moe_job *j)
 {
@@ -136,13 +139,7 @@ static void down_gradient(wf_moe_job *j)
                         .floats = true};
 
     if (j->factors) {
-        wf_moe_multiply_low(j,
-                            (wf_moe_product){.k = j->s.d,
-                                             .a = j->dy,
-                                             .b = wf_moe_factor(j, WF_MOE_DOWN_B),
-                                             .b_k = j->rank,
-                                             .b_col = 1},
-                            j->v_out);
+        wf_moe_down_v(j);
         p.low_a = j->v_out;
         p.low_b = wf_moe_factor(j, WF_MOE_DOWN_A);
         p.low_b_k = j->s.f;
@@ -151,20 +148,20 @@ static void down_gradient(wf_moe_job *j)
     wf_moe_multiply(j, &p);
 }
 
-/* v of gate and up of the expert at work, where it has adapters. */
-static void low_gradient(wf_moe_job *j)
+wf_moe_product wf_moe_v_of_gate_up(const wf_moe_job *j)
 {
-    if (j->factors)
-        wf_moe_multiply_low(j,
-                            (wf_moe_product){.k = j->s.f,
-                                             .a = j->dgate,
-                                             .b = wf_moe_factor(j, WF_MOE_GATE_B),
-                                             .b_k = j->rank,
-                                             .b_col = 1,
-                                             .a2 = j->dup,
-                                             .b2 = wf_moe_factor(j, WF_MOE_UP_B),
-                                             .features = true},
-                            j->v_in);
+    return (wf_moe_product){.m = j->count,
+                            .n = j->rank,
+                            .k = j->s.f,
+                            .a = j->dgate,
+                            .b = wf_moe_factor(j, WF_MOE_GATE_B),
+                            .b_k = j->rank,
+                            .b_col = 1,
+                            .a2 = j->dup,
+                            .b2 = wf_moe_factor(j, WF_MOE_UP_B),
+                            .c = j->low,
+                            .floats = true,
+                            .features = true};
 }
 
 /* Rows of dx of the expert at work. */
@@ -184,7 +181,7 @@ static void x_gradient(wf_moe_job *j)
                         .floats = j->part,
                         .c = wf_moe_results(j)};
 
-    if (j->factors) {
+    if (j->last) {
         p.low_a = j->v_in;
         p.low_b = wf_moe_factor(j, WF_MOE_GATE_UP_A);
         p.low_b_k = d;
@@ -193,8 +190,7 @@ static void x_gradient(wf_moe_job *j)
     wf_moe_multiply(j, &p);
 }
 
-/* Makes all rows of the expert at work that its gradients are made of. */
-static void make_rows(wf_moe_job *j)
+void wf_moe_make_gradients(wf_moe_job *j)
 {
     const wf_call *call = j->call;
 
@@ -204,17 +200,24 @@ static void make_rows(wf_moe_job *j)
     if (!j->kept[0])
         wf_moe_gate_up(j);
     wf_moe_act(j);
-    if (j->factors)
-        wf_moe_down_low(j);
     down_gradient(j);
     wf_thread_pool_run(j->cpu->pool, j->count, wf_task_rows(j->s.f), grad_task, j);
-    low_gradient(j);
+}
+
+/* Makes all rows of the expert at work that its gradients are made of. */
+static void make_rows(wf_moe_job *j)
+{
+    wf_moe_make_gradients(j);
+    if (j->factors) {
+        wf_moe_down_low(j);
+        wf_moe_multiply_low(j, wf_moe_v_of_gate_up(j), j->v_in);
+    }
 }
 
 /* Gradients of tokens from the rows at work. */
 static void tokens_gradient(wf_moe_job *j)
 {
-    make_rows(j);
+    j->make(j);
     x_gradient(j);
 }
 
@@ -222,22 +225,12 @@ static void tokens_gradient(wf_moe_job *j)
    trained: into their gradients, or one after the other into `sums`. */
 static void sum_rows(wf_moe_job *j, int64_t first, int64_t chunks, float *sums)
 {
-    const int64_t d = j->s.d, f = j->s.f, r = j->rank;
-    const matrix_gradient of_experts[] = {{j->dgate, j->x, f, d, WF_MOE_GATE},
-                                          {j->dup, j->x, f, d, WF_MOE_UP},
-                                          {j->wdy, j->h, d, f, WF_MOE_DOWN}};
-    const matrix_gradient of_factors[] = {{j->v_in, j->x, r, d, WF_MOE_GATE_UP_A},
-                                          {j->dgate, j->u_in, f, r, WF_MOE_GATE_B},
-                                          {j->dup, j->u_in, f, r, WF_MOE_UP_B},
-                                          {j->wv_out, j->h, r, f, WF_MOE_DOWN_A},
-                                          {j->wdy, j->u_out, d, r, WF_MOE_DOWN_B}};
-    const matrix_gradient *w = j->factors ? of_factors : of_experts;
-
     for (int o = 0; o < j->matrices; o++) {
-        const int64_t size = w[o].m * w[o].n;
-        float *dw = (float *)j->call->out[w[o].out]->data + j->expert * size;
+        const wf_moe_outer *w = &j->outer[o];
+        const int64_t size = w->m * w->n;
+        float *dw = (float *)j->call->out[w->out]->data + j->expert * size;
 
-        weights_gradient(j, &w[o], first, chunks, sums ? sums : dw);
+        weights_gradient(j, w, first, chunks, sums ? sums : dw);
         sums = sums ? sums + size : NULL;
     }
 }
@@ -302,38 +295,57 @@ static void no_gradient(const wf_moe_job *j, int64_t expert)
     }
 }
 
+wf_status wf_moe_run_gradient(wf_moe_job *j, wf_tensor *dx)
+{
+    const int64_t chunks = wf_token_chunks_of(&j->s.cuts);
+    const bool trained = j->matrices > 0;
+    wf_moe_wave w = {0};
+    bool summed = false;
+
+    while (dx && wf_moe_next(j, &w)) {
+        summed = trained && w.first == 0 && w.end == chunks; /* one wave has all */
+        for (int64_t e = 0; e < j->s.experts; e++)
+            if (!summed)
+                wf_moe_pieces(j, &w, e, tokens_gradient);
+            else if (wf_moe_slots(j, &w, e) > 0)
+                sum_tree(j, tokens_gradient, e, j->begin[e], 0, chunks, NULL, 0);
+        if (j->part)
+            wf_moe_spread(j, &w, dx);
+        else
+            wf_moe_combine(j, &w, NULL, dx);
+    }
+    for (int64_t e = 0; e < j->s.experts && trained; e++)
+        if (j->begin[e] == j->begin[e + 1])
+            no_gradient(j, e);
+        else if (!summed)
+            sum_tree(j, j->make, e, j->begin[e], 0, chunks, NULL, 0);
+    return wf_context_status(j->call->ctx);
+}
+
 wf_status wf_moe_gradient(const wf_call *call, void *workspace)
 {
     size_t used;
     wf_moe_job j = wf_moe_job_of(call, workspace, &used);
-    wf_tensor *dx = call->out[j.matrices];
-    const int64_t chunks = wf_token_chunks_of(&j.s.cuts);
-    const bool trained = j.matrices > 0;
-    wf_moe_wave w = {0};
-    bool summed = false;
+    const int64_t d = j.s.d, f = j.s.f, r = j.rank;
+    const wf_moe_outer of_experts[] = {{j.dgate, j.x, f, d, WF_MOE_GATE},
+                                       {j.dup, j.x, f, d, WF_MOE_UP},
+                                       {j.wdy, j.h, d, f, WF_MOE_DOWN}};
+    const wf_moe_outer of_factors[] = {{j.v_in, j.x, r, d, WF_MOE_GATE_UP_A},
+                                       {j.dgate, j.u_in, f, r, WF_MOE_GATE_B},
+                                       {j.dup, j.u_in, f, r, WF_MOE_UP_B},
+                                       {j.wv_out, j.h, r, f, WF_MOE_DOWN_A},
+                                       {j.wdy, j.u_out, d, r, WF_MOE_DOWN_B}};
 
     if (wf_moe_list(&j) != WF_OK)
         return WF_EINVAL;
+    if (j.factors)
+        memcpy(j.outer, of_factors, sizeof of_factors);
+    else
+        memcpy(j.outer, of_experts, sizeof of_experts);
+    j.make = make_rows;
     for (int o = j.matrices + 1; o < call->n_out; o++)
         memset(call->out[o]->data, 0, wf_tensor_bytes(call->out[o]));
-    while (wf_moe_next(&j, &w)) {
-        summed = trained && w.first == 0 && w.end == chunks; /* one wave has all */
-        for (int64_t e = 0; e < j.s.experts; e++)
-            if (!summed)
-                wf_moe_pieces(&j, &w, e, tokens_gradient);
-            else if (wf_moe_slots(&j, &w, e) > 0)
-                sum_tree(&j, tokens_gradient, e, j.begin[e], 0, chunks, NULL, 0);
-        if (j.part)
-            wf_moe_spread(&j, &w, dx);
-        else
-            wf_moe_combine(&j, &w, NULL, dx);
-    }
-    for (int64_t e = 0; e < j.s.experts && trained; e++)
-        if (j.begin[e] == j.begin[e + 1])
-            no_gradient(&j, e);
-        else if (!summed)
-            sum_tree(&j, make_rows, e, j.begin[e], 0, chunks, NULL, 0);
-    return wf_context_status(call->ctx);
+    return wf_moe_run_gradient(&j, call->out[j.matrices]);
 }
 
 const wf_kernel wf_cpu_experts_dx = {.run = wf_moe_gradient,

@@ -15,8 +15,15 @@
 #include "kernels/cpu/rows_internal.h"
 #include "kernels/moe_internal.h"
 
+/* The gradient of an expert's matrix [m, n], from rows a [.., m] and b [.., n]. */
+typedef struct wf_moe_outer {
+    const void *a, *b;
+    int64_t m, n;
+    int out; /* the number of the output */
+} wf_moe_outer;
+
 typedef struct wf_moe_job {
-    const wf_call *call;
+    const wf_call *call; /* its operands where experts, or experts_adapted_grad, have them */
     wf_cpu *cpu;
     wf_moe_sizes s;
     bool bf16;     /* products are those of bf16 operands */
@@ -47,8 +54,11 @@ typedef struct wf_moe_job {
     /* backward alone: rows of dy, of w dy and of c (floats); dgate and dup; a row's dw */
     void *dy, *wdy, *dgate, *dup;
     float *c;
+    float *terms[2];   /* NULL, or where c and h of each choice go, for its weight's gradient */
     float *sums;       /* open sums of gradients of matrices, one after the other; or NULL */
     int64_t sums_size; /* floats of one */
+    wf_moe_outer outer[WF_MOE_FACTORS]; /* the gradients of matrices */
+    void (*make)(struct wf_moe_job *j); /* makes the rows at work that these are of */
     /* The expert whose rows are at work, and these among all rows; the slot of their results
        in `rows`. */
     int64_t expert, first, count, slot;
@@ -56,6 +66,7 @@ typedef struct wf_moe_job {
     wf_tensor *const *factors;
     int64_t rank;
     float scale;
+    bool last; /* sums over features end with a pair of `rank` terms here */
     /* rows [most, rank]: a product before it is scaled and rounded; u = scale A x, scale A
        h */
     float *low;
@@ -125,7 +136,10 @@ int64_t wf_moe_slots(wf_moe_job *j, wf_moe_wave *w, int64_t expert);
 /* Runs a function with an expert's rows of a wave at work, a piece after the other. */
 void wf_moe_pieces(wf_moe_job *j, wf_moe_wave *w, int64_t expert, void (*run)(wf_moe_job *j));
 
-/* Computes gate and up of the expert at work from its rows of x. */
+/* Computes u = scale gate_up_a x of the expert at work from its rows of x. */
+void wf_moe_gate_up_low(wf_moe_job *j);
+
+/* Computes gate and up of the expert at work from its rows of x, and u before. */
 void wf_moe_gate_up(wf_moe_job *j);
 
 /* Computes h of the expert at work from its gate and up. */
@@ -160,6 +174,24 @@ void wf_moe_multiply_low(wf_moe_job *j, wf_moe_product p, void *to);
 
 /* Computes u = scale down_a h of the expert at work from its rows of h. */
 void wf_moe_down_low(wf_moe_job *j);
+
+/* Return the products, without scale, that u of down and v of gate and up are. */
+wf_moe_product wf_moe_u_of_down(const wf_moe_job *j);
+wf_moe_product wf_moe_v_of_gate_up(const wf_moe_job *j);
+
+/* Computes the expert's rows of results from h, and u where it has adapters. */
+void wf_moe_run_down(wf_moe_job *j);
+
+/* Computes v = scale down_b^T dy of the expert at work. */
+void wf_moe_down_v(wf_moe_job *j);
+
+/* Computes dgate and dup of the expert at work, and w dy and w v, from its rows of x and dy;
+   puts out gradients of weights, or their terms. */
+void wf_moe_make_gradients(wf_moe_job *j);
+
+/* Runs a gradient whose job has outer and make set: rows of dx, or none where that is NULL, and
+   matrices. */
+wf_status wf_moe_run_gradient(wf_moe_job *j, wf_tensor *dx);
 
 /* Returns a factor of the expert at work. */
 static inline const void *wf_moe_factor(const wf_moe_job *j, int which)

@@ -174,13 +174,32 @@ static bool is_forward(const wf_call *call)
 {
     const int id = call->op->id;
 
-    return id == WF_ID_experts || id == WF_ID_experts_adapted || id == WF_ID_experts_part;
+    return id == WF_ID_experts || id == WF_ID_experts_adapted || id == WF_ID_experts_part ||
+           id == WF_ID_experts_part_u || id == WF_ID_experts_part_y;
 }
 
 /* Returns the number of outputs that are gradients of matrices. */
 static int matrices_of(const wf_call *call)
 {
-    return is_forward(call) ? 0 : call->n_out - (wf_moe_is_part(call->op) ? 3 : 2);
+    if (is_forward(call) || call->op->id == WF_ID_experts_part_v)
+        return 0;
+    if (wf_moe_is_staged(call->op))
+        return call->op->id == WF_ID_experts_part_whole ? 2 : 3;
+    return call->n_out - (wf_moe_is_part(call->op) ? 3 : 2);
+}
+
+/* Says where terms of gradients of weights go, and whether products end with those of adapters:
+   of a part of the features, where the last ones are. */
+static void set_part(wf_moe_job *j)
+{
+    wf_tensor *const *out = j->call->out;
+    const int id = j->call->op->id, at = id == WF_ID_experts_part_v ? 0 : j->matrices + 1;
+    const bool terms = id == WF_ID_experts_part_v || id == WF_ID_experts_part_dx ||
+                       id == WF_ID_experts_part_grad;
+
+    for (int i = 0; i < 2 && terms; i++)
+        j->terms[i] = out[at + i]->data;
+    j->last = j->factors && (!j->part || wf_moe_has_last(j->call->in[WF_MOE_GATE]));
 }
 
 wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
@@ -202,9 +221,10 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     size = j.bf16 ? sizeof(uint16_t) : sizeof(float);
     j.bytes = (int64_t)size;
     if ((j.factors = wf_moe_factors(call))) {
-        j.rank = j.factors[WF_MOE_GATE_UP_A]->local[1];
+        j.rank = wf_moe_rank(j.factors);
         j.scale = ((const wf_moe_attr *)call->attr)->scale;
     }
+    set_part(&j);
     count_room(&j);
     j.begin = take(&r, j.s.experts + 1, sizeof *j.begin);
     j.next = take(&r, j.s.experts, sizeof *j.next);

@@ -17,7 +17,10 @@ static void *take(char *base, size_t *used, int64_t count, size_t size)
 
 static bool is_gradient(const wf_call *call)
 {
-    return call->op->id != WF_ID_experts && call->op->id != WF_ID_experts_adapted;
+    const int id = call->op->id;
+
+    return id != WF_ID_experts && id != WF_ID_experts_adapted && id != WF_ID_experts_part &&
+           id != WF_ID_experts_part_u && id != WF_ID_experts_part_y;
 }
 
 static void take_lists(wf_cuda_moe_job *j, char *base, size_t *used)
@@ -57,8 +60,10 @@ wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t 
     const int64_t rows = j.s.tokens * j.s.k;
 
     *used = 0;
+    j.part = wf_moe_is_part(call->op);
     if ((j.factors = wf_moe_factors(call))) {
-        j.rank = j.factors[WF_MOE_GATE_UP_A]->local[1];
+        j.rank = wf_moe_rank(j.factors);
+        j.last = !j.part || wf_moe_has_last(call->in[WF_MOE_GATE]);
         j.scale = ((const wf_moe_attr *)call->attr)->scale;
     }
     j.cuts = wf_cuda_host_table->chunk_cuts(call->in[WF_MOE_GATE], 1, j.cut);
@@ -86,6 +91,12 @@ size_t wf_cuda_moe_workspace(const wf_call *call)
     return used;
 }
 
+void wf_cuda_moe_gate_up_low(wf_cuda_moe_job *j)
+{
+    multiply_low(j, product_of(j, of_tokens(j, WF_MOE_X), factor(j, WF_MOE_GATE_UP_A, false),
+                               j->s.d, j->rank, j->u_in));
+}
+
 static void make_gate_up(wf_cuda_moe_job *j)
 {
     const wf_moe_matrix x = of_tokens(j, WF_MOE_X);
@@ -93,8 +104,7 @@ static void make_gate_up(wf_cuda_moe_job *j)
         product_of(j, x, operand(j, WF_MOE_GATE, false), j->s.d, j->s.f, j->gate);
 
     if (j->factors) {
-        multiply_low(
-            j, product_of(j, x, factor(j, WF_MOE_GATE_UP_A, false), j->s.d, j->rank, j->u_in));
+        wf_cuda_moe_gate_up_low(j);
         ends_with(j, &p, j->u_in, factor(j, WF_MOE_GATE_B, false));
     }
     multiply(j, &p);
@@ -114,14 +124,32 @@ void wf_cuda_moe_h(wf_cuda_moe_job *j)
             wf_cuda_launch_moe_act(j->stream, j->type, j->gate, j->up, j->h, &j->lists, j->s.f);
 }
 
+wf_moe_row_product wf_cuda_moe_u(wf_cuda_moe_job *j, void *to)
+{
+    wf_moe_row_product p = product_of(j, of_rows(j->h, j->s.f), factor(j, WF_MOE_DOWN_A, false),
+                                      j->s.f, j->rank, to);
+
+    over_features(j, &p);
+    return p;
+}
+
 /* u_out = scale down_a h */
 void wf_cuda_moe_down_low(wf_cuda_moe_job *j)
 {
-    wf_moe_row_product p = product_of(j, of_rows(j->h, j->s.f), factor(j, WF_MOE_DOWN_A, false),
-                                      j->s.f, j->rank, j->u_out);
+    multiply_low(j, wf_cuda_moe_u(j, j->u_out));
+}
+
+void wf_cuda_moe_down(wf_cuda_moe_job *j)
+{
+    wf_moe_row_product p = product_of(j, of_rows(j->h, j->s.f), operand(j, WF_MOE_DOWN, false),
+                                      j->s.f, j->s.d, j->rows);
 
     over_features(j, &p);
-    multiply_low(j, p);
+    if (j->last)
+        ends_with(j, &p, j->u_out, factor(j, WF_MOE_DOWN_B, false));
+    if (j->part)
+        put_out(j, &p, j->call->out[0]->data);
+    multiply(j, &p);
 }
 
 /* Checks types and sizes. */
@@ -133,7 +161,7 @@ static wf_status check(const wf_cuda_moe_job *j)
 
     for (int64_t n = 1; n < sequences * j->s.cuts.chunks; n *= 2)
         levels++;
-    if (wf_cuda_moe_check_types(j->call) != WF_OK)
+    if (!wf_moe_is_staged(j->call->op) && wf_cuda_moe_check_types(j->call) != WF_OK)
         return WF_EDTYPE;
     if (attr && attr->buffer > 0)
         return wf_cuda_host_table->fail(j->call->ctx, WF_EUNSUPPORTED,
@@ -171,29 +199,28 @@ void wf_cuda_moe_combine(wf_cuda_moe_job *j, const float *weights, const wf_tens
             wf_cuda_launch_moe_combine(j->stream, j->type, &j->lists, j->rows, weights, y);
 }
 
-static wf_status forward(const wf_call *call, void *workspace)
+wf_status wf_cuda_moe_forward(const wf_call *call, void *workspace)
 {
     size_t used;
     wf_cuda_moe_job j = wf_cuda_moe_job_of(call, workspace, &used);
-    wf_moe_row_product p = product_of(&j, of_rows(j.h, j.s.f), operand(&j, WF_MOE_DOWN, false),
-                                      j.s.f, j.s.d, j.rows);
     wf_status status = wf_cuda_moe_begin(&j);
 
     if (status != WF_OK)
         return status;
+    if (j.part)
+        wf_cuda_moe_clear(&j, call->out[0]);
     wf_cuda_moe_h(&j);
-    over_features(&j, &p);
-    if (j.factors) {
+    if (j.factors)
         wf_cuda_moe_down_low(&j);
-        ends_with(&j, &p, j.u_out, factor(&j, WF_MOE_DOWN_B, false));
-    }
-    multiply(&j, &p);
-    wf_cuda_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
+    wf_cuda_moe_down(&j);
+    if (!j.part)
+        wf_cuda_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
     return wf_cuda_check(call->ctx, j.error, call->op->name);
 }
 
-const wf_kernel wf_cuda_experts = {forward, wf_cuda_moe_workspace, .mixed_ok = WF_OUT(0),
+const wf_kernel wf_cuda_experts = {wf_cuda_moe_forward, wf_cuda_moe_workspace,
+                                   .mixed_ok = WF_OUT(0),
                                    .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_KEPT};
-const wf_kernel wf_cuda_experts_adapted = {forward, wf_cuda_moe_workspace,
+const wf_kernel wf_cuda_experts_adapted = {wf_cuda_moe_forward, wf_cuda_moe_workspace,
                                            .mixed_ok = WF_OUT(0),
                                            .all_bf16 = WF_MOE_FORWARD | WF_MOE_FORWARD_FACTORS};

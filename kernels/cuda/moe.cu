@@ -54,8 +54,12 @@ __global__ void __launch_bounds__(WF_BLOCK) expert_grad_kernel(wf_moe_grad_rows 
         for (int64_t i = lane; there && i < g.f; i += WF_LANES_OF_SUM)
             dot = fmaf(c[i], wf_get(h[i]), dot);
         dot = sum_of_lanes(dot);
-        if (there && lane == 0)
+        if (there && lane == 0 && g.dweights)
             g.dweights[choice] = dot + 0.0f;
+        for (int64_t i = lane; there && !g.dweights && i < g.f; i += WF_LANES_OF_SUM) {
+            g.terms[0][choice * g.f + i] = c[i];
+            g.terms[1][choice * g.f + i] = wf_get(h[i]);
+        }
         for (int64_t i = lane; there && i < g.f; i += WF_LANES_OF_SUM) {
             const wf_lanes1 x = wf_get(gate[i]), y = wf_get(up[i]), dh = c[i] * w;
 
@@ -69,14 +73,23 @@ __global__ void __launch_bounds__(WF_BLOCK) expert_grad_kernel(wf_moe_grad_rows 
     }
 }
 
-/* Weights of choices of other ranks' experts have gradients of 0. */
+/* Computes with 16 threads the sum over features of a choice. */
 __global__ void __launch_bounds__(WF_BLOCK)
-    clear_weights_kernel(const int *expert, float *dweights, int64_t choices)
+    dot_rows_kernel(const float *c, const float *h, float *dw, int64_t choices, int64_t f)
 {
-    const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+    const int64_t step = (int64_t)gridDim.x * EXPERT_ROWS;
+    const int lane = (int)threadIdx.x % WF_LANES_OF_SUM;
+    int64_t r = (int64_t)blockIdx.x * EXPERT_ROWS + threadIdx.x / WF_LANES_OF_SUM;
 
-    for (int64_t c = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; c < choices; c += step)
-        dweights[c] = expert[c] == WF_MOE_NONE ? NAN : 0.0f;
+    for (; r - threadIdx.x / WF_LANES_OF_SUM < choices; r += step) {
+        float dot = 0.0f;
+
+        for (int64_t i = lane; r < choices && i < f; i += WF_LANES_OF_SUM)
+            dot = fmaf(c[r * f + i], h[r * f + i], dot);
+        dot = sum_of_lanes(dot);
+        if (r < choices && lane == 0)
+            dw[r] = dot + 0.0f;
+    }
 }
 
 /* A sum in the midpoint tree over all experts, of those that come, in order. */
@@ -154,8 +167,8 @@ cudaError_t wf_cuda_launch_moe_act(cudaStream_t stream, wf_dtype type, const voi
 cudaError_t wf_cuda_launch_moe_grad(cudaStream_t stream, wf_dtype type,
                                     const wf_moe_grad_rows *g, const wf_moe_lists *l)
 {
-    cudaError_t error = wf_launch(clear_weights_kernel, wf_grid(l->choices, WF_BLOCK), WF_BLOCK,
-                                  0, stream, l->expert, g->dweights, l->choices);
+    cudaError_t error =
+        g->dweights ? wf_cuda_launch_moe_clear(stream, l, g->dweights, 1) : cudaSuccess;
 
     return error == cudaSuccess
                ? wf_launch(type == WF_BF16 ? expert_grad_kernel<wf_bf16>
@@ -183,4 +196,11 @@ cudaError_t wf_cuda_launch_moe_combine(cudaStream_t stream, wf_dtype type,
 {
     return type == WF_BF16 ? combine_experts(stream, l, (const wf_bf16 *)rows, weights, y)
                            : combine_experts(stream, l, (const float *)rows, weights, y);
+}
+
+cudaError_t wf_cuda_launch_moe_dot(cudaStream_t stream, const float *c, const float *h,
+                                   float *dw, int64_t choices, int64_t f)
+{
+    return wf_launch(dot_rows_kernel, wf_grid(choices, EXPERT_ROWS), WF_BLOCK, 0, stream, c, h,
+                     dw, choices, f);
 }

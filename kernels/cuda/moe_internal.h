@@ -51,7 +51,8 @@ typedef struct wf_moe_row_product {
     int pairs, cuts;
     int64_t cut[WF_MAX_CHUNKS + 1], rank, n;
     float scale;
-    void *c; /* rows are n step */
+    void *c;       /* rows are n step */
+    const int *to; /* NULL, or where each row goes */
 } wf_moe_row_product;
 
 cudaError_t wf_cuda_launch_moe_rows(cudaStream_t stream, const wf_moe_row_product *p);

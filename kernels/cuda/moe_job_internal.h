@@ -10,7 +10,8 @@
 
 /* A call at work: rows [tokens k] of numbers of `type`. */
 typedef struct wf_cuda_moe_job {
-    const wf_call *call;
+    const wf_call *call; /* its operands where experts, or experts_adapted_grad, have them */
+    bool part;           /* results are rows of choices, floats of a part of their features */
     wf_moe_sizes s;
     wf_moe_lists lists;
     wf_dtype type;
@@ -27,6 +28,7 @@ typedef struct wf_cuda_moe_job {
     wf_tensor *const *factors;
     int64_t rank;
     float scale;
+    bool last; /* sums over features end with the terms of `rank` here */
     void *u_in, *u_out, *v_out, *wv_out, *v_in;
 } wf_cuda_moe_job;
 
@@ -42,8 +44,37 @@ wf_status wf_cuda_moe_begin(wf_cuda_moe_job *j);
 /* Computes gate and up of all rows, where a gradient has not kept them, and h. */
 void wf_cuda_moe_h(wf_cuda_moe_job *j);
 
-/* Computes u = scale down_a h of all rows. */
+/* Compute u = scale gate_up_a x, and u = scale down_a h, of all rows; the product that the
+   second one is. */
+void wf_cuda_moe_gate_up_low(wf_cuda_moe_job *j);
 void wf_cuda_moe_down_low(wf_cuda_moe_job *j);
+wf_moe_row_product wf_cuda_moe_u(wf_cuda_moe_job *j, void *to);
+
+/* Run the ops of experts, forward and backward. */
+wf_status wf_cuda_moe_forward(const wf_call *call, void *workspace);
+wf_status wf_cuda_moe_gradient(const wf_call *call, void *workspace);
+
+/* Makes the results of products with down from h, and u where there are adapters. */
+void wf_cuda_moe_down(wf_cuda_moe_job *j);
+
+/* Fills rows of choices with zeros, or NaN where the expert is none. */
+void wf_cuda_moe_clear(wf_cuda_moe_job *j, const wf_tensor *rows);
+
+/* Puts rows out, each where its choice is; takes such, times a factor; multiplies rows, or
+   those of tokens, by the weights of their choices. */
+void wf_cuda_moe_put(wf_cuda_moe_job *j, const void *rows, wf_tensor *to);
+void wf_cuda_moe_get(wf_cuda_moe_job *j, const wf_tensor *from, float factor, void *rows);
+void wf_cuda_moe_weigh(wf_cuda_moe_job *j, wf_moe_matrix from, int64_t n, void *rows);
+
+/* The steps of gradients: v of down; c, dgate and dup, and where c and h go for gradients of
+   weights, which else are made; the product that v of gate and up is; rows of dx, those of
+   choices where they are given; the gradient of a matrix of every expert. */
+void wf_cuda_moe_down_v(wf_cuda_moe_job *j);
+void wf_cuda_moe_row_gradients(wf_cuda_moe_job *j, wf_tensor *const *terms);
+wf_moe_row_product wf_cuda_moe_v(wf_cuda_moe_job *j, void *to);
+void wf_cuda_moe_x_gradient(wf_cuda_moe_job *j, wf_tensor *of_choices);
+void wf_cuda_moe_weights_gradient(wf_cuda_moe_job *j, wf_moe_matrix a, wf_moe_matrix b,
+                                  const wf_tensor *dw);
 
 /* y of a token = the tree over its experts of weight * row; weights NULL: of rows. */
 void wf_cuda_moe_combine(wf_cuda_moe_job *j, const float *weights, const wf_tensor *y);
@@ -116,6 +147,14 @@ static inline void multiply(wf_cuda_moe_job *j, const wf_moe_row_product *p)
 {
     if (j->error == cudaSuccess)
         j->error = wf_cuda_launch_moe_rows(j->stream, p);
+}
+
+/* Has a product put its rows out where their choices are, as floats. */
+static inline void put_out(const wf_cuda_moe_job *j, wf_moe_row_product *p, void *to)
+{
+    p->c = to;
+    p->c_type = WF_F32;
+    p->to = j->lists.choice;
 }
 
 /* Rows of u or v. */

@@ -176,7 +176,7 @@ __device__ __forceinline__ void put_rows_of(const group_sums &s, const wf_moe_ro
 #pragma unroll
         for (int j = 0; j < GROUP_EACH; j++)
             if (y + i < at.end && x + j < p.n)
-                wf_put(c + (y + i) * p.n + x + j, s.v[i][j] * p.scale);
+                wf_put(c + (p.to ? p.to[y + i] : y + i) * p.n + x + j, s.v[i][j] * p.scale);
 }
 
 template <class T>

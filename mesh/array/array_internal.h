@@ -77,7 +77,8 @@ wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_
                          const wf_dim *dims);
 
 /* Returns true for an op with WF_OP_PICKED whose partial operands are sums alike, the last one
-   among them. */
+   among them; with WF_OP_EXPERTS, over the axes that split the experts of the first operand:
+   rows of choices, each of which the rank of its expert has, and reads. */
 bool wf_layout_is_picked(const wf_call *call);
 
 /* Returns the letters that output o is a sum over, a bit each; a sum over ranks where axes

@@ -38,11 +38,29 @@ uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o)
     return letters & ~has;
 }
 
+/* Returns the axes that split dim 0 of the first operand. */
+static uint8_t axes_of_experts(const wf_call *call)
+{
+    const wf_layout *layout = call->in[0]->layout;
+    uint8_t axes = 0;
+
+    for (int i = 0; layout && i < layout->n_axes[0]; i++)
+        axes |= (uint8_t)(1u << layout->axis[0][i]);
+    return axes;
+}
+
 bool wf_layout_is_picked(const wf_call *call)
 {
     const wf_tensor *last = call->in[call->n_in - 1];
     bool picked = call->op->flags & WF_OP_PICKED;
 
+    if (picked && (call->op->flags & WF_OP_EXPERTS)) {
+        for (int i = 0; i < call->n_in; i++)
+            picked &= !wf_layout_is_partial(call->in[i]->layout, -1) ||
+                      (call->in[i]->layout->sum == axes_of_experts(call) &&
+                       !call->in[i]->layout->max);
+        return picked;
+    }
     for (int i = 0; i < call->n_in; i++)
         if (wf_layout_is_partial(call->in[i]->layout, -1))
             picked &= call->in[i]->ndim == last->ndim && last->layout &&

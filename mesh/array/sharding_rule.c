@@ -247,9 +247,11 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
     /* a tensor that is never rounded is no copy of a sum that will be */
     copies = linear && partial == last &&
              (!call->op->keep_fp32 || call->in[last]->dtype == call->in[last]->rounds_to);
-    if (partial < 0 || copies || (joint && alike && !*max) || wf_layout_is_picked(call))
-        return WF_OK;
-    return refuse_partial(call, partial);
+    if (partial >= 0 && !copies && !(joint && alike && !*max) && !wf_layout_is_picked(call))
+        return refuse_partial(call, partial);
+    if (call->op->flags & WF_OP_EXPERTS) /* outputs are sums over their axes by themselves */
+        *sum = 0;
+    return WF_OK;
 }
 
 /* Returns the axes that split what this output sums. Heads of a group that is split with them

@@ -26,12 +26,12 @@ LAYOUTS = ("", "--dp 2", "--dp 4 --strategy no_shard", "--dp 4 --strategy zero1"
            "--pp 2 --dp 2 --micro-batch-size 1", "--pp 2 --tp 2 --micro-batch-size 2 --pp-schedule zb-h1",
            "--pp 2 --dp 2 --tp 2 --micro-batch-size 1 --recompute block")
 MIXTURE = MODEL + " --n-expert 8 --moe-top-k 2 --moe-ffn 96 --moe-balance bias"
-MIXTURES = ("", "--tp 2", "--dp 2", "--pp 2 --micro-batch-size 2", "--dp 2 --ep 2", "--tp 2 --ep 2", "--tp 2 --dp 2 --ep 4",
+MIXTURES = ("", "--tp 2", "--dp 2", "--pp 2 --micro-batch-size 2", "--dp 2 --ep 2", "--tp 2 --etp 2", "--tp 2 --dp 2 --ep 4",
             "--dp 4 --ep 4", "--dp 4 --ep 2 --strategy zero1 --micro-batch-size 1", "--dp 4 --ep 4 --strategy no_shard",
-            "--dp 8 --ep 2 --strategy hybrid_shard --shard-group-size 4", "--tp 4 --dp 2 --sequence-parallel",
+            "--dp 8 --ep 2 --strategy hybrid_shard --shard-group-size 4", "--tp 4 --dp 2 --etp 4 --ep 2 --sequence-parallel",
             "--tp 4 --dp 2 --ep 8 --sequence-parallel", "--pp 2 --dp 2 --ep 2 --micro-batch-size 1",
             "--pp 4 --micro-batch-size 1 --pp-schedule zb-h1", "--pp 2 --dp 2 --ep 2 --micro-batch-size 1 --pp-schedule zb-v",
-            "--pp 2 --tp 2 --dp 2 --ep 4 --micro-batch-size 1", "--pp 2 --tp 2 --dp 2 --ep 4 --micro-batch-size 1 --recompute block")
+            "--pp 2 --tp 2 --dp 2 --etp 2 --ep 2 --micro-batch-size 1", "--pp 2 --tp 2 --dp 2 --ep 4 --micro-batch-size 1 --recompute block")
 FEW = tuple(MIXTURES[i] for i in (0, 4, 6, 8, 12, 17))
 PAGES = (("README.md", "layouts.py", MODEL, LAYOUTS), ("docs/moe.md", "layouts.py", MIXTURE, MIXTURES),
          ("README.md", "layouts.py: a mixture", MIXTURE, FEW))

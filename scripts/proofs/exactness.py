@@ -28,7 +28,8 @@ strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2
 rank.
 
 exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, balances, numbers of experts that ranks cut evenly
-or not, both ways of tokens to experts, beside the choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32, etp 1 and tp, and pipelines.
+or not, both ways of tokens to experts, adapters of experts above floats and 4 bits, beside the choices of --strategies, on tp 1 to 8,
+dp 1 to 4, ep 1 to 32, etp 1 and tp, and pipelines.
 
 exactness.py --cp [--quick] [--part K/N] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 in both forms, beside tp,
 sequence parallelism, dp and pp, on 2,048 to 32,768 tokens, lengths and heads that they do not divide, of every family, with windows, documents,
@@ -99,16 +100,11 @@ CHOICES = {
 ADAPTED = {name: CHOICES[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "arch",
                                             "recompute", "dtype")}
 ADAPTED |= {
-    "dp": (1, 2, 4),
+    "dp": (1, 2, 4), "pp": (1, 2), "wrap": CHOICES["wrap"][:1], "prefetch": (0, 2),
     "group": CHOICES["group"][:-1],  # no larger one has any dp: to look for a run of it would take for ever
-    "pp": (1, 2),
-    "wrap": CHOICES["wrap"][:1],
-    "prefetch": (0, 2),
-    "optimizer": ("adamw", "adamw8bit"),
-    "base": ("same", "nf4"),
-    "rank": (1, 5, 8),
-    "targets": ("q,v", "k,out", "all-linear"),
-    "adapter": ("", "--lora-dropout 0.2", "--rslora --modules-to-save norm"),
+    "optimizer": ("adamw", "adamw8bit"), "base": ("same", "nf4"), "rank": (1, 5, 8),
+    "targets": ("q,v", "k,out", "all-linear"), "adapter": ("", "--lora-dropout 0.2", "--rslora --modules-to-save norm"),
+    "mixture": (False, True), "etp": (False, True),  # a mixture's experts are adapted too; tp over their features
 }
 
 
@@ -116,13 +112,14 @@ MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "
                                           "dp", "group", "pp", "wrap", "prefetch")}
 MIXED |= {
     "arch": tuple(FAMILIES),
-    "optimizer": ("adamw",),
-    "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
+    "optimizer": ("adamw",), "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5",
                 "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen --moe-dense 1", "--n-expert 3 --moe-top-k 1"),
     "balance": ("", *(f"--moe-balance {how} 0.1" for how in ("global --moe-global-weight", "bias --moe-bias-step", "sequence --moe-sequence-weight"))),
+    "adapted": ("", "--lora-rank 3 --lora-targets experts", "--lora-rank 5 --lora-targets q,experts --base-dtype nf4"),
 }
+MIXTURE = ["--arch", "llama", "--n-kv-head", "3", "--ffn", "40"]
 
 
 def layout_options(tp, dp, micro, sequence, threads):
@@ -197,6 +194,8 @@ def possible(run):
     if ep > min(dp, group if isinstance(group, int) else dp) or (ep > 1 and run.get("accumulate") == "group:2") or (
             ep == 1 and run.get("dispatch") == "exchange") or (run.get("etp") and run.get("tp", 2) == 1):
         return False
+    if (run.get("etp") and not run.get("mixture", True)) or (run.get("mixture") and "dropout" in run.get("adapter", "")):
+        return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
     return group in ("open", None) or group <= dp
@@ -237,9 +236,10 @@ def compare_adapters(trainer, jobs, quick, part):
     runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     compare_choices(
         trainer, jobs, runs,
-        lambda run: [*FAMILIES[run["arch"]], *DTYPES[run["dtype"]], "--lora-rank", str(run["rank"]), "--lora-alpha", "6",
-                     "--lora-targets", run["targets"], "--base-dtype", run["base"], "--optimizer", run["optimizer"],
-                     *run["adapter"].split()],
+        lambda run: [*(MIXTURE + ["--n-expert", "8", "--moe-top-k", "2"] if run["mixture"] else FAMILIES[run["arch"]]),
+                     *DTYPES[run["dtype"]], "--lora-rank", str(run["rank"]), "--lora-alpha", "6",
+                     "--lora-targets", run["targets"] + (",experts" if run["mixture"] else ""), "--base-dtype", run["base"],
+                     "--optimizer", run["optimizer"], *run["adapter"].split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
     for name, count in collections.Counter(run["strategy"] for run in runs).items():
         print(f"{name:20}{count:5} equal runs")
@@ -251,9 +251,11 @@ def compare_moe(trainer, jobs, quick, part):
     runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     compare_choices(
         trainer, jobs, runs,
-        lambda run: "--arch llama --n-kv-head 3 --ffn 40".split() + [*DTYPES[run["dtype"]], *f"{run['experts']} {run['balance']}".split()],
+        lambda run: [*MIXTURE, *DTYPES[run["dtype"]], *f"{run['experts']} {run['balance']} {run['adapted']}".split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
-    print("\n".join(f"{a:60}{b:60}{n:5} equal runs" for (a, b), n in collections.Counter((r["experts"], r["balance"]) for r in runs).items()))
+    for choice in ("experts", "balance", "adapted"):
+        for value, count in collections.Counter(run[choice] for run in runs).items():
+            print(f"{value or f'no {choice}':60}{count:5} equal runs")
 
 
 def compare_any_dp(trainer, jobs, quick):

@@ -175,7 +175,7 @@ static void check_part(const oracle *o, const wf_nf4_part *part, const uint8_t *
     for (int64_t i = 0; i < o->n; i++)
         whole[i / 2] |= (uint8_t)(i % 2 ? o->code[i] : o->code[i] << 4);
     for (int64_t i = 0; i < n; i++)
-        value[i] = o->value[(part->first_row + i / part->columns) * o->width +
+        value[i] = o->value[wf_nf4_row(part, i / part->columns) * o->width +
                             part->first_column + i % part->columns];
     wf_nf4_pack(part, value, o->absmax, code, bytes);
     for (int64_t r = 0; r < part->rows; r++)
@@ -185,7 +185,7 @@ static void check_part(const oracle *o, const wf_nf4_part *part, const uint8_t *
     wf_nf4_widen_bf16(part, bytes, scales, 0, part->rows, half);
     for (int64_t r = 0; r < part->rows; r++)
         for (int64_t c = 0; c < part->columns; c++) {
-            int64_t i = (part->first_row + r) * o->width + part->first_column + c;
+            int64_t i = wf_nf4_row(part, r) * o->width + part->first_column + c;
             uint8_t pair = bytes[(size_t)r * row + (size_t)(c / 2)];
             int64_t at = r * part->columns + c;
 
@@ -208,7 +208,7 @@ static void check_cut(const oracle *o, int64_t down, int64_t across)
     float *most = room(o->blocks, sizeof *most), *some = room(o->blocks, sizeof *some);
     float *scales = room(1 + o->nested, sizeof *scales);
     uint8_t *code = room(o->blocks, 1);
-    wf_nf4_part part = {o->height, o->width, 0, 0, 0, 0};
+    wf_nf4_part part = {.height = o->height, .width = o->width};
     float *value;
 
     for (int pass = 0; pass < 2; pass++) {
@@ -234,6 +234,14 @@ static void check_cut(const oracle *o, int64_t down, int64_t across)
         }
         wf_nf4_scales(o->blocks, most, code, scales);
     }
+    part = (wf_nf4_part){.height = o->height,
+                         .width = o->width,
+                         .first_row = o->height / down / 3,
+                         .rows = down * (o->height / down / 2),
+                         .columns = o->width / across,
+                         .run = o->height / down / 2,
+                         .step = o->height / down};
+    check_part(o, &part, code, scales); /* a run of each of `down` groups of rows */
     CU_ASSERT_EQUAL(memcmp(most, o->absmax, (size_t)o->blocks * sizeof *most), 0);
     CU_ASSERT_EQUAL(memcmp(code, o->scale_code, (size_t)o->blocks), 0);
     CU_ASSERT_EQUAL(memcmp(scales + 1, o->scale_max, (size_t)o->nested * sizeof *scales), 0);
@@ -264,7 +272,7 @@ static void parts_follow_the_rule(void)
 static void known_codes(void)
 {
     float x[64] = {0}, absmax, scales[2];
-    const wf_nf4_part part = {1, 64, 0, 1, 0, 64};
+    const wf_nf4_part part = {.height = 1, .width = 64, .rows = 1, .columns = 64};
     uint8_t code, bytes[33];
 
     for (int i = 0; i < 16; i++)

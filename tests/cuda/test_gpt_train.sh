@@ -96,11 +96,16 @@ cp out mixture
 grep -q '^steps run op by op, and not as CUDA graphs: losses that experts add' out && result "says why it is not captured" "" ||
     result "says why it is not captured" "$(head -4 out)"
 same "its experts on four ranks" "${mixture[@]}" --tp 2 --dp 2 --ep 4
+same "their features on two of these" "${mixture[@]}" --tp 2 --dp 2 --etp 2 --ep 2
 run "on the CPU" --device cpu "${mixture[@]}"
 result "near the CPU's losses" "$(python3 -c '
 import re
 gpu, cpu = ([float(x) for x in re.findall(r"(?:loss|norm|router_z) +([0-9.]+)", open(f).read())] for f in ("mixture", "out"))
 if len(gpu) != 6 or max(abs(a - b) for a, b in zip(gpu, cpu)) > 1e-3: print(gpu, cpu)')"
+adapted=(--arch mixtral --n-expert 4 --lora-rank 2 --lora-targets experts)
+run "adapters of experts" --device cuda --digest "${adapted[@]}"
+wanted=$(digest)
+same "split over features" "${adapted[@]}" --tp 4 --etp 4
 balanced=(--arch mixtral --n-expert 4 --moe-balance sequence --n-layer 2)
 run "experts balanced by a loss" --device cuda --digest "${balanced[@]}"
 wanted=$(digest)

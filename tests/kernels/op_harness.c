@@ -354,7 +354,7 @@ static bool answers_for(op_suite suite, const wf_op *op)
         if (has_row(lists[i].rows, op->name))
             return suite == lists[i].suite;
     if (strncmp(op->name, "experts", 7) == 0)
-        return suite == OP_SUITE_MOE;
+        return suite == (op_is_of_part(op) ? OP_SUITE_PART : OP_SUITE_MOE);
     if (strncmp(op->name, "linear", 6) == 0)
         return suite == OP_SUITE_PRODUCTS;
     return suite == (strstr(op->name, "_sinks") ? OP_SUITE_SINKS : OP_SUITE_A);
@@ -379,10 +379,10 @@ static void every_row(void)
 
 int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
-    static const char *const title[] = {
-        "ops a",       "ops b",        "attention",         "products",
-        "ops on dims", "ops in place", "ops by expression", "ops on rows",
-        "mixtures",    "sinks",        "ops computed"};
+    /* clang-format off */
+    static const char *const title[] = {"ops a", "ops b", "attention", "products", "ops on dims", "ops in place",
+        "ops by expression", "ops on rows", "mixtures", "parts of experts", "sinks", "ops computed"};
+    /* clang-format on */
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -29,7 +29,7 @@
 #include "kernels/ops.h"
 #include "tests/harness.h"
 
-enum { OP_INPUTS = 10, OP_OUTPUTS = 4 };
+enum { OP_INPUTS = 11, OP_OUTPUTS = 4 };
 
 typedef struct op_shape {
     int64_t batch, tokens, width, heads, groups, head_dim, vocabulary;
@@ -67,9 +67,16 @@ typedef enum op_suite {
     OP_SUITE_ELEMENTWISE,
     OP_SUITE_ROWS,
     OP_SUITE_MOE,
+    OP_SUITE_PART,
     OP_SUITE_SINKS,
     OP_SUITE_COMPUTED /* answers for no row */
 } op_suite;
+
+/* Returns true for a row of experts of a part of their features (kernels/experts_part.h). */
+static inline bool op_is_of_part(const wf_op *op)
+{
+    return strncmp(op->name, "experts_part", 12) == 0 || (op->flags & WF_OP_PICKED);
+}
 
 /* [batch, tokens, last], [batch, tokens] and [last], wanted. */
 op_operand op_activations(const op_shape *s, wf_dim last);

@@ -4,13 +4,10 @@
  * without a sign, and what is refused.
  */
 #include "core/host_data.h"
-#include "kernels/experts_part.h"
 #include "kernels/route_balance_internal.h"
-#include "tests/kernels/op_harness.h"
+#include "tests/kernels/moe_cases.h"
 #include <math.h>
 #include <string.h>
-
-enum { EXPERTS = 5 };
 
 /* Rows of weights are cut by the chunks of k, as a linear layer's. */
 static void apply_logits(wf_tensor *const *in, wf_tensor **out)
@@ -22,7 +19,7 @@ static void logits(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_logits);
     c->in[0] = op_activations(s, op_width(s));
-    c->in[1] = op_matrix(wf_dim_width(EXPERTS), op_width(s));
+    c->in[1] = op_matrix(wf_dim_width(MOE_EXPERTS), op_width(s));
 }
 
 static void route_by(wf_tensor *const *in, const wf_route_options *o, wf_tensor **out)
@@ -48,8 +45,8 @@ static void route(op_case *c, const op_shape *s,
                   void (*apply)(wf_tensor *const *, wf_tensor **))
 {
     *c = op_case_of(2, 4, apply);
-    c->in[0] = op_activations(s, wf_dim_width(EXPERTS));
-    c->in[1] = op_unwanted(op_vector(wf_dim_width(EXPERTS)));
+    c->in[0] = op_activations(s, wf_dim_width(MOE_EXPERTS));
+    c->in[1] = op_unwanted(op_vector(wf_dim_width(MOE_EXPERTS)));
     c->constant[1] = c->constant[3] = true;
 }
 
@@ -75,7 +72,7 @@ static void apply_balance(wf_tensor *const *in, wf_tensor **out)
 static void balance(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 4, apply_balance);
-    c->in[0] = op_unwanted(op_activations(s, wf_dim_width(EXPERTS)));
+    c->in[0] = op_unwanted(op_activations(s, wf_dim_width(MOE_EXPERTS)));
     for (int o = 0; o < 4; o++)
         c->constant[o] = true;
 }
@@ -94,24 +91,9 @@ static void apply_experts(wf_tensor *const *in, wf_tensor **out)
     out[0] = wf_experts(in[0], in[1], in[2], in[3], weights, index, 0);
 }
 
-static op_operand matrices(wf_dim a, wf_dim b)
-{
-    return (op_operand){.ndim = 3,
-                        .dim = {wf_dim_experts(EXPERTS), a, b},
-                        .wanted = true,
-                        .low = -0.5,
-                        .high = 0.5};
-}
-
 static void experts(op_case *c, const op_shape *s)
 {
-    wf_dim width = wf_dim_width(s->width), features = wf_dim_width(s->groups + 2);
-
-    *c = op_case_of(5, 1, apply_experts);
-    c->in[0] = c->in[1] = matrices(features, width);
-    c->in[2] = matrices(width, features);
-    c->in[3] = op_activations(s, width);
-    c->in[4] = op_activations(s, wf_dim_width(EXPERTS));
+    moe_case(c, s, apply_experts);
 }
 
 static void frozen(op_case *c, const op_shape *s)
@@ -123,12 +105,7 @@ static void frozen(op_case *c, const op_shape *s)
 
 static void apply_adapted(wf_tensor *const *in, wf_tensor **out)
 {
-    const wf_experts_adapters adapters = {.gate_up_a = in[5],
-                                          .gate_b = in[6],
-                                          .up_b = in[7],
-                                          .down_a = in[8],
-                                          .down_b = in[9],
-                                          .scale = 0.75F};
+    const wf_experts_adapters adapters = moe_case_adapters(in);
     wf_tensor *weights, *index;
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &weights, &index);
@@ -137,72 +114,14 @@ static void apply_adapted(wf_tensor *const *in, wf_tensor **out)
 
 static void adapted(op_case *c, const op_shape *s)
 {
-    const wf_dim rank = wf_dim_width(3);
-
     frozen(c, s);
-    c->n_in = 10;
     c->apply = apply_adapted;
-    c->in[5] = matrices(rank, c->in[0].dim[2]);
-    c->in[6] = c->in[7] = matrices(c->in[0].dim[1], rank);
-    c->in[8] = matrices(rank, c->in[0].dim[1]);
-    c->in[9] = matrices(c->in[0].dim[2], rank);
-}
-
-/* Rows of choices of a part of their features, their sum, and gradients, which have none. */
-static wf_experts_operands part_of(wf_tensor *const *in)
-{
-    wf_experts_operands o = {in[0], in[1], in[2], in[3], NULL, NULL, 0};
-
-    wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &o.weights, &o.index);
-    return o;
-}
-
-static void apply_part(wf_tensor *const *in, wf_tensor **out)
-{
-    const wf_experts_operands o = part_of(in);
-    const wf_experts_gradients d = wf_experts_part_grad(&o, in[5], false);
-
-    out[0] = wf_experts_part(&o);
-    out[1] = wf_experts_sum(o.weights, o.index, out[0], EXPERTS, false);
-    out[2] = wf_experts_sum(NULL, o.index, d.rows, EXPERTS, false);
-    out[3] = wf_experts_dot(d.c, d.h);
-}
-
-static void apply_matrices(wf_tensor *const *in, wf_tensor **out)
-{
-    const wf_experts_operands o = part_of(in);
-    const wf_experts_gradients d = wf_experts_part_grad(&o, in[5], true);
-
-    out[0] = d.gate;
-    out[1] = d.up;
-    out[2] = d.down;
-    out[3] = wf_experts_dot(d.c, d.h);
-}
-
-static void part(op_case *c, const op_shape *s)
-{
-    experts(c, s);
-    c->n_in = 6;
-    c->n_out = 4;
-    c->apply = apply_part;
-    c->in[5] = c->in[3];
-    for (int i = 0; i < c->n_in; i++)
-        c->in[i] = op_unwanted(c->in[i]);
-    for (int o = 0; o < c->n_out; o++)
-        c->constant[o] = true;
-}
-
-static void part_of_matrices(op_case *c, const op_shape *s)
-{
-    part(c, s);
-    c->apply = apply_matrices;
+    moe_case_factors(c);
 }
 
 static const op_entry cases[] = {
-    {"logits", logits},   {"softmax", softmax}, {"others", others},
-    {"experts", experts}, {"frozen", frozen},   {"balance", balance},
-    {"adapted", adapted}, {"part", part},       {"part, matrices", part_of_matrices},
-    {NULL, NULL}};
+    {"logits", logits}, {"softmax", softmax}, {"others", others},   {"experts", experts},
+    {"frozen", frozen}, {"balance", balance}, {"adapted", adapted}, {NULL, NULL}};
 
 /* ---- numbers that can be read ---- */
 

@@ -42,6 +42,7 @@ typedef union op_attr {
     wf_route_options route;
     wf_balance balance;
     wf_experts_sum_attr sum;
+    wf_moe_attr moe;
     float number[4]; /* ops by expression */
     int64_t count;   /* rows, split_heads, merge_heads */
     float eps;
@@ -86,8 +87,8 @@ static inline wf_dim letter_dim(char letter)
         ['g' - 'a'] = {3, 1, WF_CHUNKS_8},        ['h' - 'a'] = {6, 1, WF_CHUNKS_8},
         ['k' - 'a'] = {11, 1, WF_CHUNKS_8},       ['l' - 'a'] = {5, 1, WF_CHUNKS_8},
         ['m' - 'a'] = {7, 1, WF_CHUNKS_8},        ['n' - 'a'] = {9, 1, WF_CHUNKS_8},
-        ['p' - 'a'] = {9, 1, WF_CHUNKS_1},        ['s' - 'a'] = {ROWS, 1, WF_CHUNKS_8},
-        ['v' - 'a'] = {11, 1, WF_CHUNKS_8}};
+        ['p' - 'a'] = {9, 1, WF_CHUNKS_1},        ['r' - 'a'] = {3, 1, WF_CHUNKS_1},
+        ['s' - 'a'] = {ROWS, 1, WF_CHUNKS_8},     ['v' - 'a'] = {11, 1, WF_CHUNKS_8}};
 
     return dims[letter - 'a'];
 }
@@ -221,6 +222,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
                                       .normalise = true};
     else if (op_is(op, "route_balance") || op_is(op, "route_losses"))
         a->balance = (wf_balance){.weight = 0.5, .z = 0.25, .sequences = 4};
+    else if (op->id > 0 && wf_moe_is_staged(op))
+        a->moe.scale = 0.75f;
     else if (op_is(op, "experts_sum"))
         a->sum.experts = letter_dim('e').size;
     else if (op_is(op, "rows"))
@@ -276,6 +279,10 @@ static inline bool op_is_expert(const wf_op *op, int i)
 /* Returns true where operand i has the experts of a token, indices that ascend in each row. */
 static inline bool op_is_choice(const wf_op *op, int i)
 {
+    if (op->id > 0 && wf_moe_is_staged(op))
+        return i == (op_is(op, "experts_part_v")                                  ? 5
+                     : op_is(op, "experts_part_u") || op_is(op, "experts_part_y") ? 3
+                                                                                  : 4);
     return op_is_expert(op, i) || (i == 5 && strncmp(op->name, "experts", 7) == 0) ||
            (i == 1 && op_is(op, "experts_sum"));
 }

@@ -96,13 +96,14 @@ static const struct {
     int operand, dim;
     bool heads; /* only where there are heads behind the tokens */
 } inexact[] = {
-    {"linear_dw", 0, 1, false},        {"linear_dw", 0, 2, true},
-    {"embedding_dw", 1, 1, false},     {"embedding_dw", 1, 2, true},
-    {"bias_grad", 0, 1, true},         {"bias_gelu_grad", 0, 1, true},
-    {"token_sum", 0, 1, true},         {"layernorm_dw", 0, 1, true},
-    {"rmsnorm_dw", 0, 1, true},        {"experts_grad", 3, 1, false},
-    {"experts_grad", 3, 2, true},      {"experts_part_grad", 3, 1, false},
-    {"experts_part_grad", 3, 2, true}, {NULL, 0, 0, false},
+    {"linear_dw", 0, 1, false},         {"linear_dw", 0, 2, true},
+    {"embedding_dw", 1, 1, false},      {"embedding_dw", 1, 2, true},
+    {"bias_grad", 0, 1, true},          {"bias_gelu_grad", 0, 1, true},
+    {"token_sum", 0, 1, true},          {"layernorm_dw", 0, 1, true},
+    {"rmsnorm_dw", 0, 1, true},         {"experts_grad", 3, 1, false},
+    {"experts_grad", 3, 2, true},       {"experts_part_grad", 3, 1, false},
+    {"experts_part_grad", 3, 2, true},  {"experts_part_whole", 2, 1, false},
+    {"experts_part_whole", 2, 2, true}, {NULL, 0, 0, false},
 };
 
 bool reads_beyond(const trial *t, const wf_call *call, uint32_t split)

@@ -220,7 +220,7 @@ static wf_status one(trial *t, const int *choice)
    million: later operands' sums and splits of dims that have to be whole. */
 static bool is_left_out(const trial *t, int i, const wf_layout *layout)
 {
-    if ((t->n_in < MOST && !op_is_part(t->op)) || i == 0)
+    if ((t->n_in < MOST && !op_is_part(t->op) && !op_is(t->op, "experts_part_y")) || i == 0)
         return t->n_in > MANY && layout->max; /* sums stand for both */
     for (int d = 0; d < t->sig.ndim[i]; d++)
         if (layout->n_axes[d] && t->sig.whole >> t->sig.letter[i][d] & 1)

@@ -50,8 +50,7 @@ static const row rows[] = {
     {"shard_grad_op", .tp = 8, .dp = 2, .ep = 2, .etp = 8, .dispatch = WF_PAR_DISPATCH_GATHER},
 };
 
-/* The last ones split features, which adapters of experts and nf4 are not split over. */
-enum { ROWS = sizeof rows / sizeof *rows, OF_EXPERTS = ROWS - 5 };
+enum { ROWS = sizeof rows / sizeof *rows };
 
 static training mixture(wf_dtype dtype)
 {
@@ -118,7 +117,7 @@ static void storage(void)
             return;
         CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
         CU_ASSERT(UNDER_SANITIZER || one.loss[STEPS - 1] < one.loss[0]); /* two steps are few */
-        check_rows(&one, rows, kind < 2 ? ROWS : OF_EXPERTS, UNDER_SANITIZER ? 5 : 2);
+        check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 5 : 2);
     }
 }
 
@@ -137,7 +136,7 @@ static void adapters(void)
         if (!train(&one))
             return;
         CU_ASSERT(UNDER_SANITIZER || one.loss[STEPS - 1] < one.loss[0]);
-        check_rows(&one, rows, OF_EXPERTS, UNDER_SANITIZER ? 7 : 2);
+        check_rows(&one, rows, ROWS, UNDER_SANITIZER ? 7 : kind ? 2 : 1);
     }
 }
 
@@ -297,11 +296,6 @@ static void refusals(void)
     t.layout.tp = 4;
     refused(t, ".etp 2 with .tp 4: the ranks of .tp split experts, or all of them the features "
                "of each expert: use .etp 1, or .etp and .tp alike");
-    t.layout.etp = 4;
-    t.layout.ep = 1;
-    t.layout.base_dtype = WF_NF4;
-    refused(t, "nf4 stores an expert's rows one after the other, and etp 4 splits them");
-    t.layout.base_dtype = WF_F32;
     t.layout.etp = 0;
     t.layout.tp = 1;
     t.layout.ep = 1;

@@ -18,6 +18,7 @@ typedef struct row {
     int etp;          /* ranks that split their features; 0: 1 */
     bool llama, sequence_parallel, sgd, muon, adafactor, eight, lion, buddy, exact_off, bf16,
         rounded, activations, exchange, shared, chunks;
+    bool adapted; /* adapters of experts, above a base of 4 bits where weights are bf16 */
     float dropout;
     const char *recompute;
     double buffer;
@@ -137,6 +138,11 @@ static const row rows[] = {
      .micro = 2, .llama = true, .bf16 = true, .activations = true, .tile = TOKENS, .rank = 2},
     {"tiles and adapters of a mixture, dp 4, ep 2", .tp = 1, .dp = 4, .ep = 2, .micro = 2,
      .llama = true, .exchange = true, .shared = true, .tile = TOKENS, .rank = 2},
+    {"features of an adapted mixture, tp 2, micro-batches", .tp = 2, .dp = 2, .ep = 1, .etp = 2,
+     .micro = 2, .llama = true, .buffer = 1, .adapted = true},
+    {"features of an adapted mixture in 4 bits, 2 x 4, ep 2, exchanged", .tp = 2, .dp = 4,
+     .ep = 2, .etp = 2, .micro = 1, .llama = true, .bf16 = true, .activations = true,
+     .exchange = true, .shared = true, .adapted = true},
 };
 
 static int64_t tile; /* tokens of a tile, in the run that comes next */
@@ -193,6 +199,10 @@ static training training_of(const row *r, const char *strategy)
         t.model.temperature = t.model.temperature_every = 1;
         t.model.top_k = 1;
     }
+    if (r->adapted)
+        t.lora =
+            (wf_nn_lora_options){.rank = 3, .alpha = 8, .targets = "q,experts", .site = 1000};
+    t.layout.base_dtype = r->adapted && r->bf16 ? WF_NF4 : WF_F32;
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
     if (r->adafactor)

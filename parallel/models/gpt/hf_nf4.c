@@ -233,8 +233,9 @@ wf_status wf_hf_nf4_read(const wf_hf_nf4 *q, const wf_file *reader, int64_t firs
 static wf_status store_rows(const wf_hf_nf4 *q, const wf_file *reader, const wf_nf4_part *part,
                             int64_t row, int64_t rows, uint8_t *to, wf_error *error)
 {
-    int64_t first = (part->first_row + row) * part->width + part->first_column;
-    int64_t end = first + (rows - 1) * part->width + part->columns;
+    int64_t first = wf_nf4_row(part, row) * part->width + part->first_column;
+    int64_t end =
+        wf_nf4_row(part, row + rows - 1) * part->width + part->first_column + part->columns;
     uint8_t *bytes = read_bytes(q, reader, first, end - first, error);
 
     for (int64_t r = row; bytes && r < row + rows; r++)

@@ -69,7 +69,8 @@ static void flatten(const wf_nf4_part *part, const uint8_t *rows, uint8_t *flat)
 wf_status wf_hf_nf4_write(const wf_file *file, int64_t data, const wf_safetensors_entry *entry,
                           int64_t height, int64_t width, const float *values, wf_error *error)
 {
-    const wf_nf4_part part = {height, width, 0, height, 0, width};
+    const wf_nf4_part part = {
+        .height = height, .width = width, .rows = height, .columns = width};
     int64_t blocks = wf_nf4_blocks(height * width), nested = wf_nf4_nested(blocks);
     float *absmax = malloc((size_t)blocks * sizeof *absmax + 1);
     float *scales = malloc((size_t)(1 + nested) * sizeof *scales);
