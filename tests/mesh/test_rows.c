@@ -264,9 +264,24 @@ static wf_status refuse(wf_rank *rank, wf_mesh *mesh, void *arg)
                    "go to owners of indices that are [batch, tokens, k]");
 }
 
+/* Refuses indices of some of the tokens: rows are looked up by their index among all. */
+static wf_status refuse_parts(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    moved m = moved_of(mesh, MIXED, false);
+    wf_tensor *x = make_tensor(mesh->ctx, WF_F32, 1, 3, m.dim, m.owned);
+
+    (void)arg;
+    m.owners.index =
+        wf_tensor_new(mesh->ctx, WF_F32, 3, m.owners.index->dim,
+                      wf_layout_split(mesh, NULL, 1, m.owners.inner), WF_MEMORY_ACTIVATION);
+    return refused(rank, mesh->ctx, wf_border_rows(&m.owners, x, x, m.base), WF_ELAYOUT,
+                   "go to owners of indices that are [batch, tokens, k]");
+}
+
 static void refusals(void)
 {
     on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = refuse});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = refuse_parts});
 }
 
 int main(void)
