@@ -50,6 +50,7 @@ static const char *const deciding[] = {
     "moe_router",
     "moe_normalise",
     "moe_scale",
+    "moe_expert_capacity_factor",
     "moe_balance",
     "moe_bias_step",
     "moe_sequence_weight",
@@ -97,7 +98,7 @@ static const char *const deciding[] = {
     "z_loss",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 48 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 49 };
 
 /* Names entries that are no flags: bytes of the files of --data and of --val-data. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

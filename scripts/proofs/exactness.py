@@ -27,8 +27,8 @@ which single sequences are added: dp 3 to 8, 10 and 12 with 1, 2, 3 and 4 micro-
 strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each
 rank.
 
-exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, balances, numbers of experts that ranks cut evenly
-or not, both ways of tokens to experts, beside the choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32, etp 1 and tp, and pipelines.
+exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, balances, capacities, numbers of experts that ranks
+cut evenly or not, both ways of tokens to experts, beside the choices of --strategies, on tp 1 to 8, dp 1 to 4, ep 1 to 32, etp 1 and tp, and pipelines.
 
 exactness.py --cp [--quick] [--part K/N] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 in both forms, beside tp,
 sequence parallelism, dp and pp, on 2,048 to 32,768 tokens, lengths and heads that they do not divide, of every family, with windows, documents,
@@ -116,7 +116,7 @@ MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "
                                           "dp", "group", "pp", "wrap", "prefetch")}
 MIXED |= {
     "arch": tuple(FAMILIES),
-    "optimizer": ("adamw",),
+    "optimizer": ("adamw",), "capacity": ("", "--moe-expert-capacity-factor 0.7"),
     "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5",
@@ -251,7 +251,7 @@ def compare_moe(trainer, jobs, quick, part):
     runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     compare_choices(
         trainer, jobs, runs,
-        lambda run: "--arch llama --n-kv-head 3 --ffn 40".split() + [*DTYPES[run["dtype"]], *f"{run['experts']} {run['balance']}".split()],
+        lambda run: "--arch llama --n-kv-head 3 --ffn 40".split() + [*DTYPES[run["dtype"]], *f"{run['experts']} {run['balance']} {run['capacity']}".split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
     print("\n".join(f"{a:60}{b:60}{n:5} equal runs" for (a, b), n in collections.Counter((r["experts"], r["balance"]) for r in runs).items()))
 

@@ -154,6 +154,7 @@ static wf_experts_operands part_of(wf_tensor *const *in)
     wf_experts_operands o = {in[0], in[1], in[2], in[3], NULL, NULL, 0};
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &o.weights, &o.index);
+    o.index = wf_route_capacity(o.index, &(wf_route_limit){.experts = EXPERTS, .most = 2});
     return o;
 }
 
@@ -359,7 +360,7 @@ static void refused(wf_context *ctx, const wf_tensor *y, wf_status code, const c
 static void refusals(void)
 {
     const float same[] = {1, 1, 1}, w[] = {1, 1};
-    static const float wrong[][2] = {{1, 1}, {2, 0}, {0, 3}, {0, 0.5F}, {-1, 0}, {NAN, 1}};
+    static const float wrong[][2] = {{1, 1}, {2, 0}, {0, 4}, {0, 0.5F}, {-1, 0}, {NAN, 1}};
     wf_context *ctx = op_context_open(1);
     wf_tensor *x, *weights, *index;
 
