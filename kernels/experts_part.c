@@ -149,7 +149,7 @@ static wf_status reference_sum(const wf_call *call, void *unused)
     (void)unused;
     clear(call);
     for (int64_t c = 0; c < wf_tensor_local_count(index); c++)
-        for (int64_t i = 0; i < d; i++)
+        for (int64_t i = 0; i < d && as_double(index->data, c) < (double)a->experts; i++)
             y[c / k * d + i] += (a->unweighted ? 1 : as_double(call->in[0]->data, c)) *
                                 as_double(rows->data, c * d + i);
     return WF_OK;

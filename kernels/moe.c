@@ -91,18 +91,24 @@ int64_t wf_experts_room(const wf_experts_rows *r, double buffer)
 wf_status wf_moe_check_choices(const wf_call *call, const wf_tensor *index,
                                const wf_moe_sizes *s, double (*at)(const void *data, int64_t e))
 {
+    double before = -1;
+
     if (s->k > WF_ROUTE_MOST)
         return wf_fail(call->ctx, WF_ESHAPE, "%s: %" PRId64 " experts of a token, at most %d",
                        call->op->name, s->k, WF_ROUTE_MOST);
     for (int64_t i = 0; i < s->tokens * s->k; i++) {
-        double e = at(index->data, i), before = i % s->k ? at(index->data, i - 1) : -1;
+        const double e = at(index->data, i);
 
+        before = i % s->k ? before : -1;
+        if (e == (double)s->all)
+            continue; /* no expert's */
         if (!(e > before && wf_moe_is_expert(e, s->all)))
             return wf_fail(call->ctx, WF_EINVAL,
                            "%s: choice %" PRId64 " of token %" PRId64 " is %g after %g, of "
                            "%" PRId64 " experts: give it whole numbers that ascend, as "
                            "wf_route makes them",
                            call->op->name, i % s->k, i / s->k, e, before, s->all);
+        before = e;
     }
     return WF_OK;
 }

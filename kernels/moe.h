@@ -82,6 +82,28 @@ WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index, wf_tensor *coun
                             const wf_route_options *options, wf_tensor **balance,
                             wf_tensor **z);
 
+/** wf_route_limit - the tokens that an expert takes at most, of a sequence or document. */
+typedef struct wf_route_limit {
+    int64_t experts, most;
+    wf_tensor *first;  /* NULL, or i32 [batch, tokens] (wf_nn_documents.first) */
+    wf_tensor *before; /* NULL, or i32 [batch, experts], choices of earlier tokens; no first */
+} wf_route_limit;
+
+/**
+ * wf_route_capacity - returns indices in which a choice is the number of experts, that of none,
+ * where `most` tokens before it in the sequence chose its expert
+ *
+ * Experts then have no such row: it is nothing in a token's sum, whose other weights stay as
+ * they are, and its weight has no gradient. A token's choices depend on earlier tokens alone.
+ *
+ * @param index  [batch, tokens, k], of wf_route
+ * Layout:      "bs!k!->bs!k!"; where ranks split tokens they gather indices
+ * Errors:      WF_EINVAL: a limit below 1, indices that are none of wf_route, counts of other
+ *              experts; WF_EUNSUPPORTED: a GPU
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_route_capacity(wf_tensor *index, const wf_route_limit *limit);
+
 /**
  * wf_experts - y[b, s] = sum over its k experts e of weight * down[e] (silu(gate[e] x) * up[e]
  * x), the SwiGLU of Shazeer 2020 for each
@@ -105,8 +127,8 @@ WF_API void wf_route_losses(wf_tensor *logits, wf_tensor *index, wf_tensor *coun
  *                  whole sequences, gradients of matrices then expert by expert; the bits are
  *                  the same
  * Layout:      "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!->b...d!": a split e leaves a partial sum
- * Errors:      also WF_EINVAL: indices that are not whole, of experts, and ascending; a buffer
- *              below 0
+ * Errors:      also WF_EINVAL: indices that are not whole, of experts, and ascending, but for
+ *              those of no expert (wf_route_capacity); a buffer below 0
  * Gradient:    to gate, up, down, x and weights. gate x and up x of each choice are kept for
  *              them by a rank that has all experts, without a buffer; else they are recomputed
  */

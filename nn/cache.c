@@ -5,8 +5,10 @@
 #include "kernels/attention_cached.h"
 #include "nn/uses_internal.h"
 #include <stdlib.h>
+#include <string.h>
 
-/* The cache of one module: [slots, positions, groups, head size] each. */
+/* The cache of one module: [slots, positions, groups, head size] each; or choices of experts,
+   [slots, positions, 1, k], and no v. */
 typedef struct entry {
     const wf_nn_module *module;
     wf_tensor *k, *v;
@@ -174,12 +176,14 @@ wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
     return wf_context_status(c->ctx);
 }
 
+/* Returns room for keys or values; of three dims, for choices. */
 static wf_tensor *room_for(const wf_nn_cache *c, const wf_tensor *k)
 {
-    const wf_dim dims[] = {wf_dim_width(c->slots), wf_dim_width(c->positions), k->dim[2],
-                           k->dim[3]};
-    wf_tensor *t =
-        wf_tensor_new(c->ctx, wf_cache_dtype(k), 4, dims, k->layout, WF_MEMORY_CACHE);
+    const bool choices = k->ndim == 3;
+    const wf_dim dims[] = {wf_dim_width(c->slots), wf_dim_width(c->positions),
+                           choices ? wf_dim_width(1) : k->dim[2], k->dim[choices ? 2 : 3]};
+    wf_tensor *t = wf_tensor_new(c->ctx, choices ? k->dtype : wf_cache_dtype(k), 4, dims,
+                                 choices ? NULL : k->layout, WF_MEMORY_CACHE);
 
     return t ? wf_tensor_retain(t) : NULL;
 }
@@ -217,8 +221,9 @@ static entry *entry_of(wf_nn_cache *c, const wf_nn_module *module, const wf_tens
     e = grow(c);
     if (!e)
         return NULL;
-    *e = (entry){.module = module, .k = room_for(c, k), .v = room_for(c, k)};
-    if (e->k && e->v) {
+    *e = (entry){
+        .module = module, .k = room_for(c, k), .v = k->ndim == 3 ? NULL : room_for(c, k)};
+    if (e->k && (e->v || k->ndim == 3)) {
         c->next = ++c->n;
         return e;
     }
@@ -244,4 +249,44 @@ wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_
                        c->at.slot) != WF_OK)
         return NULL;
     return wf_attention_cached(q, e->k, e->v, c->at.first, c->at.slot, options);
+}
+
+/* Counts the kept choices of sequence b's earlier tokens, and keeps those of its new ones. */
+static void count_choices(const wf_nn_cache *c, const float *index, float *kept, int64_t b,
+                          int64_t tokens, int64_t k, int32_t *count)
+{
+    const int64_t slot = ((const int32_t *)c->slot->data)[b];
+    const int64_t first = ((const int32_t *)c->first->data)[b];
+    float *at = kept + slot * c->positions * k;
+
+    for (int64_t i = 0; i < first * k; i++)
+        count[(int64_t)at[i]]++;
+    memcpy(at + first * k, index + b * tokens * k, (size_t)(tokens * k) * sizeof *at);
+}
+
+wf_tensor *wf_nn_cache_choices(wf_nn_cache *c, const wf_nn_module *module, wf_tensor *index,
+                               int64_t experts)
+{
+    const wf_dim dims[] = {index ? index->dim[0] : wf_dim_batch(1), wf_dim_width(experts)};
+    entry *e = index ? entry_of(c, module, index) : NULL;
+    wf_tensor *before =
+        e ? wf_tensor_new(c->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_WORKSPACE) : NULL;
+
+    if (!before || wf_context_dry_run(c->ctx))
+        return before;
+    if (wf_context_device(c->ctx)->memory ||
+        wf_tensor_local_count(index) != wf_tensor_count(index) || !c->slot ||
+        c->slot->dim[0].size != index->dim[0].size) {
+        wf_fail(
+            c->ctx, WF_ELAYOUT,
+            "%s: experts with a capacity count a text's choices on each rank that continues "
+            "it, of all its tokens, on a CPU",
+            module->path);
+        return NULL;
+    }
+    memset(before->data, 0, (size_t)wf_tensor_count(before) * sizeof(int32_t));
+    for (int64_t b = 0; b < index->dim[0].size; b++)
+        count_choices(c, index->data, e->k->data, b, index->dim[1].size, index->dim[2].size,
+                      (int32_t *)before->data + b * experts);
+    return before;
 }

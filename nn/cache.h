@@ -118,6 +118,19 @@ WF_API wf_tensor *wf_nn_cache_attention(wf_nn_cache *cache, const wf_nn_module *
                                         wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                         const wf_attention_options *options);
 
+/**
+ * wf_nn_cache_choices - keeps the experts that a module's tokens choose, and returns how many
+ * of the tokens before them in each slot chose each expert. For modules.
+ *
+ * Choices are kept token by token, so that a text that is shortened counts those that it has.
+ *
+ * @param index  [batch, tokens, k], whole on this rank, of wf_route with this many experts
+ * Returns i32 [batch, experts]. Owner: the innermost scope
+ * Errors:       WF_ELAYOUT: tokens that ranks split; WF_ENOMEM; in the context, NULL then
+ */
+WF_API wf_tensor *wf_nn_cache_choices(wf_nn_cache *cache, const wf_nn_module *module,
+                                      wf_tensor *index, int64_t experts);
+
 WF_END_DECLS
 
 #endif

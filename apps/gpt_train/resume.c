@@ -56,6 +56,7 @@ static const char *const model_flags[] = {
     "moe_router",
     "moe_normalise",
     "moe_scale",
+    "moe_expert_capacity_factor",
     "moe_balance",
     "moe_bias_step",
     "moe_sequence_weight",

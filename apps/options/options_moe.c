@@ -1,9 +1,20 @@
 /* apps/options/options_moe.c - rules of the flags of mixtures of experts. */
 #include "apps/options/options_table.h"
 #include "parallel/plan/imbalance.h"
+#include <math.h>
 #include <string.h>
 
 const char *const app_routers[] = {"softmax", "softmax-chosen", "sigmoid"};
+
+/* Returns how many tokens of a sequence an expert takes; 0: all. A factor such as 1.1 is no
+   float, and what is above a whole number by that alone is not rounded up. */
+static int64_t capacity_of(const app_options *o, const wf_nn_gpt_config *c)
+{
+    const double each = (double)o->moe_expert_capacity_factor * (double)o->seq_len *
+                        (double)c->top_k / (double)c->experts;
+
+    return (int64_t)ceil(each * (1 - 1e-6));
+}
 
 void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
 {
@@ -21,6 +32,7 @@ void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
         strcmp(o->moe_balance, "sequence") == 0 ? (double)o->moe_sequence_weight : 0;
     c->global_weight = strcmp(o->moe_balance, "global") == 0 ? (double)o->moe_global_weight : 0;
     c->z_weight = (double)o->moe_z_weight;
+    c->expert_capacity = capacity_of(o, c);
     for (int i = 0; i <= WF_NN_SIGMOID; i++)
         if (strcmp(o->moe_router, app_routers[i]) == 0)
             c->router = (wf_nn_router_kind)i;
@@ -112,6 +124,7 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
                                           APP_OPTION_moe_router,
                                           APP_OPTION_moe_normalise,
                                           APP_OPTION_moe_scale,
+                                          APP_OPTION_moe_expert_capacity_factor,
                                           APP_OPTION_ep,
                                           APP_OPTION_etp,
                                           APP_OPTION_moe_balance,
@@ -142,9 +155,8 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
             "--n-expert %lld: experts are SwiGLU MLPs without biases, and those of "
             "--arch %s%s are not; use --arch llama",
             (long long)c.experts, o->arch, c.mlp_bias ? " with --mlp-bias" : "");
-    if (check_dispatch(o, error) != WF_OK)
-        return error->code;
-    if (check_dense(o, error) != WF_OK || check_balance(o, error) != WF_OK)
+    if (check_dispatch(o, error) != WF_OK || check_dense(o, error) != WF_OK ||
+        check_balance(o, error) != WF_OK)
         return error->code;
     if (c.top_k > c.experts)
         return wf_error_set(

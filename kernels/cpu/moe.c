@@ -246,7 +246,7 @@ void wf_moe_combine_task(void *arg, int64_t begin, int64_t end, int worker)
         int64_t n = 0;
 
         for (int64_t i = t * k; i < (t + 1) * k; i++) {
-            if (j->row && j->row[i] < 0)
+            if ((j->row && j->row[i] < 0) || c->index[i] >= (float)j->s.all)
                 continue;
             row[n] = floats_of(j, j->rows, j->row ? j->row[i] : i, d, room + n * d);
             if (c->round)

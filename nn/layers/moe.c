@@ -4,6 +4,8 @@
 #include "kernels/ops.h"
 #include "kernels/reshape.h"
 #include "nn/added_loss.h"
+#include "nn/cache.h"
+#include "nn/documents.h"
 #include "nn/numbers_internal.h"
 #include <math.h>
 
@@ -44,6 +46,23 @@ static void add_losses(wf_nn_moe *m, wf_tensor *logits, wf_tensor *index, wf_ten
         wf_nn_add_loss(m, "balance", balance, weight);
     if (o->z_weight > 0)
         wf_nn_add_loss(m, "router_z", z, o->z_weight);
+}
+
+/* Returns the choices that experts take; of generation, after those of a text's earlier
+   tokens. */
+static wf_tensor *within_capacity(wf_nn_moe *m, wf_tensor *index)
+{
+    wf_nn_cache *cache = wf_nn_cache_now(m->base.ctx);
+    wf_route_limit limit = {.most = m->capacity};
+
+    if (!m->capacity || !index)
+        return index;
+    limit.experts = m->router->tensor->dim[0].size;
+    if (cache)
+        limit.before = wf_nn_cache_choices(cache, &m->base, index, limit.experts);
+    else
+        limit.first = wf_nn_documents_now(m->base.ctx).first;
+    return cache && !limit.before ? NULL : wf_route_capacity(index, &limit);
 }
 
 /* Returns what experts, which may have adapters, make of tokens. */
@@ -151,6 +170,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     state = balanced ? wf_nn_use(m, balanced) : NULL;
     wf_route(logits, state, &m->route, &weights, &index);
     add_losses(m, logits, index, state);
+    index = within_capacity(m, index);
     sent[0] = x;
     sent[1] = in;
     sent[2] = m->weigh_input ? weights : wf_nn_at(m, "weights", weights);
@@ -188,6 +208,12 @@ static const wf_nn_type moe_type = {
 
 static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
 {
+    if (o->capacity < 0)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a mixture whose experts take %lld tokens of a sequence: give 1 or more, "
+            "or 0 for all",
+            (long long)o->capacity);
     if (o->width < 1 || o->hidden < 1 || o->experts < 1 || o->shared < 0)
         return wf_fail(ctx, WF_EINVAL,
                        "a mixture of width %lld with %lld experts of %lld features and %lld "
@@ -262,6 +288,7 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
         return NULL;
     m->route = o->route;
     m->weigh_input = o->weigh_input;
+    m->capacity = o->capacity;
     m->router = wf_nn_parameter_new(ctx, 2, router, true);
     wf_nn_init_normal(m->router, 0, deviation);
     if (o->bias_step > 0)

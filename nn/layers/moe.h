@@ -24,6 +24,7 @@ typedef struct wf_nn_moe_options {
     /* a bias chooses experts with their scores; each step adds +-bias_step to it, towards equal
        loads. 0: there is none */
     float bias_step;
+    int64_t capacity; /* tokens of a sequence that an expert takes at most; 0: all */
     float deviation, out_deviation; /* as in wf_nn_mlp_options */
 } wf_nn_moe_options;
 
@@ -37,6 +38,7 @@ typedef struct wf_nn_moe {
     wf_nn_parameter *shared_gate;      /* [1, width]; or NULL */
     wf_route_options route;
     bool weigh_input;
+    int64_t capacity; /* as in wf_nn_moe_options */
     /* adapters of experts, or NULL: [experts, rank, width], [experts, hidden, rank] twice,
        [experts, rank, hidden] and [experts, width, rank] */
     wf_nn_parameter *lora_gate_up_a, *lora_gate_b, *lora_up_b, *lora_down_a, *lora_down_b;
@@ -49,8 +51,11 @@ typedef struct wf_nn_moe {
  * up(x)), and that of the shared expert, which is added last (Shazeer et al. 2017; Dai et al.
  * 2024)
  *
- * No token is dropped. Expert parallel by WF_MOE_RULES: experts are split, tokens gathered, and
- * the sum over experts is the tree of one rank. Every rank has the router whole.
+ * No token is dropped, but for a capacity: an expert then takes the first tokens of a sequence
+ * that choose it, of each document where documents are set (nn/documents.h), after those that a
+ * cache has (nn/cache.h); losses and biases count all choices. Expert parallel by WF_MOE_RULES:
+ * experts are split, tokens gathered, and the sum over experts is the tree of one rank. Every
+ * rank has the router whole.
  *
  * Points: "in" (x), "router" (x before and after "in", the second of which the router takes),
  *         "weights" (of the chosen experts, or tokens times these), "dispatch" (x before and

@@ -13,15 +13,16 @@ typedef struct counter {
     wf_nn_hooks hooks;
     wf_expert_load *load;
     wf_nn_module *module;
-    uint64_t *mine; /* [experts], in load->mine */
+    uint64_t *mine; /* [experts + 1], in load->mine; the last is of no expert */
     int64_t experts;
+    bool drops; /* experts have a capacity */
 } counter;
 
 struct wf_expert_load {
     wf_par *par;
     bool counts; /* this rank, of those that have the same tokens */
     int layers;
-    int64_t experts;             /* their number in all layers */
+    int64_t experts;             /* their number in all layers, and one of none in each */
     counter *counter;            /* [layers] */
     wf_layer_load *layer;        /* [2 layers]: those of the last step, then of all steps */
     uint64_t *mine, *step, *all; /* [experts] */
@@ -64,7 +65,7 @@ static void count_layer(void *arg, wf_nn_module *m)
 
     l->layers += is_mixture(m);
     if (is_mixture(m))
-        l->experts += ((const wf_nn_moe *)m)->gate->tensor->dim[0].size;
+        l->experts += ((const wf_nn_moe *)m)->gate->tensor->dim[0].size + 1;
 }
 
 /* Gives a mixture a counter, and the counter its numbers. */
@@ -80,9 +81,10 @@ static void add_layer(void *arg, wf_nn_module *m)
                    .load = l,
                    .module = m,
                    .mine = l->mine + first,
-                   .experts = ((const wf_nn_moe *)m)->gate->tensor->dim[0].size};
+                   .experts = ((const wf_nn_moe *)m)->gate->tensor->dim[0].size,
+                   .drops = ((const wf_nn_moe *)m)->capacity > 0};
     l->layers++;
-    l->experts += c->experts;
+    l->experts += c->experts + 1;
     if (wf_nn_hook_add(m, &c->hooks) != WF_OK)
         c->module = NULL;
 }
@@ -95,9 +97,13 @@ static void name_layers(wf_expert_load *l)
     for (int i = 0; i < l->layers; i++) {
         const char *path = l->counter[i].module ? l->counter[i].module->path : "";
 
-        l->layer[i] = (wf_layer_load){path, l->counter[i].experts, l->step + first};
-        l->layer[l->layers + i] = (wf_layer_load){path, l->counter[i].experts, l->all + first};
-        first += l->counter[i].experts;
+        const int64_t n = l->counter[i].experts, none = first + n;
+        const bool drops = l->counter[i].drops;
+
+        l->layer[i] = (wf_layer_load){path, n, l->step + first, drops ? l->step + none : NULL};
+        l->layer[l->layers + i] =
+            (wf_layer_load){path, n, l->all + first, drops ? l->all + none : NULL};
+        first = none + 1;
     }
 }
 
@@ -216,6 +222,16 @@ static void print_picture(FILE *out, const wf_layer_load *layer)
     }
 }
 
+/* Returns how many of 100 choices no expert took. */
+static double dropped_share(const wf_layer_load *layer)
+{
+    double all = (double)*layer->dropped;
+
+    for (int64_t e = 0; e < layer->experts; e++)
+        all += (double)layer->tokens[e];
+    return all > 0 ? 100 * (double)*layer->dropped / all : 0;
+}
+
 void wf_expert_load_print(FILE *out, const wf_expert_load *l)
 {
     fprintf(out, "loads of experts, over their mean\n  %-20s %8s %8s %8s  %s\n", "mixture",
@@ -228,6 +244,10 @@ void wf_expert_load_print(FILE *out, const wf_expert_load *l)
         most = spread(layer, &least, &empty);
         fprintf(out, "  %-20s %8.2f %8.2f %8" PRId64 "  |", layer->path, most, least, empty);
         print_picture(out, layer);
-        fputs("|\n", out);
+        fputs("|", out);
+        if (layer->dropped)
+            fprintf(out, "  %" PRIu64 " choices dropped, %.2f %%", *layer->dropped,
+                    dropped_share(layer));
+        fputc('\n', out);
     }
 }

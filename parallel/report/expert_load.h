@@ -15,7 +15,10 @@ WF_BEGIN_DECLS
 typedef struct wf_layer_load {
     const char *path; /* the mixture's module */
     int64_t experts;
-    const uint64_t *tokens; /* [experts] */
+    const uint64_t *tokens; /* [experts], taken by each */
+    /* choices that experts did not take; NULL: they have no capacity
+       (wf_nn_moe_options.capacity) */
+    const uint64_t *dropped;
 } wf_layer_load;
 
 typedef struct wf_expert_load wf_expert_load;

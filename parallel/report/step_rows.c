@@ -164,6 +164,19 @@ static void write_digests(FILE *row, const wf_step_log *r)
     fputc('}', row);
 }
 
+/* Writes how many choices experts with a capacity did not take, of each mixture. */
+static void write_dropped(FILE *row, const wf_step_log *r)
+{
+    int n = 0;
+
+    for (int i = 0; i < r->load_count; i++)
+        if (r->loads[i].dropped)
+            fprintf(row, "%s\"%s\": %" PRIu64, n++ ? ", " : ", \"expert_dropped\": {",
+                    r->loads[i].path, *r->loads[i].dropped);
+    if (n)
+        fputc('}', row);
+}
+
 static void write_loads(FILE *row, const wf_step_log *r)
 {
     fputs(", \"expert_load\": {", row);
@@ -174,6 +187,7 @@ static void write_loads(FILE *row, const wf_step_log *r)
         fputc(']', row);
     }
     fputc('}', row);
+    write_dropped(row, r);
 }
 
 wf_status wf_step_rows_write(wf_step_rows *rows, const wf_step_log *r, double mfu,

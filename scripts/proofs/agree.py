@@ -62,6 +62,7 @@ CASES = {
     "n_expert": (MOE, "--n-expert 8"), "moe_top_k": (MOE, "--moe-top-k 1"), "moe_ffn": (MOE, "--moe-ffn 16"),
     "moe_dense": (MOE, "--moe-dense 0"), "moe_shared": (MOE, "--moe-shared 16"), "moe_router": (MOE, "--moe-router sigmoid"),
     "moe_normalise": (MOE, "--moe-normalise off"), "moe_scale": (MOE, "--moe-scale 2"),
+    "moe_expert_capacity_factor": (MOE, "--moe-expert-capacity-factor 1"),
     "moe_balance": (MOE, "--moe-balance bias"), "moe_bias_step": (f"{MOE} --moe-balance bias", "--moe-bias-step 0.1"),
     "moe_sequence_weight": (f"{MOE} --moe-balance sequence", "--moe-sequence-weight 0.1"),
     "moe_global_weight": (f"{MOE} --moe-balance global", "--moe-global-weight 0.1"),

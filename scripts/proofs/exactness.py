@@ -27,7 +27,7 @@ which single sequences are added: dp 3 to 8, 10 and 12 with 1, 2, 3 and 4 micro-
 strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each
 rank.
 
-exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, balances, numbers that ranks cut evenly or not, both ways
+exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, balances, capacities, numbers that ranks cut evenly or not, both ways
 of tokens to experts, their adapters and 4 bits, beside the choices of --strategies, on tp and dp 1 to 8, ep 1 to 32, etp 1 and tp, and pipelines.
 
 exactness.py --cp [--quick] [--part K/N] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 in both forms, beside tp,
@@ -111,7 +111,7 @@ MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "
                                           "dp", "group", "pp", "wrap", "prefetch")}
 MIXED |= {
     "arch": tuple(FAMILIES),
-    "optimizer": ("adamw",), "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
+    "optimizer": ("adamw",), "capacity": ("", "--moe-expert-capacity-factor 0.7"), "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5", "--n-expert 3 --moe-top-k 1",
                 "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen --moe-dense 1"),
@@ -250,9 +250,9 @@ def compare_moe(trainer, jobs, quick, part):
     runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     compare_choices(
         trainer, jobs, runs,
-        lambda run: [*MIXTURE, *DTYPES[run["dtype"]], *f"{run['experts']} {run['balance']} {run['adapted']}".split()],
+        lambda run: [*MIXTURE, *DTYPES[run["dtype"]], *f"{run['experts']} {run['balance']} {run['capacity']} {run['adapted']}".split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
-    for value, count in collections.Counter(run[c] or f"no {c}" for run in runs for c in ("experts", "balance", "adapted")).items():
+    for value, count in collections.Counter(run[c] or f"no {c}" for run in runs for c in ("experts", "balance", "capacity", "adapted")).items():
         print(f"{value:60}{count:5} equal runs")
 
 

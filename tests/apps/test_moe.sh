@@ -1,6 +1,7 @@
 #!/bin/bash
 # test_moe.sh GPT_TRAIN - what balances experts as a user meets it: counts of a step that go on in checkpoints and adapters, on other
-# layouts and where steps are skipped; what of it leaves with a model, and what is refused.
+# layouts and where steps are skipped; what of it leaves with a model, and what is refused. Experts with a capacity, in training and
+# generation.
 #
 # ctest: arguments gpt_train, cost 20
 set -uo pipefail
@@ -54,4 +55,42 @@ digests out >one.txt
 run "resumed elsewhere" "${on[@]}" --lora-rank 2 --resume adapters/step-00000001 --dp 2 --ep 2
 result "with its digests" "$(digests out | diff <(sed 1d one.txt) -)"
 result "for PEFT" "$("$bin/gpt_export" adapters peft 2>&1)"
+
+full=("${mixture[@]}" --moe-expert-capacity-factor 0.5)
+texts() { sed -n 's/^\(step [0-9]*\)\/.*  loss \([0-9.]*\) .*digest \(.*\)$/\1 \2 \3/p' "$1"; }
+run "experts with a capacity" "${full[@]}" --save full --moe-report --log-jsonl full.jsonl
+texts out >one.txt
+shows "whose dropped choices are reported" "block\.1\.moe .* choices dropped, [45][0-9]\.[0-9]+ %$"
+python "and logged: with those that are taken they are all choices" '
+import json
+rows = [json.loads(line) for line in open("full.jsonl")]
+for row in rows[1:]:
+    for name, taken in row["expert_load"].items():
+        if sum(taken) + row["expert_dropped"][name] != 8 * 32 * 2 or max(taken) > 8 * 8 or not row["expert_dropped"][name]: print(row)'
+for layout in "--tp 2 --dp 2 --ep 4 --sequence-parallel --moe-dispatch exchange" "--tp 2 --etp 2 --pp 2 --micro-batch-size 2 --recompute block" \
+    "--dp 2 --ep 2 --moe-buffer 0.3"; do
+    # shellcheck disable=SC2086 # flags are words
+    run "the same: $layout" "${full[@]}" $layout
+    result "has its digests" "$(texts out | diff one.txt -)"
+done
+plan_is_run "with a capacity" "${full[@]}" --dp 2 --ep 2
+run "room for all" "${mixture[@]}" --moe-expert-capacity-factor 9
+texts out >nine.txt
+run "no capacity" "${mixture[@]}"
+result "has the same digests" "$(texts out | diff nine.txt -)"
+head -c 30 text.txt >sample.txt
+python3 -c 'import json; print(json.dumps({"ids": list(open("sample.txt", "rb").read())}))' >sample.jsonl
+for way in "" "--prefill-chunk 1" "--tp 2 --prefill-chunk 7"; do
+    # shellcheck disable=SC2086
+    result "a text ${way:-whole}" "$("$bin/gpt_generate" full --tokenizer bytes --prompts sample.jsonl --max-new-tokens 2 --echo --json --logprobs 0 \
+        $way 2>&1 >"got$way")"
+    result "has the same log probabilities" "$(cmp got "got$way" 2>&1)"
+done
+"$bin/gpt_eval" perplexity full --tokenizer bytes --data sample.txt --seq-length 32 --json >evaluated
+python "they are those of an evaluation" '
+import json
+mine, theirs = json.loads(open("got").read())["prompt_logprobs"], json.load(open("evaluated"))["nats_per_token"]
+if len(mine) != 29 or abs(sum(mine) / 29 + theirs) > 1e-6: print(sum(mine) / 29, theirs)'
+other "for transformers" 2 "does not have its bias or capacity of experts" gpt_export full full.folder
+refuse "a capacity without experts" 2 "--moe-expert-capacity-factor is for a mixture of experts" --arch llama --moe-expert-capacity-factor 1 --data text.txt
 finish

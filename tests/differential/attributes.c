@@ -109,7 +109,7 @@ void draw_attributes(maker *m, step *s)
         s->attr.count = x->dim[0].size ? 1 + draw_below(&m->d, (int)x->dim[0].size) : 0;
     if (strstr(s->op->name, "rope"))
         s->attr.rope.inverse = draw_one_in(&m->d, 2);
-    if (strstr(s->op->name, "rope") && draw_one_in(&m->d, 2))
+    if (strstr(s->op->name, "rope") && draw_one_in(&m->d, 2) && x->dim[3].size > 1)
         draw_rotation(m, x->dim[3].size, &s->attr.rope.options);
     if (s->op->flags & WF_OP_GROUPS)
         draw_pattern(m, s);

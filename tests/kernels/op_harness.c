@@ -39,7 +39,8 @@ static const char *const rows_of_elements[] = {
 static const char *const rows_of_rows[] = {"topk",     "gather", "scatter", "one_hot", "cumsum",
                                            "triangle", "concat", "pad",     NULL};
 static const char *const rows_of_moe[] = {
-    "linear1_fp32", "route", "route_grad", "route_load", "route_losses", "route_balance", NULL};
+    "linear1_fp32", "route",         "route_grad",     "route_load",
+    "route_losses", "route_balance", "route_capacity", NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},

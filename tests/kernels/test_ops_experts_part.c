@@ -11,6 +11,7 @@ static wf_experts_operands part_of(wf_tensor *const *in)
     wf_experts_operands o = {in[0], in[1], in[2], in[3], NULL, NULL, 0};
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &o.weights, &o.index);
+    o.index = wf_route_capacity(o.index, &(wf_route_limit){.experts = MOE_EXPERTS, .most = 2});
     return o;
 }
 

@@ -278,7 +278,7 @@ static void refused(wf_context *ctx, const wf_tensor *y, wf_status code, const c
 static void refusals(void)
 {
     const float same[] = {1, 1, 1}, w[] = {1, 1};
-    static const float wrong[][2] = {{1, 1}, {2, 0}, {0, 3}, {0, 0.5F}, {-1, 0}, {NAN, 1}};
+    static const float wrong[][2] = {{1, 1}, {2, 0}, {0, 4}, {0, 0.5F}, {-1, 0}, {NAN, 1}};
     wf_context *ctx = op_context_open(1);
     wf_tensor *x, *weights, *index;
 

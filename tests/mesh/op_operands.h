@@ -13,6 +13,7 @@
 #include "kernels/moe_internal.h"
 #include "kernels/ops.h"
 #include "kernels/route_balance_internal.h"
+#include "kernels/route_capacity_internal.h"
 #include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
 #include "tests/mesh/mesh_harness.h"
@@ -40,6 +41,7 @@ typedef union op_attr {
     wf_patch_attr patch;
     wf_row_attr row;
     wf_route_options route;
+    wf_capacity capacity;
     wf_balance balance;
     wf_experts_sum_attr sum;
     wf_moe_attr moe;
@@ -222,6 +224,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
                                       .normalise = true};
     else if (op_is(op, "route_balance") || op_is(op, "route_losses"))
         a->balance = (wf_balance){.weight = 0.5, .z = 0.25, .sequences = 4};
+    else if (op_is(op, "route_capacity"))
+        a->capacity = (wf_capacity){.experts = 16, .most = 2};
     else if (op->id > 0 && wf_moe_is_staged(op))
         a->moe.scale = 0.75f;
     else if (op_is(op, "experts_sum"))
@@ -266,7 +270,8 @@ static inline bool op_is_positive(const wf_op *op, int i)
 static inline bool op_is_index(const wf_op *op, int i)
 {
     return (i == 1 && (op_is(op, "gather") || op_is(op, "scatter"))) ||
-           (i == 0 && op_is(op, "one_hot")) || (i == 3 && op_is(op, "attention_general")) ||
+           (i == 0 && (op_is(op, "one_hot") || op_is(op, "route_capacity"))) ||
+           (i == 3 && op_is(op, "attention_general")) ||
            (i == 6 && op_is(op, "attention_general_grad"));
 }
 

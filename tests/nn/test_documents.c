@@ -112,9 +112,22 @@ static void of_llama(void)
     on_layouts(&llama);
 }
 
+/* Experts take a number of tokens of each document. */
+static void of_mixture(void)
+{
+    wf_nn_gpt_config mixture = llama;
+
+    mixture.experts = 6;
+    mixture.top_k = 2;
+    mixture.expert_ffn = 16;
+    mixture.expert_capacity = 9;
+    on_layouts(&mixture);
+}
+
 static const wf_test tests[] = {
     {"GPT-2: a document has the logits that it has alone", of_gpt2},
     {"Llama: a document has the logits that it has alone", of_llama},
+    {"experts with a capacity: a document has the logits that it has alone", of_mixture},
     {NULL, NULL},
 };
 

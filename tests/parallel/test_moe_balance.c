@@ -1,7 +1,7 @@
 /*
  * tests/parallel/test_moe_balance.c - what balances experts: biases that are stepped by counts,
- * losses of each sequence, and of the global batch by the counts of the step before, have the
- * bits of one rank on every layout.
+ * losses of each sequence, and of the global batch by the counts of the step before; and
+ * experts with a capacity. They have the bits of one rank on every layout.
  *
  * ctest: cost 40
  */
@@ -51,7 +51,7 @@ static void check_pipeline(const training *one, const char *schedule)
 
 /* A bias that is stepped by counts of a step, which recomputation does not count again, and
    which norms leave out; and losses of balance, means over the sequences of a step, or by the
-   counts of the step before, of which the first has none. */
+   counts of the step before, of which the first has none, beside experts with a capacity. */
 static void balance(void)
 {
     enum { BIAS, BF16_BIAS, SEQUENCE, GLOBAL, BF16_GLOBAL, KINDS };
@@ -60,6 +60,7 @@ static void balance(void)
         const bool is_bf16 = kind == BF16_BIAS || kind == BF16_GLOBAL;
         training plain = mixture(is_bf16 ? WF_BF16 : WF_F32), one = plain;
 
+        plain.model.expert_capacity = one.model.expert_capacity = kind == GLOBAL ? 3 : 0;
         one.model.bias_step = kind <= BF16_BIAS ? 0.05 : 0;
         one.model.sequence_weight = kind == SEQUENCE ? 0.1 : 0;
         one.model.z_weight = kind == SEQUENCE ? 0.1 : 0;

@@ -95,6 +95,7 @@ typedef struct wf_nn_gpt_config {
     /* balance of experts (nn/layers/moe.h): a bias that chooses with scores and its step,
        weights of losses, of each sequence or of the global batch; 0: without */
     double bias_step, sequence_weight, global_weight, z_weight;
+    int64_t expert_capacity; /* tokens of a sequence that an expert takes at most; 0: all */
     /* factors of the embedding, and of branches that join the residual stream; 0: 1; the first
        may be WF_NN_SQRT_WIDTH */
     double embedding_scale, residual_scale;

@@ -124,7 +124,7 @@ static void complete_experts(wf_nn_gpt_config *c)
         c->top_k = c->expert_ffn = c->shared_ffn = 0, c->router = WF_NN_SOFTMAX,
         c->router_normalised = c->weigh_input = false,
         c->bias_step = c->sequence_weight = c->global_weight = c->z_weight = 0,
-        c->dense_blocks = (wf_nn_blocks){{0}};
+        c->expert_capacity = 0, c->dense_blocks = (wf_nn_blocks){{0}};
     if (!c->experts || !c->shared_ffn)
         c->shared_gate = false;
     if (c->experts && !c->expert_ffn)
@@ -236,6 +236,12 @@ static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->temperature == b->temperature && a->temperature_every == b->temperature_every;
 }
 
+static bool same_limits(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
+{
+    return !(a->bias_step > 0) == !(b->bias_step > 0) &&
+           a->expert_capacity == b->expert_capacity;
+}
+
 bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 {
     return a->norm == b->norm && a->gain_offset == b->gain_offset &&
@@ -289,7 +295,7 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"blocks without experts (.dense_blocks)",
          same_blocks(&a.dense_blocks, &b.dense_blocks)},
         {"gate of the shared expert (.shared_gate)", a.shared_gate == b.shared_gate},
-        {"bias that balances experts (.bias_step)", !(a.bias_step > 0) == !(b.bias_step > 0)},
+        {"bias or capacity of experts (.bias_step, .expert_capacity)", same_limits(&a, &b)},
         {"vocabulary", a.vocabulary == b.vocabulary},
         {"number of positions", a.positions == b.positions},
         {"number of layers, of heads or width",

@@ -196,6 +196,7 @@ static wf_nn_moe *make_moe(wf_context *ctx, const wf_nn_gpt_config *c)
                                             .z_weight = (float)c->z_weight},
                                   .weigh_input = c->weigh_input,
                                   .bias_step = (float)c->bias_step,
+                                  .capacity = c->expert_capacity,
                                   .deviation = deviation,
                                   .out_deviation = residual_deviation(c)});
 }

@@ -185,10 +185,10 @@ static bool scales_as(const wf_nn_gpt_config *m, const family *f)
    beside. */
 static bool mixes_as_llama_cpp(const wf_nn_gpt_config *m)
 {
-    return !m->experts ||
-           (m->router == WF_NN_SOFTMAX && m->router_normalised && !m->shared_ffn &&
-            !m->weigh_input && !(m->bias_step > 0) && !wf_nn_blocks_count(&m->dense_blocks) &&
-            (m->router_factor == 0 || m->router_factor == 1));
+    return !m->experts || (m->router == WF_NN_SOFTMAX && m->router_normalised &&
+                           !m->shared_ffn && !m->weigh_input && !m->expert_capacity &&
+                           !(m->bias_step > 0) && !wf_nn_blocks_count(&m->dense_blocks) &&
+                           (m->router_factor == 0 || m->router_factor == 1));
 }
 
 /* Compares what architectures say by nothing but their names. */
