@@ -255,8 +255,8 @@ wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_
 static void count_choices(const wf_nn_cache *c, const float *index, float *kept, int64_t b,
                           int64_t tokens, int64_t k, int32_t *count)
 {
-    const int64_t slot = ((const int32_t *)c->slot->data)[b];
-    const int64_t first = ((const int32_t *)c->first->data)[b];
+    const int64_t slot = ((const int32_t *)c->at.slot->data)[b];
+    const int64_t first = ((const int32_t *)c->at.first->data)[b];
     float *at = kept + slot * c->positions * k;
 
     for (int64_t i = 0; i < first * k; i++)
@@ -275,8 +275,8 @@ wf_tensor *wf_nn_cache_choices(wf_nn_cache *c, const wf_nn_module *module, wf_te
     if (!before || wf_context_dry_run(c->ctx))
         return before;
     if (wf_context_device(c->ctx)->memory ||
-        wf_tensor_local_count(index) != wf_tensor_count(index) || !c->slot ||
-        c->slot->dim[0].size != index->dim[0].size) {
+        wf_tensor_local_count(index) != wf_tensor_count(index) || !c->at.slot ||
+        c->at.slot->dim[0].size != index->dim[0].size) {
         wf_fail(
             c->ctx, WF_ELAYOUT,
             "%s: experts with a capacity count a text's choices on each rank that continues "

@@ -282,21 +282,17 @@ static void of_patterns(void)
     wf_nn_gpt_config c = windows;
 
     c.order = WF_NN_BOTH_NORMS;
-    c.qk_norm = c.gain_offset = true;
-    c.window_rope_base = 50;
-    c.score_cap = c.logit_cap = 0.4;
-    c.sinks = true;
+    c.qk_norm = c.gain_offset = true, c.window_rope_base = 50;
+    c.score_cap = c.logit_cap = 0.4, c.sinks = true;
     on_layouts(&c, WF_F32, false);
     c = windows; /* chunks where heads rotate */
     c.window_first = 0, c.window_skip = c.rope_skip = 3;
     c.window_chunks = c.qk_l2_norm = true, c.temperature = 0.7, c.temperature_every = 11;
     on_layouts(&c, WF_F32, false);
     c = (wf_nn_gpt_config){.parallel = true, .shared_norm = true, .rope_neighbours = true};
-    c.vocabulary = VOCABULARY;
-    c.positions = TOKENS;
+    c.vocabulary = VOCABULARY, c.positions = TOKENS;
     c.layers = 2, c.heads = c.kv_heads = 6, c.width = 24, c.ffn = 32, c.rotary = 0.5;
-    c.norm = WF_NN_LAYERNORM_UNBIASED;
-    c.mlp = WF_NN_GELU;
+    c.norm = WF_NN_LAYERNORM_UNBIASED, c.mlp = WF_NN_GELU;
     c.gelu_erf = c.head_bias = true;
     on_layouts(&c, WF_F32, false);
 }

@@ -152,6 +152,30 @@ static void in_tiles(wf_nn_gpt *model)
     wf_nn_tile_mlps(&model->base, tile);
 }
 
+/* Sets what a row says of a mixture. */
+static void add_experts(const row *r, training *t)
+{
+    t->layout.ep = r->ep;
+    t->layout.etp = r->etp;
+    t->buffer = r->buffer;
+    t->layout.dispatch = r->exchange ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_GATHER;
+    t->model.experts = r->ep ? 8 : 0;
+    t->model.top_k = r->ep ? 3 : 0;
+    t->model.expert_ffn = r->ep ? 20 : 0;
+    t->model.shared_ffn = r->shared ? 24 : 0;
+    if (r->chunks) {
+        t->model.window = 5;
+        t->model.rope_skip = t->model.window_skip = 2;
+        t->model.window_chunks = t->model.qk_l2_norm = t->model.weigh_input = true;
+        t->model.temperature = t->model.temperature_every = 1;
+        t->model.top_k = 1;
+    }
+    if (r->adapted)
+        t->lora =
+            (wf_nn_lora_options){.rank = 3, .alpha = 8, .targets = "q,experts", .site = 1000};
+    t->layout.base_dtype = r->adapted && r->bf16 ? WF_NF4 : WF_F32;
+}
+
 static training training_of(const row *r, const char *strategy)
 {
     training t = new_training(r->llama ? LLAMA : GPT2, r->kv_heads ? r->kv_heads : HEADS,
@@ -180,29 +204,11 @@ static training training_of(const row *r, const char *strategy)
         t.options.redundancy = WF_PAR_REDUNDANCY_BUDDY;
     if (r->layers)
         t.model.layers = r->layers;
-    t.layout.ep = r->ep;
-    t.layout.etp = r->etp;
-    t.buffer = r->buffer;
     t.change = r->tile ? in_tiles : NULL;
     tile = r->tile;
     if (r->rank)
         t.lora = (wf_nn_lora_options){.rank = r->rank, .alpha = 1, .targets = "all-linear"};
-    t.layout.dispatch = r->exchange ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_GATHER;
-    t.model.experts = r->ep ? 8 : 0;
-    t.model.top_k = r->ep ? 3 : 0;
-    t.model.expert_ffn = r->ep ? 20 : 0;
-    t.model.shared_ffn = r->shared ? 24 : 0;
-    if (r->chunks) {
-        t.model.window = 5;
-        t.model.rope_skip = t.model.window_skip = 2;
-        t.model.window_chunks = t.model.qk_l2_norm = t.model.weigh_input = true;
-        t.model.temperature = t.model.temperature_every = 1;
-        t.model.top_k = 1;
-    }
-    if (r->adapted)
-        t.lora =
-            (wf_nn_lora_options){.rank = 3, .alpha = 8, .targets = "q,experts", .site = 1000};
-    t.layout.base_dtype = r->adapted && r->bf16 ? WF_NF4 : WF_F32;
+    add_experts(r, &t);
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
     if (r->adafactor)
