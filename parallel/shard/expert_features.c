@@ -160,7 +160,7 @@ static const wf_op adapted_op = {.name = "experts_of_features",
                                  .backward = adapted_backward};
 
 /* Takes the operands of a mixture, to which x, weights and indices come. */
-static void take(wf_call *call, const wf_nn_moe *m, wf_tensor *const *x)
+static void take(wf_call *call, wf_nn_moe *m, wf_tensor *const *x)
 {
     wf_nn_parameter *const base[] = {m->gate, m->up, m->down};
     wf_nn_parameter *const factors[] = {m->lora_gate_up_a, m->lora_gate_b, m->lora_up_b,
@@ -195,7 +195,7 @@ static wf_tensor *make_rows(wf_context *ctx, const split *s, wf_call *call)
 void wf_par_compute_experts(const wf_par_plan_hook *p, wf_tensor **x)
 {
     wf_context *ctx = p->par->ctx;
-    const wf_nn_moe *m = (const wf_nn_moe *)p->module;
+    wf_nn_moe *m = (wf_nn_moe *)p->module;
     const split s = {
         .experts = m->gate->tensor->dim[0].size,
         .buffer = m->buffer,
