@@ -39,8 +39,7 @@ static const char *const rows_of_elements[] = {
 static const char *const rows_of_rows[] = {"topk",     "gather", "scatter", "one_hot", "cumsum",
                                            "triangle", "concat", "pad",     NULL};
 static const char *const rows_of_moe[] = {
-    "linear1_fp32", "route",         "route_grad",     "route_load",
-    "route_losses", "route_balance", "route_capacity", NULL};
+    "linear1_fp32", "route", "route_grad", "route_load", "route_losses", "route_balance", NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},
@@ -332,13 +331,6 @@ static void same_bits(void)
         wf_context_close(backend[k]);
 }
 
-static bool has_row(const char *const *rows, const char *name)
-{
-    while (*rows && strcmp(*rows, name) != 0)
-        rows++;
-    return *rows;
-}
-
 /* The programs that answer for lists of rows. */
 static const struct {
     op_suite suite;
@@ -352,10 +344,13 @@ static bool answers_for(op_suite suite, const wf_op *op)
     if (op->flags & WF_OP_IN_PLACE)
         return suite == OP_SUITE_IN_PLACE;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (has_row(lists[i].rows, op->name))
-            return suite == lists[i].suite;
+        for (const char *const *row = lists[i].rows; *row; row++)
+            if (strcmp(*row, op->name) == 0)
+                return suite == lists[i].suite;
+    if (op_is_of_part(op))
+        return suite == OP_SUITE_PART;
     if (strncmp(op->name, "experts", 7) == 0)
-        return suite == (op_is_of_part(op) ? OP_SUITE_PART : OP_SUITE_MOE);
+        return suite == OP_SUITE_MOE;
     if (strncmp(op->name, "linear", 6) == 0)
         return suite == OP_SUITE_PRODUCTS;
     return suite == (strstr(op->name, "_sinks") ? OP_SUITE_SINKS : OP_SUITE_A);

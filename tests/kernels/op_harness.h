@@ -72,10 +72,12 @@ typedef enum op_suite {
     OP_SUITE_COMPUTED /* answers for no row */
 } op_suite;
 
-/* Returns true for a row of experts of a part of their features (kernels/experts_part.h). */
+/* Returns true for a row of experts of a part of their features (kernels/experts_part.h), or of
+   a part of their choices. */
 static inline bool op_is_of_part(const wf_op *op)
 {
-    return strncmp(op->name, "experts_part", 12) == 0 || (op->flags & WF_OP_PICKED);
+    return strncmp(op->name, "experts_part", 12) == 0 || (op->flags & WF_OP_PICKED) ||
+           strcmp(op->name, "route_capacity") == 0;
 }
 
 /* [batch, tokens, last], [batch, tokens] and [last], wanted. */

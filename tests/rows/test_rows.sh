@@ -33,7 +33,7 @@ sed 's/"bf16": \(.*\),/"bf16": \1, "row16": 9e15,/' "$machine" >machine.json
 
 run "help" "$gpt_train" --help
 tr -s ' \n' ' ' <out >one && mv one out
-shows "it lists them" 'zero1, row_shard, ' 'list, row-waves\]' '\[fp32, bf16, row16\] \(default: fp32\)' 'gpt_neox, rows\]'
+shows "it lists them" 'zero1, row_shard, ' 'list, row-waves\]' '\[fp32, bf16, row16\] \(default: fp32\)' 'llama4_text, rows\]'
 run "completion" "$gpt_train" --completion bash
 shows "it offers them" '--strategy\).* row_shard ' '--pp-schedule\).* row-waves"' '--dtype\).* row16"' '--arch\).* rows"'
 
