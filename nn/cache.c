@@ -274,13 +274,18 @@ wf_tensor *wf_nn_cache_choices(wf_nn_cache *c, const wf_nn_module *module, wf_te
 
     if (!before || wf_context_dry_run(c->ctx))
         return before;
-    if (wf_context_device(c->ctx)->memory ||
-        wf_tensor_local_count(index) != wf_tensor_count(index) || !c->at.slot ||
+    if (wf_context_device(c->ctx)->memory) {
+        wf_fail(c->ctx, WF_EUNSUPPORTED,
+                "%s: experts with a capacity do not run on a GPU: use --device cpu",
+                module->path);
+        return NULL;
+    }
+    if (wf_tensor_local_count(index) != wf_tensor_count(index) || !c->at.slot ||
         c->at.slot->dim[0].size != index->dim[0].size) {
         wf_fail(
             c->ctx, WF_ELAYOUT,
             "%s: experts with a capacity count a text's choices on each rank that continues "
-            "it, of all its tokens, on a CPU",
+            "it, of all its tokens",
             module->path);
         return NULL;
     }

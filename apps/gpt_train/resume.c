@@ -223,11 +223,25 @@ static wf_status compare(const app_options *o, const wf_par_checkpoint *c,
     return status;
 }
 
+/* Returns true where experts take a number of tokens that --seq-len decides. */
+static bool has_capacity(const wf_par_checkpoint *c)
+{
+    const char *factor = wf_par_checkpoint_option(c, "moe_expert_capacity_factor");
+
+    return factor && strtod(factor, NULL) > 0;
+}
+
 static wf_status refuse(const wf_par_checkpoint *c, const char *key, const char *mine,
                         const char *saved, wf_error *error)
 {
     char flag[64];
 
+    if (strcmp(key, "seq_len") == 0 && has_capacity(c))
+        return wf_error_set(error, WF_EINVAL,
+                            "--seq-len %s gives experts another capacity than the checkpoint "
+                            "%s has, by sequences of %s (--moe-expert-capacity-factor): use "
+                            "that value, another --save DIR, or --resume none",
+                            mine, wf_par_checkpoint_path(c), saved);
     if (!of_model(key))
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,

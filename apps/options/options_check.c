@@ -297,7 +297,8 @@ static wf_status check_unread(app_options *o, wf_error *error)
          "is of blocks that have a window (--sliding-window N)"},
         {APP_OPTION_qk_l2_norm, c.position == WF_NN_ROPE, "--qk-l2-norm",
          "is of heads that RoPE rotates (--arch llama)"},
-        {APP_OPTION_query_temperature, c.rope_skip && c.temperature_every > 0,
+        {APP_OPTION_query_temperature,
+         c.rope_skip && c.rope_skip <= c.layers && c.temperature_every > 0,
          "--query-temperature",
          "is of blocks without RoPE (--rope-skip N), and grows every so many tokens "
          "(--query-temperature-every N)"},

@@ -254,6 +254,29 @@ static wf_status take_reals(app_options *o, const wf_nn_gpt_config *c, wf_error 
     return status;
 }
 
+/* Checks that a number which a folder's model does not have is not read as the family's. */
+static wf_status check_scales(const app_options *o, const char *family,
+                              const wf_nn_gpt_config *folder, wf_error *error)
+{
+    const wf_nn_gpt_config model = app_options_model(o);
+    const wf_nn_gpt_config ours = wf_nn_gpt_complete(&model);
+    const wf_nn_gpt_config theirs = wf_nn_gpt_complete(folder);
+
+    for (int i = 0; i < app_scale_count; i++) {
+        double has = *(const double *)((const char *)&theirs + app_scales[i].offset);
+        double is = *(const double *)((const char *)&ours + app_scales[i].offset);
+
+        if (o->init_from && (float)has != (float)is)
+            return wf_error_set(error, WF_EUNSUPPORTED,
+                                "--init-from %s: its model has %g for %s, where models of "
+                                "--arch %s have %g, and no flag says so: it can't be trained",
+                                o->init_from, has,
+                                app_option_flag(&app_option_rows[app_scales[i].id]).text,
+                                family, is);
+    }
+    return WF_OK;
+}
+
 wf_status app_options_init_from(app_options *o, wf_error *error)
 {
     wf_nn_gpt_config c;
@@ -297,10 +320,14 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         status = take_properties(o, family, &c, error);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == WF_OK; i++)
         status = take_int(o, sizes[i].id, sizes[i].field, *sizes[i].value, error);
+    if (status == WF_OK && !c.rope_skip && wf_nn_gpt_family(family)->rope_skip)
+        o->rope_skip = c.layers + 1; /* RoPE in every block: 0 is as the family has it */
     if (status == WF_OK)
         status = take_reals(o, &c, error);
     if (status == WF_OK)
         status = take_texts(o, &c, error);
+    if (status == WF_OK)
+        status = check_scales(o, family, &c, error);
     if (status == WF_OK && !o->given[APP_OPTION_seq_len] && o->seq_len > o->positions)
         o->seq_len = o->positions;
     return status;

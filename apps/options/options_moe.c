@@ -7,13 +7,14 @@
 const char *const app_routers[] = {"softmax", "softmax-chosen", "sigmoid"};
 
 /* Returns how many tokens of a sequence an expert takes; 0: all. A factor such as 1.1 is no
-   float, and what is above a whole number by that alone is not rounded up. */
+   float, and what is beside a whole number by that alone is that number. */
 static int64_t capacity_of(const app_options *o, const wf_nn_gpt_config *c)
 {
     const double each = (double)o->moe_expert_capacity_factor * (double)o->seq_len *
                         (double)c->top_k / (double)c->experts;
+    const double whole = round(each);
 
-    return (int64_t)ceil(each * (1 - 1e-6));
+    return (int64_t)(fabs(each - whole) <= each * 1e-7 ? whole : ceil(each));
 }
 
 void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
@@ -80,6 +81,25 @@ static wf_status check_dense(const app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Returns how many data-parallel ranks split experts. */
+static int ep_part(const app_options *o)
+{
+    return wf_par_ep_part(
+        &(wf_par_options){.tp = (int)o->tp, .ep = (int)o->ep, .etp = (int)o->etp});
+}
+
+/* Checks that a run that makes texts has its experts on ranks that make the same ones. */
+static wf_status check_texts(const app_options *o, wf_error *error)
+{
+    if (ep_part(o) == 1 || (o->sample == 0 && !o->eval_requests))
+        return WF_OK;
+    return wf_error_set(error, WF_EUNSUPPORTED,
+                        "%s makes texts, data-parallel ranks their own ones, and --ep %lld "
+                        "splits experts over such: use --ep %lld, or leave it out",
+                        o->sample ? "--sample" : "--eval-requests", (long long)o->ep,
+                        (long long)(o->etp > 1 ? 1 : o->tp));
+}
+
 /* Checks that there are ranks to exchange tokens with; a search lays these out. */
 static wf_status check_dispatch(const app_options *o, wf_error *error)
 {
@@ -88,9 +108,7 @@ static wf_status check_dispatch(const app_options *o, wf_error *error)
                             "--moe-dispatch exchange moves tokens of whole sequences, and --cp "
                             "%lld splits these: use --moe-dispatch gather, or --cp 1",
                             (long long)o->cp);
-    if (strcmp(o->moe_dispatch, "exchange") != 0 ||
-        wf_par_ep_part(
-            &(wf_par_options){.tp = (int)o->tp, .ep = (int)o->ep, .etp = (int)o->etp}) > 1 ||
+    if (strcmp(o->moe_dispatch, "exchange") != 0 || ep_part(o) > 1 ||
         (!o->given[APP_OPTION_ep] && strcmp(o->search, "off") != 0))
         return WF_OK;
     return wf_error_set(
@@ -156,8 +174,13 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
             "--arch %s%s are not; use --arch llama",
             (long long)c.experts, o->arch, c.mlp_bias ? " with --mlp-bias" : "");
     if (check_dispatch(o, error) != WF_OK || check_dense(o, error) != WF_OK ||
-        check_balance(o, error) != WF_OK)
+        check_balance(o, error) != WF_OK || check_texts(o, error) != WF_OK)
         return error->code;
+    if (c.weigh_input && c.top_k != 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--moe-weigh-input on weighs what the one expert of a token takes, "
+                            "and --moe-top-k %lld chooses more: use --moe-top-k 1",
+                            (long long)c.top_k);
     if (c.top_k > c.experts)
         return wf_error_set(
             error, WF_EINVAL,

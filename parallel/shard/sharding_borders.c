@@ -1,6 +1,7 @@
 /* parallel/shard/sharding_borders.c - the borders of styles: tensors at the points of modules,
    brought to the layouts that plans ask for. */
 #include "parallel/shard/sharding_plan_internal.h"
+#include "nn/cache.h"
 #include "nn/layers/moe.h"
 #include <string.h>
 
@@ -63,12 +64,12 @@ static const wf_layout *whole_for_experts(const wf_par_plan_hook *p, const wf_pa
 }
 
 /* Returns the layout of the batch after a border; after a sum over experts each rank has its
-   own sequences, and tokens. */
+   own sequences, and tokens, of which those of a cache are whole. */
 static const wf_layout *batch_layout(const wf_par_plan_hook *p, const wf_par_border *b,
                                      const wf_layout *to)
 {
     unsigned experts = expert_axes_of(p, b);
-    int ep = p->par->ep_axis, cp = p->par->cp_axis;
+    int ep = p->par->ep_axis, cp = wf_nn_cache_now(p->par->ctx) ? -1 : p->par->cp_axis;
 
     to = whole_for_experts(p, b, to);
     if (ep >= 0 && experts >> ep & 1)

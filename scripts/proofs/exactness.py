@@ -114,9 +114,9 @@ MIXED |= {
     "optimizer": ("adamw",), "capacity": ("", "--moe-expert-capacity-factor 0.7"), "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5", "--n-expert 3 --moe-top-k 1",
-                "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen --moe-dense 1"),
+                "--n-expert 5 --moe-top-k 4 --moe-router softmax-chosen --moe-dense 1"),
     "balance": ("", *(f"--moe-balance {how} 0.1" for how in ("global --moe-global-weight", "bias --moe-bias-step", "sequence --moe-sequence-weight"))),
-    "adapted": ("", "--lora-rank 3 --lora-targets experts", "--lora-rank 5 --lora-targets q,experts --base-dtype nf4"),
+    "adapted": ("", "--lora-rank 3 --lora-targets k,experts", "--lora-rank 5 --lora-targets q,experts --base-dtype nf4"),
 }
 MIXTURE = ["--arch", "llama", "--n-kv-head", "3", "--ffn", "40"]
 

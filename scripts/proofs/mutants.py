@@ -157,6 +157,8 @@ def main():
     if asked.only or asked.since:
         table = [row for row in table if row[0] in changed
                  or any(word in " ".join([row[0], *row[1], row[2]]) for word in asked.only)]
+    if not table:
+        sys.exit("mutants.py: no row has what --only and --since ask for")
     tree.mkdir(parents=True, exist_ok=True)
     copy_tree(tree)
     subprocess.run(["cmake", "-G", "Ninja", "-B", "build", "-DWEFT_PLUGINS=OFF"], cwd=tree, check=True,

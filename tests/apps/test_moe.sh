@@ -92,5 +92,36 @@ import json
 mine, theirs = json.loads(open("got").read())["prompt_logprobs"], json.load(open("evaluated"))["nats_per_token"]
 if len(mine) != 29 or abs(sum(mine) / 29 + theirs) > 1e-6: print(sum(mine) / 29, theirs)'
 other "for transformers" 2 "does not have its bias or capacity of experts" gpt_export full full.folder
+other "with other sequences" 2 "--seq-len 16 gives experts another capacity than the checkpoint full/step-00000004 has, by sequences of 32" \
+    gpt_train "${full[@]}" --seq-len 16 --positions 32 --steps 5 --resume full/step-00000004
+made() { sed -n '/^--- sample ---$/,$p' out; }
+run "a sample" "${full[@]}" --sample 20
+made >sample.one
+for layout in "--cp 2" "--cp 2 --tp 2 --etp 2 --sequence-parallel" "--tp 2 --dp 2"; do
+    # shellcheck disable=SC2086
+    run "a sample: $layout" "${full[@]}" --sample 20 $layout
+    result "has the same bytes" "$(made | diff sample.one -)"
+done
+refuse "a sample of experts over data-parallel ranks" 2 "--sample makes texts, .* and --ep 2 splits experts over such: use --ep 1" \
+    "${mixture[@]}" --dp 2 --ep 2 --sample 20
+refuse "two experts that weigh what they take" 2 "--moe-weigh-input on .* --moe-top-k 2 chooses more: use --moe-top-k 1" \
+    "${mixture[@]}" --moe-weigh-input on
+cp -r "$reference/hf_llama4" cold
+sed -i 's/"attn_temperature_tuning": true/"attn_temperature_tuning": false/' cold/config.json
+refuse "a folder without its family's temperature" 2 "cold: its model has 0 for --query-temperature, where models of --arch llama4_text have 0.1" \
+    --init-from cold --data text.txt --seq-len 16 --global-batch-size 2 --steps 1
+cp -r "$reference/hf_llama4" turning
+python3 -c '
+import json
+c = json.load(open("turning/config.json"))
+c["no_rope_layers"] = [1] * c["num_hidden_layers"]
+c["layer_types"] = ["chunked_attention"] * c["num_hidden_layers"]
+json.dump(c, open("turning/config.json", "w"))'
+run "a folder whose blocks all rotate" --init-from turning --data text.txt --seq-len 16 --global-batch-size 2 --steps 1 --lr 1e-30 --min-lr 1e-30 \
+    --eval-interval 0 --save turned
+for model in turning turned; do
+    "$bin/gpt_eval" perplexity $model --tokenizer bytes --data sample.txt --seq-length 16 --json | sed 's/"model": *"[^"]*"//' >$model.json
+done
+result "trains as such" "$(grep -o '"nats_per_token": [^,}]*' turning.json | diff - <(grep -o '"nats_per_token": [^,}]*' turned.json))"
 refuse "a capacity without experts" 2 "--moe-expert-capacity-factor is for a mixture of experts" --arch llama --moe-expert-capacity-factor 1 --data text.txt
 finish
