@@ -132,7 +132,7 @@ WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_
     }
     if (s->kind == WF_ROPE_LINEAR || turns < s->low_freq_factor)
         return angle / s->factor;
-    if (turns > s->high_freq_factor)
+    if (turns >= s->high_freq_factor)
         return angle;
     smooth = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
     return (1 - smooth) * (angle / s->factor) + smooth * angle;

@@ -19,9 +19,9 @@ const char *wf_rope_scaling_wrong(const wf_rope_scaling *s)
     if (s->kind != WF_ROPE_UNSCALED && s->kind != WF_ROPE_LONG && !(s->factor > 0))
         return "its factor must be greater than 0";
     if (s->kind == WF_ROPE_LLAMA3 &&
-        !(s->low_freq_factor > 0 && s->high_freq_factor > s->low_freq_factor))
-        return "its low_freq_factor must be greater than 0, and its high_freq_factor greater "
-               "than that";
+        !(s->low_freq_factor > 0 && s->high_freq_factor >= s->low_freq_factor))
+        return "its low_freq_factor must be greater than 0, and its high_freq_factor not below "
+               "that";
     if (s->beta_fast < 0 || s->beta_slow < 0 || s->attention_factor < 0)
         return "its beta_fast, beta_slow and attention_factor must not be below 0";
     if (s->kind >= WF_ROPE_LLAMA3 && !(s->original_positions > 0))

@@ -60,7 +60,7 @@ static wf_status load_shape(const wf_call *call, int out, int *ndim, wf_dim *dim
                        "%.0f, and floats hold whole numbers up to %d: take fewer sequences a "
                        "step, for a bias a number of experts that divides a sequence's "
                        "choices, or a loss of each sequence "
-                       "(--moe-balance sequence, wf_route_options.sequence_weight)",
+                       "(wf_route_options.sequence_weight)",
                        s.experts, sequences, tokens, s.one, most * (double)sequences, WHOLE);
     *ndim = 2;
     dims[0] = logits->dim[0];

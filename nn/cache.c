@@ -276,7 +276,7 @@ wf_tensor *wf_nn_cache_choices(wf_nn_cache *c, const wf_nn_module *module, wf_te
         return before;
     if (wf_context_device(c->ctx)->memory) {
         wf_fail(c->ctx, WF_EUNSUPPORTED,
-                "%s: experts with a capacity do not run on a GPU: use --device cpu",
+                "%s: experts with a capacity do not run on a GPU: generate on the CPU",
                 module->path);
         return NULL;
     }

@@ -300,8 +300,7 @@ static wf_status check_unread(app_options *o, wf_error *error)
         {APP_OPTION_query_temperature,
          c.rope_skip && c.rope_skip <= c.layers && c.temperature_every > 0,
          "--query-temperature",
-         "is of blocks without RoPE (--rope-skip N), and grows every so many tokens "
-         "(--query-temperature-every N)"},
+         "is of blocks without RoPE (--rope-skip N), with --query-temperature-every N"},
         {APP_OPTION_query_temperature_every, c.temperature > 0, "--query-temperature-every",
          "is of --query-temperature X"},
     };

@@ -81,6 +81,23 @@ static wf_status check_dense(const app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Checks what weighs a token's experts. */
+static wf_status check_weights(const app_options *o, const wf_nn_gpt_config *c, wf_error *error)
+{
+    if (c->weigh_input && c->top_k != 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--moe-weigh-input on weighs what the one expert of a token takes, "
+                            "and --moe-top-k %lld chooses more: use --moe-top-k 1",
+                            (long long)c->top_k);
+    if (c->router == WF_NN_SOFTMAX_CHOSEN && strcmp(o->moe_normalise, "on") == 0 &&
+        o->given[APP_OPTION_moe_normalise])
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--moe-normalise on: weights of --moe-router softmax-chosen add up to 1 "
+            "as they are; leave it out");
+    return WF_OK;
+}
+
 /* Returns how many data-parallel ranks split experts. */
 static int ep_part(const app_options *o)
 {
@@ -174,25 +191,15 @@ wf_status app_options_check_experts(app_options *o, wf_error *error)
             "--arch %s%s are not; use --arch llama",
             (long long)c.experts, o->arch, c.mlp_bias ? " with --mlp-bias" : "");
     if (check_dispatch(o, error) != WF_OK || check_dense(o, error) != WF_OK ||
-        check_balance(o, error) != WF_OK || check_texts(o, error) != WF_OK)
+        check_balance(o, error) != WF_OK || check_texts(o, error) != WF_OK ||
+        check_weights(o, &c, error) != WF_OK)
         return error->code;
-    if (c.weigh_input && c.top_k != 1)
-        return wf_error_set(error, WF_EINVAL,
-                            "--moe-weigh-input on weighs what the one expert of a token takes, "
-                            "and --moe-top-k %lld chooses more: use --moe-top-k 1",
-                            (long long)c.top_k);
     if (c.top_k > c.experts)
         return wf_error_set(
             error, WF_EINVAL,
             "--moe-top-k %lld is more than the %lld experts of --n-expert; use at "
             "most %lld",
             (long long)c.top_k, (long long)c.experts, (long long)c.experts);
-    if (c.router == WF_NN_SOFTMAX_CHOSEN && strcmp(o->moe_normalise, "on") == 0 &&
-        o->given[APP_OPTION_moe_normalise])
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--moe-normalise on: weights of --moe-router softmax-chosen add up to 1 "
-            "as they are; leave it out");
     o->n_expert = c.experts;
     o->moe_top_k = c.top_k;
     o->moe_ffn = c.expert_ffn;

@@ -19,7 +19,7 @@ static const int64_t MOST_SEQUENCES = (int64_t)1
 static bool trains_something(const wf_par_trainer *t)
 {
     for (int64_t i = 0; i < t->count; i++)
-        if (!t->parameter[i]->frozen)
+        if (!t->parameter[i]->frozen && !wf_nn_is_counts(t->parameter[i]))
             return true;
     return false;
 }

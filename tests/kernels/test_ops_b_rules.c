@@ -87,7 +87,7 @@ static void wrong_parameters(void)
                                                    .high_freq_factor = 1,
                                                    .original_positions = 16}},
                     false),
-            WF_EINVAL, "high_freq_factor greater than that");
+            WF_EINVAL, "high_freq_factor not below that");
     refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .features = 3}, false), WF_ESHAPE,
             "heads have 3");
     refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .features = 6}, false), WF_ESHAPE,

@@ -83,8 +83,8 @@ static const struct {
     {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "\"factor\""},
     {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", "\"factor\""},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-     "\"high_freq_factor\":4,\"original_max_position_embeddings\":8}}",
-     "and its high_freq_factor greater than that"},
+     "\"high_freq_factor\":3,\"original_max_position_embeddings\":8}}",
+     "and its high_freq_factor not below that"},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}", "original length"},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
      "\"original_max_position_embeddings\":8,\"beta_fast\":-2}}",

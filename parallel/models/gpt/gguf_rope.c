@@ -21,8 +21,10 @@ void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors)
     const wf_rope_scaling *s = &m.rope_scaling;
 
     for (int64_t i = 0; i < m.head_dim / 2; i++) {
-        double kept = (rotations_of(&m, i, s->original_positions) - s->low_freq_factor) /
-                      (s->high_freq_factor - s->low_freq_factor);
+        double turns = rotations_of(&m, i, s->original_positions);
+        double between = s->high_freq_factor - s->low_freq_factor;
+        double kept =
+            between > 0 ? (turns - s->low_freq_factor) / between : turns >= s->high_freq_factor;
 
         kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
         factors[i] = (float)(1 / ((1 - kept) / s->factor + kept));

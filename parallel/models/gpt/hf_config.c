@@ -98,7 +98,12 @@ static wf_status take_switch(const location *p, const wf_hf_key *row, void *fiel
 {
     const bool standard = strcmp(row->standard, "true") == 0;
     bool on = standard;
-    wf_status status = wf_json_bool(&p->at, p->key, &standard, &on);
+    wf_status status = WF_OK;
+
+    if (json_is_integer(p->value)) /* as Llama 4's have it */
+        on = json_integer_value(p->value) != 0;
+    else
+        status = wf_json_bool(&p->at, p->key, &standard, &on);
 
     if (!on)
         *(int64_t *)field = 0;
@@ -202,8 +207,10 @@ static wf_status take_factors(const location *p, const wf_hf_key *row, void *fie
 
 static wf_status take_skip(const location *p, const wf_hf_key *row, void *field)
 {
-    (void)row;
-    if (!p->value || wf_hf_skip_read(p->value, field))
+    bool by_interval = json_is_array(p->value) && json_array_size(p->value) == 0 &&
+                       strcmp(row->family, "llama4_text") == 0;
+
+    if (!p->value || by_interval || wf_hf_skip_read(p->value, field))
         return WF_OK;
     return wf_error_set(p->at.error, WF_EUNSUPPORTED,
                         "%s: \"%s\" is no array of ones with a zero at every n-th index",
