@@ -104,6 +104,7 @@ for layout in "--cp 2" "--cp 2 --tp 2 --etp 2 --sequence-parallel" "--tp 2 --dp 
 done
 refuse "a sample of experts over data-parallel ranks" 2 "--sample makes texts, .* and --ep 2 splits experts over such: use --ep 1" \
     "${mixture[@]}" --dp 2 --ep 2 --sample 20
+refuse "counts alone" 2 "all parameters are frozen" "${global[@]}" --freeze embed,block,norm,head
 refuse "two experts that weigh what they take" 2 "--moe-weigh-input on .* --moe-top-k 2 chooses more: use --moe-top-k 1" \
     "${mixture[@]}" --moe-weigh-input on
 cp -r "$reference/hf_llama4" cold
