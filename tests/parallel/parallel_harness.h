@@ -255,4 +255,24 @@ static inline bool train(training *t)
     return train_over(t, NULL);
 }
 
+enum { OF_DOCUMENTS = 2049 }; /* tokens of read_documents's sequences */
+
+/* Reads three documents a sequence, which begin at no multiple of a block of keys. */
+static inline wf_status read_documents(void *self, int64_t step, int64_t first, int64_t count,
+                                       void *const *field, wf_error *error)
+{
+    static const int32_t starts[] = {0, 700, 1555};
+    int32_t *begins = field[2], *positions = field[3];
+    int64_t length = OF_DOCUMENTS;
+
+    (void)self;
+    for (int64_t i = 0; i < count * length; i++) {
+        int32_t at = (int32_t)(i % length);
+
+        begins[i] = starts[(at >= starts[1]) + (at >= starts[2])];
+        positions[i] = at - begins[i];
+    }
+    return count_up(&length, step, first, count, field, error);
+}
+
 #endif

@@ -17,7 +17,7 @@
  */
 #include "tests/parallel/parallel_harness.h"
 
-enum { LONG = 2049, LONGER = 4099 };
+enum { LONG = OF_DOCUMENTS, LONGER = 4099 };
 
 /* A run of long sequences: one layer, but for pipelines. */
 static training of_length(model_kind kind, int64_t kv_heads, int64_t length, int64_t batch)
@@ -141,28 +141,10 @@ static void pipeline(void)
         CU_ASSERT_EQUAL(t.digest, one.digest);
 }
 
-/* Three documents a sequence, which begin at no multiple of a block of keys. */
-static wf_status of_documents(void *self, int64_t step, int64_t first, int64_t count,
-                              void *const *field, wf_error *error)
-{
-    static const int32_t starts[] = {0, 700, 1555};
-    int32_t *begins = field[2], *positions = field[3];
-    int64_t length = LONG;
-
-    (void)self;
-    for (int64_t i = 0; i < count * length; i++) {
-        int32_t at = (int32_t)(i % length);
-
-        begins[i] = starts[(at >= starts[1]) + (at >= starts[2])];
-        positions[i] = at - begins[i];
-    }
-    return count_up(&length, step, first, count, field, error);
-}
-
 static training of_packed(model_kind kind)
 {
     static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(LONG);
-    static const wf_par_data data = {.read = of_documents};
+    static const wf_par_data data = {.read = read_documents};
     training t = of_length(kind, kind == GPT2 ? HEADS : 3, LONG, 2);
 
     memcpy(t.options.field, fields, sizeof fields);
@@ -218,7 +200,7 @@ static void sinks(void)
 
 /* The same of documents: of heads; of gathered keys, beside tp and where tp cuts tokens
    further. */
-static void sinks_of_documents(void)
+static void sinks_read_documents(void)
 {
     training t = of_packed(LLAMA), apart = t;
 
@@ -359,7 +341,7 @@ int main(void)
         {"documents", documents},
         {"keys that are gathered", gathered_keys},
         {"sinks", sinks},
-        {"sinks of documents", sinks_of_documents},
+        {"sinks of documents", sinks_read_documents},
         {"mixtures", mixture},
         {"micro-batches of one sequence", default_micro_batch},
         {"an axis of one's own", own_axes},

@@ -9,7 +9,7 @@
 #include "nn/layers/moe.h"
 #include "tests/parallel/rows.h"
 
-enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4, LONG = 2049 };
+enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4 };
 
 /* Rows without experts, then some with them. */
 static const row rows[] = {
@@ -90,32 +90,14 @@ static void weighed_inputs(void)
     }
 }
 
-/* Three documents a sequence. */
-static wf_status of_documents(void *self, int64_t step, int64_t first, int64_t count,
-                              void *const *field, wf_error *error)
-{
-    static const int32_t starts[] = {0, 700, 1555};
-    int32_t *begins = field[2], *positions = field[3];
-    int64_t length = LONG;
-
-    (void)self;
-    for (int64_t i = 0; i < count * length; i++) {
-        int32_t at = (int32_t)(i % length);
-
-        begins[i] = starts[(at >= starts[1]) + (at >= starts[2])];
-        positions[i] = at - begins[i];
-    }
-    return count_up(&length, step, first, count, field, error);
-}
-
 /* Chunks count from where a document begins, wherever ranks cut tokens. */
 static void context_parallel(void)
 {
-    static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(LONG);
-    static const wf_par_data data = {.read = of_documents};
+    static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(OF_DOCUMENTS);
+    static const wf_par_data data = {.read = read_documents};
     training one = with_chunks(2), t;
 
-    one.model.positions = LONG;
+    one.model.positions = OF_DOCUMENTS;
     one.model.window = 300;
     one.model.temperature_every = 100;
     memcpy(one.options.field, fields, sizeof fields);
