@@ -124,5 +124,14 @@ for model in turning turned; do
     "$bin/gpt_eval" perplexity $model --tokenizer bytes --data sample.txt --seq-length 16 --json | sed 's/"model": *"[^"]*"//' >$model.json
 done
 result "trains as such" "$(grep -o '"nats_per_token": [^,}]*' turning.json | diff - <(grep -o '"nats_per_token": [^,}]*' turned.json))"
+cp -r "$reference/hf_llama4" published
+python3 -c '
+import json
+c = json.load(open("published/config.json"))
+c.update(no_rope_layers=[], attn_temperature_tuning=4, rope_scaling=dict(rope_type="llama3", factor=16.0, low_freq_factor=1.0,
+    high_freq_factor=1.0, original_max_position_embeddings=8192))
+c.pop("rope_parameters", None)
+json.dump(c, open("published/config.json", "w"))'
+run "a folder as Llama 4 is published" --init-from published --data text.txt --seq-len 16 --global-batch-size 2 --steps 1 --eval-interval 0
 refuse "a capacity without experts" 2 "--moe-expert-capacity-factor is for a mixture of experts" --arch llama --moe-expert-capacity-factor 1 --data text.txt
 finish
