@@ -1,5 +1,6 @@
 /* kernels/cuda.c - the CUDA device, which is a library of its own:
    kernels/cuda_host_internal.h. */
+#include "core/nf4_tensor.h"
 #include "core/plugin.h"
 #include "kernels/cuda_host_internal.h"
 #include "kernels/op_table_internal.h"
@@ -8,22 +9,29 @@
 
 static const void *enter(void *symbol)
 {
-    static const wf_cuda_host host = {.size = sizeof host,
-                                      .version = WF_CUDA_VERSION,
-                                      .ops = WF_ID_count,
-                                      .error_set = wf_error_set,
-                                      .fail = wf_fail,
-                                      .context_device = wf_context_device,
-                                      .context_warn = wf_context_warn,
-                                      .context_exact = wf_context_exact,
-                                      .context_dry_run = wf_context_dry_run,
-                                      .context_pool = wf_context_pool,
-                                      .pool_take = wf_pool_take,
-                                      .pool_give = wf_pool_give,
-                                      .chunk_cuts = wf_chunk_cuts,
-                                      .tensor_local_count = wf_tensor_local_count,
-                                      .dtype_size = wf_dtype_size,
-                                      .truncate = wf_truncate};
+    static const wf_cuda_host host = {
+        .size = sizeof host,
+        .version = WF_CUDA_VERSION,
+        .ops = WF_ID_count,
+        .error_set = wf_error_set,
+        .fail = wf_fail,
+        .context_device = wf_context_device,
+        .context_warn = wf_context_warn,
+        .context_exact = wf_context_exact,
+        .context_dry_run = wf_context_dry_run,
+        .context_pool = wf_context_pool,
+        .pool_take = wf_pool_take,
+        .pool_give = wf_pool_give,
+        .chunk_cuts = wf_chunk_cuts,
+        .tensor_local_count = wf_tensor_local_count,
+        .dtype_size = wf_dtype_size,
+        .truncate = wf_truncate,
+        .dynamic8_levels = {wf_dynamic8_signed, wf_dynamic8_unsigned},
+        .nf4_levels = wf_nf4_levels,
+        .dynamic8_map_make = wf_dynamic8_map_make,
+        .dynamic8_row_of = wf_dynamic8_row_of,
+        .nf4_part_of = wf_nf4_part_of,
+        .nf4_row_bytes = wf_nf4_row_bytes};
     wf_cuda_entry *entry;
 
     memcpy(&entry, &symbol, sizeof entry);

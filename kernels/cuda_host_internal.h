@@ -7,6 +7,7 @@
 #define WF_KERNELS_CUDA_HOST_INTERNAL_H
 
 #include "core/context.h"
+#include "core/numerics/nf4.h"
 #include "core/numerics/random.h"
 #include "kernels/devices.h"
 
@@ -14,7 +15,7 @@ WF_BEGIN_DECLS
 
 /* To be raised with every change to what both sides share: this file and all of core/ that it
    includes. */
-enum { WF_CUDA_VERSION = 10 };
+enum { WF_CUDA_VERSION = 11 };
 
 typedef struct wf_cuda_host {
     size_t size; /* this table's; it comes first, so that it can always be read */
@@ -36,6 +37,13 @@ typedef struct wf_cuda_host {
     int64_t (*tensor_local_count)(const wf_tensor *t);
     size_t (*dtype_size)(wf_dtype dtype);
     bool (*truncate)(wf_truncated *t, float mean, float deviation, float low, float high);
+    const float *dynamic8_levels[2]; /* dynamic8, dynamic8u */
+    const float *nf4_levels;
+    void (*dynamic8_map_make)(wf_dynamic8_map *map, const float *level);
+    wf_dynamic8_row (*dynamic8_row_of)(int64_t size, int64_t grain, int64_t start,
+                                       int64_t columns);
+    wf_nf4_part (*nf4_part_of)(const wf_tensor *t);
+    size_t (*nf4_row_bytes)(const wf_nf4_part *part);
 } wf_cuda_host;
 
 typedef struct wf_cuda_plugin {

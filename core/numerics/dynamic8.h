@@ -95,28 +95,43 @@ static inline void wf_dynamic8_widen_block(const float *level, const uint8_t *by
         to[i] = level[bytes[WF_DYNAMIC8_SCALE + i]] * scale + 0.0f;
 }
 
-/* Returns the number of the largest magnitude, the positive one of two; 0 where levels of it
-   would be denormal. */
-static inline float wf_dynamic8_scale(const float *x, int64_t n)
+/* Returns an integer by which numbers are ordered for a scale: the magnitude, and after it
+   whether it is positive. */
+static inline WF_HOST_DEVICE uint32_t wf_dynamic8_order(float x)
 {
-    uint32_t most = 0, bits;
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return (bits << 1 | bits >> 31) ^ 1;
+}
+
+/* Returns the scale of numbers of which the greatest in that order is `most`: it itself, or 0
+   where levels of it would be denormal. */
+static inline WF_HOST_DEVICE float wf_dynamic8_scale_of(uint32_t most)
+{
+    uint32_t bits = (most ^ 1) >> 1 | (most ^ 1) << 31;
     float scale;
 
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(&bits, x + i, sizeof bits);
-        bits = (bits << 1 | bits >> 31) ^
-               1; /* the magnitude, and after it whether it is positive */
-        most = bits > most ? bits : most;
-    }
-    most ^= 1;
-    bits = most >> 1 | most << 31;
     memcpy(&scale, &bits, sizeof scale);
     return scale < 1e-30f && scale > -1e-30f ? 0 : scale;
 }
 
+/* Returns the number of the largest magnitude, the positive one of two; 0 where levels of it
+   would be denormal. */
+static inline float wf_dynamic8_scale(const float *x, int64_t n)
+{
+    uint32_t most = 0, order;
+
+    for (int64_t i = 0; i < n; i++) {
+        order = wf_dynamic8_order(x[i]);
+        most = order > most ? order : most;
+    }
+    return wf_dynamic8_scale_of(most);
+}
+
 /* Returns the code of a number of at most 1: how many means of neighbouring levels are below
    it. */
-static inline uint8_t wf_dynamic8_code(const wf_dynamic8_map *map, float x)
+static inline WF_HOST_DEVICE uint8_t wf_dynamic8_code(const wf_dynamic8_map *map, float x)
 {
     uint32_t bits;
     int range, code;

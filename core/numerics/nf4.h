@@ -41,7 +41,7 @@ typedef struct wf_nf4_part {
 } wf_nf4_part;
 
 /** wf_nf4_row - returns the row of the whole matrix that row `row` of a part is. */
-static inline int64_t wf_nf4_row(const wf_nf4_part *part, int64_t row)
+static inline WF_HOST_DEVICE int64_t wf_nf4_row(const wf_nf4_part *part, int64_t row)
 {
     return part->first_row + (part->run ? row / part->run * part->step + row % part->run : row);
 }

@@ -32,6 +32,7 @@ typedef struct wf_cuda {
     void *math;            /* linear.c's and attention.c's own: algorithms, plans */
     struct wf_cuda_staging *staging;     /* memory.c: pinned memory on the way to the GPU */
     struct wf_cuda_transfers *transfers; /* transfers.c; NULL: none has begun */
+    struct wf_cuda_levels *levels;       /* levels.c: on the device; NULL: not asked for yet */
     bool capturing;                      /* graph.c: the stream is captured */
     wf_now *now; /* graph.c: what captured kernels read; there from the first capture on */
     wf_error *failure; /* the first failure that could not be returned at once; under `lock` */
@@ -119,6 +120,9 @@ cudaError_t wf_cuda_launch_judge(cudaStream_t stream, const wf_judge *judge, wf_
 /* *digest += wf_digest_part of a tensor's floats */
 cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,
                                   uint32_t kind, uint64_t *digest);
+
+/* Widens what is stored as nf4 to f32 or bf16 (core/nf4_tensor.h), by nf4.cu. */
+cudaError_t wf_cuda_launch_nf4(wf_cuda *cuda, const wf_tensor *t, wf_dtype as, void *to);
 
 /* ---- linear.c: frees blas and math ---- */
 void wf_cuda_math_close(wf_cuda *cuda);

@@ -8,6 +8,7 @@
  * environment finds the one that failed.
  */
 #include "kernels/cuda/device_internal.h"
+#include "kernels/cuda/levels_internal.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,15 @@ static void widen(const wf_device *device, const uint16_t *from, void *to, int64
         wf_cuda_note(cuda, wf_cuda_launch_widen(cuda->stream, from, to, n), "cast");
 }
 
+static void widen_nf4(const wf_device *device, const wf_tensor *t, wf_dtype as, void *to)
+{
+    wf_cuda *cuda = cuda_of(device);
+
+    wf_cuda_enter(cuda);
+    if (wf_cuda_host_table->tensor_local_count(t))
+        wf_cuda_note(cuda, wf_cuda_launch_nf4(cuda, t, as, to), "cast");
+}
+
 /* Describes rows of a tensor and their chunks, as kernels/squares.c cuts them. */
 static wf_cuda_squared squared(const wf_tensor *t)
 {
@@ -163,6 +173,7 @@ static void close_device(wf_device *device)
         if (cuda->stream)
             cudaStreamSynchronize(cuda->stream);
         wf_cuda_graph_close(cuda);
+        wf_cuda_levels_close(cuda);
         wf_cuda_math_close(cuda);
         wf_cuda_memory_close(cuda);
         wf_cuda_transfers_close(cuda);
@@ -239,6 +250,7 @@ wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
                                .add = add,
                                .narrow = narrow,
                                .widen = widen,
+                               .widen_nf4 = widen_nf4,
                                .close = close_device,
                                .self = o};
     if (options->plan || open_gpu(cuda, options->readers, error) == WF_OK)

@@ -7,6 +7,7 @@
  * what is not given back in the graph holds the results of a launch until the next one.
  */
 #include "kernels/cuda/device_internal.h"
+#include "kernels/cuda/levels_internal.h"
 #include <stdlib.h>
 
 typedef struct captured {
@@ -41,6 +42,7 @@ static wf_status begin(wf_device *device, wf_error *error)
     cudaError_t code = cudaSuccess;
 
     wf_cuda_enter(cuda);
+    wf_cuda_levels_of(cuda);
     if (!cuda->now)
         code = cudaMallocAsync((void **)&cuda->now, sizeof *cuda->now, cuda->stream);
     if (code == cudaSuccess)

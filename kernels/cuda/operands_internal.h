@@ -13,7 +13,8 @@
 static inline wf_status wf_refuse_dtype(const wf_call *call, const wf_tensor *t, bool output,
                                         int i, const char *must)
 {
-    static const char *const names[] = {"f32", "f64", "bf16", "i32"};
+    static const char *const names[] = {"f32", "f64",      "bf16",     "i32",
+                                        "nf4", "dynamic8", "dynamic8u"};
 
     return wf_cuda_host_table->fail(
         call->ctx, WF_EDTYPE, "%s: %s %d is %s, but the GPU's kernel takes it as %s",
@@ -34,6 +35,8 @@ static inline wf_status wf_check_types(const wf_call *call, bool *bf16)
         bool either = (kernel->mixed_ok & bit) != 0;
 
         if (!output && ((call->op->integers | call->op->shapes) >> i & 1))
+            continue;
+        if (wf_dtype_is_dynamic8(t->dtype) && !output && (kernel->dynamic8_ok & bit))
             continue;
         if (kernel->all_bf16 & bit) {
             if (stored == WF_DTYPES)

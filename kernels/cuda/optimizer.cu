@@ -2,14 +2,15 @@
  * kernels/cuda/optimizer.cu - the rows of kernels/optimizer.c, with the expressions of
  * kernels/cpu/simd/optimizer.c: parameters and moments are f32, the gradient is f32 or bf16.
  */
-#include "kernels/cuda/operands_internal.h"
+#include "core/together.h"
+#include "kernels/cuda/update_internal.h"
 
 namespace
 {
 enum {
     FLOATS = 4, /* elements of a thread: 16 bytes of each float */
     PIECE = WF_BLOCK * FLOATS,
-    MANY = 64 /* parameters of a launch, at most */
+    MANY = WF_TOGETHER /* parameters of a launch, at most */
 };
 
 struct parameter {
@@ -23,27 +24,11 @@ struct parameter {
 struct parameter_updates {
     parameter list[MANY];
     wf_pieces<MANY> pieces; /* PIECE elements each */
-    wf_update u;            /* all that is alike */
-    const wf_now *now;      /* NULL: all of u is as it stands */
-    const int64_t *held;    /* in a graph: not 0 where nothing is to change; else NULL */
+    wf_updates all;
 };
 
 static_assert(sizeof(parameter_updates) <= WF_ARGUMENT_BYTES, "a launch takes no more");
-
-__device__ __forceinline__ wf_update update_now(const parameter_updates &a, const parameter &p)
-{
-    wf_update u = a.u;
-
-    u.lr = p.lr;
-    u.weight_decay = p.weight_decay;
-    if (a.now) {
-        u.lr = a.now->lr;
-        u.bias1 = a.now->bias1;
-        u.bias2 = a.now->bias2;
-        u.grad_scale = a.now->grad_scale;
-    }
-    return u;
-}
+static_assert(MANY <= 64, "a bit for each");
 
 __device__ __forceinline__ void gradient_at(const float *g, int64_t n, bool wide, float *out)
 {
@@ -68,16 +53,8 @@ __device__ __forceinline__ void adamw_of(const parameter &a, const wf_update &u,
     wf_load(a.v + i, n, a.wide, v);
     gradient_at((const G *)a.grad + i, n, a.wide, g);
 #pragma unroll
-    for (int k = 0; k < FLOATS; k++) {
-        float gradient = g[k] * u.grad_scale, root, change;
-
-        m[k] = fmaf(1.0f - u.beta1, gradient, u.beta1 * m[k]);
-        v[k] = fmaf((1.0f - u.beta2) * gradient, gradient, u.beta2 * v[k]);
-        root = sqrtf(v[k] * u.bias2);
-        change = (m[k] * u.bias1) / (root + u.eps);
-        change = fmaf(u.weight_decay, p[k], change);
-        p[k] = fmaf(-u.lr, change, p[k]);
-    }
+    for (int k = 0; k < FLOATS; k++)
+        wf_adamw_step(u, g[k], &p[k], &m[k], &v[k]);
     wf_store(a.p + i, n, a.wide, p);
     wf_store(a.m + i, n, a.wide, m);
     wf_store(a.v + i, n, a.wide, v);
@@ -111,7 +88,7 @@ template <class G, bool ADAMW>
 __global__ void __launch_bounds__(WF_BLOCK)
     update_kernel(const WF_GRID_CONSTANT parameter_updates a)
 {
-    if (a.held && *a.held)
+    if (a.all.held && *a.all.held)
         return;
     for (int piece = (int)blockIdx.x; piece < a.pieces.all(); piece += (int)gridDim.x) {
         const int k = a.pieces.of(piece);
@@ -120,10 +97,12 @@ __global__ void __launch_bounds__(WF_BLOCK)
 
         if (i >= p.n)
             continue;
+        const wf_update u = wf_update_now(a.all, p.lr, p.weight_decay);
+
         if (ADAMW)
-            adamw_of<G>(p, update_now(a, p), i);
+            adamw_of<G>(p, u, i);
         else
-            sgd_of<G>(p, update_now(a, p), i);
+            sgd_of<G>(p, u, i);
     }
 }
 
@@ -150,43 +129,57 @@ bool alike(const wf_call *a, const wf_call *b)
 {
     const wf_update *x = (const wf_update *)a->attr, *y = (const wf_update *)b->attr;
 
-    return a->in[1]->dtype == b->in[1]->dtype && x->of_step == y->of_step &&
-           x->beta1 == y->beta1 && x->beta2 == y->beta2 && x->eps == y->eps &&
-           x->bias1 == y->bias1 && x->bias2 == y->bias2 && x->grad_scale == y->grad_scale;
+    return a->in[1]->dtype == b->in[1]->dtype && a->in[2]->dtype == b->in[2]->dtype &&
+           x->of_step == y->of_step && x->beta1 == y->beta1 && x->beta2 == y->beta2 &&
+           x->eps == y->eps && x->bias1 == y->bias1 && x->bias2 == y->bias2 &&
+           x->grad_scale == y->grad_scale;
 }
 
-/* Runs as many of n calls as one launch may have, from the first on, and returns their
+/* Runs the first of n calls that are alike, as many as one launch may have, and returns their
    number. */
-template <bool ADAMW> int run_some(const wf_call *calls, int n, wf_status *status)
+template <bool ADAMW> int run_some(const wf_call *const *calls, int n, wf_status *status)
 {
     parameter_updates a = {};
     int k = 0;
 
-    a.u = *(const wf_update *)calls[0].attr;
-    a.now = a.u.of_step ? wf_cuda_now(calls) : NULL;
-    a.held = wf_cuda_now(calls) ? &wf_cuda_now(calls)->held : NULL;
-    for (*status = WF_OK; k < n && k < MANY && alike(calls, &calls[k]); k++) {
+    if (wf_dtype_is_dynamic8(calls[0]->in[2]->dtype))
+        return wf_cuda_adamw8(calls, n, status);
+    a.all = wf_updates_of(calls[0]);
+    for (; k < n && k < MANY; k++) {
         bool bf16;
 
-        *status = wf_check_types(&calls[k], &bf16);
+        *status = wf_check_types(calls[k], &bf16);
         if (*status != WF_OK)
             return k;
-        a.list[k] = parameter_of(&calls[k]);
+        a.list[k] = parameter_of(calls[k]);
         a.pieces.add(wf_ceil(a.list[k].n, PIECE));
     }
-    *status = wf_run(calls, [&](auto zero) {
+    *status = wf_run(calls[0], [&](auto zero) {
         return wf_launch(update_kernel<decltype(zero), ADAMW>, wf_grid(a.pieces.all(), 1),
-                         WF_BLOCK, 0, wf_cuda_of(calls)->stream, a);
+                         WF_BLOCK, 0, wf_cuda_of(calls[0])->stream, a);
     });
     return k;
 }
 
+/* Each call changes tensors of its own, so those that are alike need not follow one another:
+   vectors lie between matrices. */
 template <bool ADAMW> wf_status run_many(const wf_call *calls, int n)
 {
+    const wf_call *list[MANY];
+    uint64_t done = 0; /* bit k: of call k */
     wf_status status = WF_OK;
 
-    for (int k = 0; k < n && status == WF_OK;)
-        k += run_some<ADAMW>(calls + k, n - k, &status);
+    for (int i = 0; i < n && status == WF_OK; i++) {
+        int count = 0;
+
+        for (int k = i; k < n; k++)
+            if (!(done >> k & 1) && alike(&calls[i], &calls[k])) {
+                list[count++] = &calls[k];
+                done |= (uint64_t)1 << k;
+            }
+        for (int k = 0; k < count && status == WF_OK;)
+            k += run_some<ADAMW>(list + k, count - k, &status);
+    }
     return status;
 }
 
@@ -196,5 +189,6 @@ template <bool ADAMW> wf_status run_one(const wf_call *call, void *)
 }
 } // namespace
 
-const wf_kernel wf_cuda_adamw = {run_one<true>, NULL, 0, WF_IN(1), 0, run_many<true>};
+const wf_kernel wf_cuda_adamw = {run_one<true>,       NULL,          0, WF_IN(1),
+                                 WF_IN(2) | WF_IN(3), run_many<true>};
 const wf_kernel wf_cuda_sgd = {run_one<false>, NULL, 0, WF_IN(1), 0, run_many<false>};

@@ -26,6 +26,8 @@ EXPECTED = [
     (r"\bhopper_kernel<", "sm_90a", ("HGMMA", "UTMALDG")),
     (r"\btensor_kernel<", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128")),
     (r"\bupdate_kernel<", "sm_", WIDE),
+    (r"\bupdate8_kernel<", "sm_", WIDE),
+    (r"\bnf4_kernel<", "sm_", WIDE[1:]),
     (r"\bnarrow_kernel|\bwiden_kernel", "sm_", WIDE),
     (r"\bwf_norm_kernel<|\bwf_norm_backward_kernel<", "sm_", WIDE),
     (r"\blogit_loss_kernel<|\bgrad_kernel<", "sm_", WIDE),

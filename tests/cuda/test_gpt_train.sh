@@ -164,10 +164,33 @@ result "bench attention" "$problem"
 refuse "rounded factors in exact mode" "tf32 rounds factors that exact mode multiplies as they are.*--exact off" \
     --device cuda --tf32
 run "and without" --device cuda --tf32 --exact off
-refuse "a base in 4 bits" "device cuda takes no matrices in 4 bits \(nf4\): store what is frozen as bf16, or use device cpu" \
-    --device cuda --lora-rank 2 --base-dtype nf4
-refuse "moments in 8 bits" "device cuda has no optimizer with states in 8 bits \(adamw8bit\): take one that stores floats, such as adamw, or device cpu" \
-    --device cuda --optimizer adamw8bit
+near()
+{
+    result "$1: near the CPU's losses" "$(python3 -c '
+import re, sys
+gpu, cpu = ([float(x) for x in re.findall(r"^step .* loss ([0-9.]+)", open(f).read(), re.M)] for f in ("stored", "out"))
+if len(gpu) < 2 or len(gpu) != len(cpu) or max(abs(a - b) for a, b in zip(gpu, cpu)) > 1e-3: print(gpu, cpu)')"
+}
+base=(--lora-rank 2 --base-dtype nf4 --n-embd 64 --ffn 128)
+for dtype in fp32 bf16; do
+    run "a base in 4 bits, $dtype" --device cuda --digest "${base[@]}" --dtype $dtype
+    wanted=$(digest)
+    cp out stored
+    same "on four ranks, $dtype" "${base[@]}" --dtype $dtype --tp 2 --dp 2
+    same "op by op, $dtype" "${base[@]}" --dtype $dtype --cuda-graph off
+    run "on the CPU, $dtype" --device cpu "${base[@]}" --dtype $dtype
+    near "a base in 4 bits, $dtype"
+done
+run "moments in 8 bits" --device cuda --digest --optimizer adamw8bit --steps 4
+wanted=$(digest)
+cp out stored
+same "of four ranks" --optimizer adamw8bit --tp 2 --dp 2 --steps 4
+same "of stages" --optimizer adamw8bit --pp 2 --micro-batch-size 1 --steps 4
+same "op by op" --optimizer adamw8bit --cuda-graph off --steps 4
+run "on the CPU" --device cpu --optimizer adamw8bit --steps 4
+near "moments in 8 bits"
+refuse "momenta in 8 bits that the host updates" "device cuda has no optimizer with states in 8 bits \(lion8bit\): take one that stores floats, such as adamw, or device cpu" \
+    --device cuda --optimizer lion8bit
 WEFT_EMULATOR_DEVICES=0 refuse "a driver without a GPU" "--device cuda: no GPU .*use --device cpu" \
     --device cuda
 WEFT_EMULATOR_DEVICES=0 run "a plan needs no GPU" --device cuda --plan

@@ -1,0 +1,42 @@
+/* kernels/cuda/levels.c - see levels_internal.h. */
+#include "kernels/cuda/levels_internal.h"
+#include "kernels/cuda/device_internal.h"
+#include <string.h>
+
+static void fill(wf_cuda_levels *levels)
+{
+    for (int k = 0; k < 2; k++) {
+        const float *level = wf_cuda_host_table->dynamic8_levels[k];
+
+        memcpy(levels->dynamic8[k], level, sizeof levels->dynamic8[k]);
+        wf_cuda_host_table->dynamic8_map_make(&levels->map[k], level);
+    }
+    memcpy(levels->nf4, wf_cuda_host_table->nf4_levels, sizeof levels->nf4);
+}
+
+void wf_cuda_levels_close(wf_cuda *cuda)
+{
+    if (cuda->levels)
+        cudaFreeAsync(cuda->levels, cuda->stream);
+    cuda->levels = NULL;
+}
+
+const wf_cuda_levels *wf_cuda_levels_of(wf_cuda *cuda)
+{
+    wf_cuda_levels levels = {{{0}}};
+    void *block = NULL;
+    cudaError_t code;
+
+    if (cuda->levels)
+        return cuda->levels;
+    wf_cuda_enter(cuda);
+    code = cuda->capturing ? cudaErrorStreamCaptureUnsupported
+                           : cudaMallocAsync(&block, sizeof levels, cuda->stream);
+    wf_cuda_note(cuda, code, "tables of levels");
+    if (code != cudaSuccess)
+        return NULL;
+    fill(&levels);
+    wf_cuda_memory.write(&cuda->device, block, &levels, sizeof levels);
+    cuda->levels = block;
+    return cuda->levels;
+}
