@@ -60,8 +60,7 @@ static int64_t heads_of(const packing *p, int operand)
 }
 
 /* Random numbers of an operand: of all its tokens, or of some of one sequence. */
-static wf_tensor *operand(const packing *p, int which, int64_t b,
-                          int64_t begin, int64_t n)
+static wf_tensor *operand(const packing *p, int which, int64_t b, int64_t begin, int64_t n)
 {
     int64_t row = heads_of(p, which) * p->dim, batch = n < p->tokens ? 1 : BATCH;
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(n),
@@ -173,8 +172,8 @@ static void check_ranks(const packing *p, wf_tensor *const whole[RESULTS])
     const split forward = {"ranks", {1, WHOLE, WHOLE, WHOLE, WHOLE}, {1, 1}, ranks};
     const split back = {
         "ranks", {WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, 1, WHOLE}, {1, 1, 1}, ranks};
-    const wf_attention_attr a = {
-        .window = (int32_t)(p->chunk ? -p->chunk : p->window), .part = true};
+    const wf_attention_attr a = {.window = (int32_t)(p->chunk ? -p->chunk : p->window),
+                                 .part = true};
     wf_call call = {.op = p->sinks ? &wf_op_attention_part_sinks : &wf_op_attention_part,
                     .n_out = 2,
                     .attr = &a,

@@ -3,8 +3,8 @@
  * what they train is what one rank trains, bit for bit, of lengths and heads that they do not
  * divide; and what would be another sum, or is not there, is refused with its reason.
  *
- * The faults that ranks of other trainers have had, and the tests that find each; tests/mutants.txt
- * puts them in, where the last column says:
+ * The faults that ranks of other trainers have had, and the tests that find each;
+ * tests/mutants.txt puts them in, where the last column says:
  *
  *     gradients of queries, keys and values   heads that ranks share, keys     sharding_borders.c
  *                                             that are gathered                attention_gather.c
