@@ -65,7 +65,7 @@ typedef struct wf_attention_part_pairs {
  * @param all     tokens of the sequence
  * @param before  those before the part
  * @param n       those of the part
- * @param window  a sliding window, or below 0 chunks of so many tokens; 0: neither
+ * @param window  a sliding window, or below 0 minus the tokens of a chunk; 0: neither
  */
 WF_API wf_attention_part_pairs wf_attention_pairs_of(double all, double before, double n,
                                                      double window);

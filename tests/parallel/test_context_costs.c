@@ -30,7 +30,7 @@ typedef struct row {
     int kv_heads, cp, tp, dp, ep, micro;
     const char *dtype, *recompute, *form;
     bool sequence_parallel, chunks;
-    int window; /* of the first block, and not of the second */
+    int window; /* the first block has it, and the second has none */
 } row;
 
 static const row rows[] = {

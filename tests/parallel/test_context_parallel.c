@@ -3,22 +3,25 @@
  * what they train is what one rank trains, bit for bit, of lengths and heads that they do not
  * divide; and what would be another sum, or is not there, is refused with its reason.
  *
- * The faults that ranks of other trainers have had, and the tests that find each;
- * tests/mutants.txt puts them in, where the last column says:
+ * The faults that ranks of other trainers have had, the tests that find each, and the file
+ * where tests/mutants.txt puts it in:
  *
- *     gradients of queries, keys and values   heads that ranks share, keys     sharding_borders.c
- *                                             that are gathered                attention_gather.c
- *     a length that ranks do not divide       all but short sequences: 2,049   read_batch.c
- *                                             and 4,099 tokens                 move.c
- *     ranks that get no head, of 12 on 8      heads of their own, refusals,    sharding_borders.c
- *                                             keys that are gathered
- *     the last token, left out                heads of their own, micro-steps  read_batch.c
- *     a loss that is scaled by the ranks      all: losses are compared by      batch.c
- *                                             their bits
- *     a gather without a gradient             heads that ranks share, keys     sharding_borders.c
- *                                             that are gathered                attention_gather.c
- *     bf16 that is only near                  bf16: sums over ranks, and       dispatch.c
- *                                             logarithms that are gathered     attention_part.c
+ *     gradients of queries, keys and values
+ *         heads that ranks share: sharding_borders.c
+ *         keys that are gathered: attention_gather.c
+ *     a length that ranks do not divide
+ *         all but short sequences, 2,049 and 4,099 tokens: read_batch.c, move.c
+ *     ranks that get no head, of 12 on 8
+ *         heads of their own, refusals, keys that are gathered: sharding_borders.c
+ *     the last token, left out
+ *         heads of their own, micro-steps: read_batch.c
+ *     a loss that is scaled by the ranks
+ *         all, whose losses are compared by their bits: batch.c
+ *     a gather without a gradient
+ *         heads that ranks share: sharding_borders.c
+ *         keys that are gathered: attention_gather.c
+ *     bf16 that is only near
+ *         bf16: dispatch.c (sums over ranks), attention_part.c (gathered logarithms)
  *
  * ctest: builds plain address thread, timeout 600
  */

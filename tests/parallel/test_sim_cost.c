@@ -123,7 +123,7 @@ static double pairs_of(wf_sim_model m, wf_sim_layout l, bool back)
            (products * 4 * WIDTH * (double)l.micro);
 }
 
-/* Of 8 tokens there are 8 * 8 / 2 pairs, 2 * (8 - 2 / 2) with a window of 2, and 2 * 4 * 4 / 2
+/* There are 8 * 8 / 2 pairs of 8 tokens, 2 * (8 - 2 / 2) with a window of 2, and 2 * 4 * 4 / 2
    in chunks of 4. Of two ranks that gather keys the second has 24 of 32, and 8 of the window's
    14; the first rank's keys are in 24 and 8, its queries in 8 and 6. */
 static void windows(void)
