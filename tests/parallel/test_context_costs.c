@@ -159,6 +159,27 @@ static void costs(void)
     }
 }
 
+/* Counts pairs of a query and a key by hand, of 64 tokens, a head, and the one block that has a
+   window: 64 * 64 / 2 without one, 24 * (64 - 24 / 2) of 24, 3 * 20 * 20 / 2 + 4 * 4 / 2 in
+   chunks of 20. A pair has 12 model FLOPs a feature. */
+static void pairs_by_hand(void)
+{
+    static const double pairs[] = {2048, 1248, 608};
+    double full = 0;
+
+    for (int i = 0; i < 3; i++) {
+        row k = rows[0];
+        gpt_request made;
+        double flops;
+
+        k.window = i == 0 ? 0 : i == 1 ? 24 : 20;
+        k.chunks = i == 2;
+        flops = planned_of(ask(&k, &made)).flops;
+        full = i == 0 ? flops : full;
+        CU_ASSERT_DOUBLE_EQUAL(full - flops, 12. * WIDTH * BATCH * (pairs[0] - pairs[i]), 1);
+    }
+}
+
 /* With ep gradients are summed block by block in every micro-step, whenever others are: each
    sum waits for its messages. */
 static void messages(void)
@@ -278,6 +299,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"bytes over cp and FLOPs are the plan's", costs},
+        {"pairs by hand", pairs_by_hand},
         {"slowest ranks", slowest_ranks},
         {"messages of sums with ep", messages},
         {"a search splits tokens", search},
