@@ -143,12 +143,6 @@ static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
     return WF_OK;
 }
 
-/* Pairs of a query and a key, of a head: those that this part's queries see, and those that
-   see its keys. */
-typedef struct pairs {
-    double queries, keys, both;
-} pairs;
-
 /* Returns the pairs whose key is among the first n of a causal sequence of `all`. */
 static double first_keys(double n, double all, double window)
 {
@@ -169,20 +163,26 @@ static double own_pairs(double before, double n, double window)
     return first * first / 2 + wf_attention_pairs(n - first, window);
 }
 
-static pairs pairs_of(const wf_call *call)
+wf_attention_part_pairs wf_attention_pairs_of(double all, double before, double n,
+                                              double window)
+{
+    wf_attention_part_pairs p = {
+        wf_attention_pairs(before + n, window) - wf_attention_pairs(before, window),
+        first_keys(before + n, all, window) - first_keys(before, all, window), 0};
+
+    p.both = p.queries + p.keys - own_pairs(before, n, window);
+    return p;
+}
+
+static wf_attention_part_pairs pairs_of(const wf_call *call)
 {
     const wf_attention_attr *a = call->attr;
     const wf_tensor *own = wf_attention_own(call);
     double n = (double)own->local[1], all = (double)own->dim[1].size;
-    double before = (double)own->start[1], window = (double)a->window;
-    pairs p = {n * all, n * all, 2 * n * all - n * n};
 
     if (a->bidirectional)
-        return p;
-    p.queries = wf_attention_pairs(before + n, window) - wf_attention_pairs(before, window);
-    p.keys = first_keys(before + n, all, window) - first_keys(before, all, window);
-    p.both = p.queries + p.keys - own_pairs(before, n, window);
-    return p;
+        return (wf_attention_part_pairs){n * all, n * all, 2 * n * all - n * n};
+    return wf_attention_pairs_of(all, (double)own->start[1], n, (double)a->window);
 }
 
 /* Two products over the pairs of the part's queries. */
@@ -197,7 +197,7 @@ static double forward_flops(const wf_call *call)
 static double grad_flops(const wf_call *call)
 {
     const wf_tensor *q = call->in[0];
-    pairs p = pairs_of(call);
+    wf_attention_part_pairs p = pairs_of(call);
 
     return 2 * (2 * p.both + p.queries + 2 * p.keys) *
            (double)(q->local[0] * q->local[2] * q->local[3]);
@@ -207,7 +207,7 @@ static double grad_flops(const wf_call *call)
 static double grad_model_flops(const wf_call *call)
 {
     const wf_tensor *q = call->in[0];
-    pairs p = pairs_of(call);
+    wf_attention_part_pairs p = pairs_of(call);
 
     return 2 * (2 * p.queries + 2 * p.keys) * (double)(q->local[0] * q->local[2] * q->local[3]);
 }

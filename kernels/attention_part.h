@@ -52,6 +52,24 @@ WF_API wf_tensor *wf_attention_part(wf_tensor *q, wf_tensor *k, wf_tensor *v,
 WF_API wf_tensor *wf_attention_sinks_grad(wf_tensor *y, wf_tensor *dy, wf_tensor *lse,
                                           wf_tensor *sinks);
 
+/** wf_attention_part_pairs - pairs of a query and a key, of a head of causal attention: those
+ * that a part's queries see, those that see its keys, and all of these. */
+typedef struct wf_attention_part_pairs {
+    double queries, keys, both;
+} wf_attention_part_pairs;
+
+/**
+ * wf_attention_pairs_of - returns the pairs of a part of a sequence, where a token counts half
+ * of itself: n * n / 2 of n tokens that see all before them
+ *
+ * @param all     tokens of the sequence
+ * @param before  those before the part
+ * @param n       those of the part
+ * @param window  a sliding window, or below 0 minus the tokens of a chunk; 0: neither
+ */
+WF_API wf_attention_part_pairs wf_attention_pairs_of(double all, double before, double n,
+                                                     double window);
+
 /** wf_attention_operands - the operands of the gradient: q, k, v, the result, lse and the
  * result's gradient, of all tokens on each rank. */
 typedef struct wf_attention_operands {

@@ -61,7 +61,7 @@ bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stage
                      int64_t *first)
 {
     const wf_sim_model *m = &s->model;
-    double attention = (double)(m->seq * m->heads * m->head_dim);
+    double attention = 2 * wf_sim_keys(m) * (double)(m->heads * m->head_dim);
     double chosen = wf_sim_chosen_weights(m) - wf_sim_router_weights(m);
     double plain = wf_sim_block_weights(m) + wf_sim_router_weights(m);
     double block = 6 * plain + 22 * chosen / 3 + 7 * attention; /* 3 and 8 products of 3 */

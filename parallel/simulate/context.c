@@ -6,14 +6,17 @@
  * tokens to heads and back; keys and values that several ranks need are gathered, and their
  * gradients summed. Where keys and values are gathered, backward gathers queries, results,
  * their gradients and logarithms of sums, too; gradients of norms of heads have moves of their
- * own. Of a causal mask the last rank's queries see
- * most, and the first rank's keys are seen by most.
+ * own. Then ranks have unequal pairs of a query and a key: of a causal mask the last rank's
+ * queries see most, and the first rank's keys are seen by most; of a short window ranks between
+ * the first and the last have as many.
  *
  * Gradients of weights are summed in each micro-batch: of several sequences they have a row for
  * each, which are scattered, added and gathered.
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
+#include "kernels/attention_part.h"
+#include <math.h>
 
 static double move(const wf_sim_costing *c, wf_sim_move move, double bytes)
 {
@@ -22,20 +25,43 @@ static double move(const wf_sim_costing *c, wf_sim_move move, double bytes)
     return wf_sim_collective(c->machine, move, bytes, wf_sim_cp(l), wf_sim_cp_stride(l));
 }
 
-double wf_sim_most_queries(const wf_sim_layout *l)
+/* Returns the pairs of the slowest rank of cp, backward as many of which each has five
+   products. There scores and their gradients are two products of each pair whose query or key a
+   rank has, dq is one of its queries', dk and dv two of its keys'. */
+static double slowest(const wf_sim_model *m, const wf_sim_layout *l, double window, bool back)
 {
-    double cp = (double)wf_sim_cp(l);
+    double all = (double)m->seq, n = all / (double)wf_sim_cp(l), most = 0;
 
-    return l->gather_keys ? 2 - 1 / cp : 1;
+    if (!l->gather_keys)
+        return wf_attention_pairs_of(all, 0, all, window).queries / (double)wf_sim_cp(l);
+    for (int64_t rank = 0; rank < wf_sim_cp(l); rank++) {
+        wf_attention_part_pairs p = wf_attention_pairs_of(all, (double)rank * n, n, window);
+
+        most = fmax(most, back ? (2 * p.both + p.queries + 2 * p.keys) / 5 : p.queries);
+    }
+    return most;
 }
 
-/* Backward has five products of a pair of a query and a key, and four of one whose query is on
-   another rank. */
-double wf_sim_most_pairs(const wf_sim_layout *l)
+/* Returns the mean of blocks: ranks meet in each. */
+static double mean(const wf_sim_model *m, const wf_sim_layout *l, bool back)
 {
-    double cp = (double)wf_sim_cp(l);
+    return (1 - m->windowed) * slowest(m, l, 0, back) +
+           m->windowed * slowest(m, l, (double)m->window, back);
+}
 
-    return l->gather_keys ? (5 + 2 * 4 * (cp - 1)) / (5 * cp) : 1;
+double wf_sim_keys(const wf_sim_model *m)
+{
+    return m->seq > 0 ? mean(m, &(wf_sim_layout){.cp = 1}, false) / (double)m->seq : 0;
+}
+
+double wf_sim_forward_pairs(const wf_sim_model *m, const wf_sim_layout *l)
+{
+    return mean(m, l, false);
+}
+
+double wf_sim_backward_pairs(const wf_sim_model *m, const wf_sim_layout *l)
+{
+    return mean(m, l, true);
 }
 
 /* Bytes of a rank's queries; of the keys or values that it has where tp splits projections, and

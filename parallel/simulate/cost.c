@@ -24,8 +24,7 @@ double wf_sim_flops(const wf_sim_model *m, const wf_sim_layout *l)
 {
     double tokens =
         (double)(l->micro * l->micros * (wf_sim_inner(l) / wf_sim_sharing(l))) * (double)m->seq;
-    double attention = 6.0 * (double)m->seq * head_width(m); /* scores are made once */
-
+    double attention = 12 * wf_sim_keys(m) * head_width(m); /* scores are made once */
     double weights = wf_sim_block_weights(m) + wf_sim_chosen_weights(m);
 
     return tokens *
@@ -40,6 +39,12 @@ static double product_time(const wf_sim_costing *c, double flops)
 static double attention_time(const wf_sim_costing *c, double flops)
 {
     return flops / (c->rate * c->machine->attention) / (double)c->layout->tp;
+}
+
+/* Returns the FLOPs of two products of these pairs, of the heads of a micro-batch. */
+static double score_flops(const wf_sim_costing *c, double pairs)
+{
+    return 4 * pairs * (double)c->layout->micro * head_width(c->model);
 }
 
 /* Bytes of activations through the device's memory, `split` of them divided by tensor
@@ -100,7 +105,7 @@ enum {
 static wf_sim_step block_cost(const wf_sim_costing *c)
 {
     const wf_sim_model *m = c->model;
-    double weights = wf_sim_block_weights(m), scores = (double)m->seq * head_width(m);
+    double weights = wf_sim_block_weights(m);
     double a = (double)wf_dtype_size(c->layout->dtype), d = (double)m->width,
            launch = c->machine->launch;
     double rotated = 2 * (head_width(m) + (double)(m->kv_heads * m->head_dim));
@@ -112,9 +117,9 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     s.forward.of[WF_SIM_PRODUCTS] = s.inputs.of[WF_SIM_PRODUCTS] =
         s.weights.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * weights);
     s.forward.of[WF_SIM_ATTENTION] =
-        wf_sim_most_queries(c->layout) * attention_time(c, 2 * c->tokens * scores);
+        attention_time(c, score_flops(c, wf_sim_forward_pairs(m, c->layout)));
     s.inputs.of[WF_SIM_ATTENTION] =
-        wf_sim_most_pairs(c->layout) * attention_time(c, 5 * c->tokens * scores);
+        attention_time(c, 2.5 * score_flops(c, wf_sim_backward_pairs(m, c->layout)));
     s.forward.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
     s.inputs.of[WF_SIM_CONTEXT] = wf_sim_context_backward(c);
     /* norms and sums of the residual stream: 9, 7 and 4 d; rotations, and what is between the

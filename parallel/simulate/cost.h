@@ -3,7 +3,8 @@
  * by layout: from sizes and rates, before anything is run.
  *
  * Of a micro-batch of T tokens a block with n weights in products, of width h, costs 2 n T
- * FLOPs in each of F, I and W, and its attention over s tokens 2 s h T in F and 5 s h T in I;
+ * FLOPs in each of F, I and W, and its attention over s tokens 2 s h T in F and 5 s h T in I,
+ * or, with a window or chunks, as much less as there are fewer pairs of a query and a key;
  * the head, of V words, 2 V h T of each. Tensor parallelism divides them. Other ops cost bytes
  * of activations through the device's memory.
  */
@@ -34,6 +35,10 @@ typedef struct wf_sim_model {
     /* features of the expert that all tokens of a mixture take, in `ffn` too */
     double shared_ffn;
     double buffer; /* room for rows of experts, as in wf_experts */
+    /* the part of the blocks whose tokens see the last `window` tokens alone, or, below 0,
+       their own of the chunks of -window tokens */
+    double windowed;
+    int64_t window;
 } wf_sim_model;
 
 /** wf_sim_when - the time of gathers or reductions. */
@@ -89,6 +94,9 @@ WF_API double wf_sim_expert_weights(const wf_sim_model *model);
 WF_API double wf_sim_router_weights(const wf_sim_model *model);
 WF_API double wf_sim_chosen_weights(const wf_sim_model *model);
 WF_API double wf_sim_head_weights(const wf_sim_model *model);
+
+/** wf_sim_keys - returns how many keys a token sees, in the mean of tokens and blocks. */
+WF_API double wf_sim_keys(const wf_sim_model *model);
 
 /** wf_sim_imbalance - sets how many tokens the fullest of the ranks that split experts has,
  * over the mean, but not more than all of them */

@@ -53,10 +53,10 @@ static inline int64_t wf_sim_inner(const wf_sim_layout *l)
     return wf_sim_sharing(l) * wf_sim_ep(l) * l->shard * l->replicate;
 }
 
-/* Return the factors by which the slowest rank of cp takes longer in attention than their mean:
-   forward, the one whose queries see most keys; backward (context.c). */
-double wf_sim_most_queries(const wf_sim_layout *l);
-double wf_sim_most_pairs(const wf_sim_layout *l);
+/* Return pairs of a query and a key, of a head of a sequence, on the slowest rank of cp, in the
+   mean of blocks: forward; backward, as many of which each has five products (context.c). */
+double wf_sim_forward_pairs(const wf_sim_model *m, const wf_sim_layout *l);
+double wf_sim_backward_pairs(const wf_sim_model *m, const wf_sim_layout *l);
 
 /* Returns the time of the moves of a block's attention over cp, forward and backward
    (context.c). */

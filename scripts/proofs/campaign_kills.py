@@ -2,7 +2,8 @@
 campaign_kills.py - SIGKILL at random instants of runs that save all the time. A trial is a chain of 20 kills of one
 model: after each the checkpoint that latest names is at least the last one that was said to be saved, is whole, and
 has the digest of a run that was never stopped; the next start, often on another mesh, continues from it. A run that
-ends is looked at and begun anew. The last one is not killed.
+ends is looked at and begun anew. The last one is not killed. Some have the optimizer's state in files of a folder
+(--offload-dir), where nothing is left.
 """
 import json
 import re
@@ -26,6 +27,9 @@ class Chain:
         self.model = model_of(random_, STEPS)
         self.saving = saving_of(random_)
         self.mesh = mesh_of(random_, self.model)[0]
+        self.state = folder / "state"
+        if random_.random() < 0.3:
+            self.saving += ["--offload", "optimizer", "--offload-dir", str(self.state)]
         self.seen = self.kills = self.ends = self.began = 0
         write_lines(folder / "text")
 
@@ -78,6 +82,8 @@ class Chain:
         out, err = (self.folder / "out").read_text(), (self.folder / "err").read_text()
         self.need(status in (0, -9), f"status {status}")
         self.need(not err, f"something was said: {err.splitlines()[0] if err else ''}")
+        left = [path.name for path in self.state.iterdir()] if self.state.exists() else []
+        self.need(not left, f"left over in {self.state}: {' '.join(left)}")
         began = re.search(r"^continuing from .* after step (\d+)$", out, re.MULTILINE)
         self.began = int(began[1]) if began else 0
         if re.search("^step ", out, re.MULTILINE):

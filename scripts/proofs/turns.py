@@ -6,6 +6,8 @@ turns.py - speed of two programs that take turns, as a ratio with its error, for
     turns.py profile BUILD [--steps 30]           steps of gpt_train without --profile, and with it: its cost and its sum
     turns.py context BUILD                        steps of long sequences: --tp 8 with --sequence-parallel and --cp 8, by the clock and by
                                                   processor time; --exact off and on at 4,096 tokens, which has the cost of their chunks
+    turns.py documents BUILD [--count]            attention, forward and backward, of documents of 1,024 and of 1,000 tokens: a sequence
+                                                  each, and all in one sequence
 
 A row is the time of the first over that of the second, above 1 where the second is faster: the mean of the turns' ratios, and twice its
 standard error. Times are processor times of one thread, which a busy machine changes little: of an op and of its gradient, and of the
@@ -89,6 +91,55 @@ CASES
 }
 """
 
+DOCUMENTS = r"""
+#include <stdlib.h>
+#include "core/tape.h"
+#include "kernels/devices.h"
+#include "kernels/ops.h"
+
+static wf_tensor *operand(wf_context *ctx, wf_dtype dtype, int64_t batch, int64_t tokens, int seed)
+{
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens), wf_dim_chunked(2), wf_dim_width(64)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    for (int64_t i = 0; i < batch * tokens * 2 * 64; i++)
+        ((float *)t->data)[i] = (float)((i * 7 + seed) % 101) / 25 - 2;
+    return dtype == WF_F32 ? t : wf_cast(t, dtype);
+}
+
+/* LENGTH DOCUMENTS PACKED REPEAT BF16 */
+int main(int argc, char **argv)
+{
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx = wf_context_open(wf_cpu_device(1, &error), NULL, &error);
+    int64_t length = atoi(argv[1]), documents = atoi(argv[2]), batch = atoi(argv[3]) ? 1 : documents;
+    int64_t tokens = length * documents / batch;
+    wf_dtype dtype = atoi(argv[argc - 1]) ? WF_BF16 : WF_F32;
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens)};
+    wf_attention_options how = {.causal = true};
+    wf_tensor *x[4];
+
+    wf_scope_open(ctx);
+    for (int i = 0; i < 4; i++)
+        x[i] = operand(ctx, dtype, batch, tokens, 17 * i);
+    wf_context_storage(ctx, dtype);
+    if (batch < documents) {
+        how.first = wf_tensor_new(ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+        for (int64_t i = 0; i < tokens; i++)
+            ((int32_t *)how.first->data)[i] = (int32_t)(i / length * length);
+    }
+    for (int i = 0; i < atoi(argv[4]); i++) {
+        wf_tape *tape = wf_tape_open(ctx);
+
+        wf_scope_open(ctx);
+        wf_backward(wf_attention(wf_leaf(x[0]), wf_leaf(x[1]), wf_leaf(x[2]), &how), x[3], false);
+        wf_scope_close(ctx);
+        wf_tape_close(tape);
+    }
+    return wf_context_status(ctx);
+}
+"""
+
 
 def fail(text):
     sys.exit(f"turns.py: {text}")
@@ -124,19 +175,19 @@ def take_turns(turns, first, second):
     return ratios
 
 
-def built(folder, build, number):
-    """Compiles the program for a build, against its headers and its library."""
-    cases = "".join(f'        if (strcmp(argv[1], "{name}") == 0)\n            z = {call};\n' for name, call in OPS.items())
+def built(folder, build, number, text):
+    """Compiles a program for a build, against its headers and its library."""
     source, program = folder / f"{number}.c", folder / f"turns{number}"
     build = pathlib.Path(build).resolve()
-    source.write_text(PROGRAM.replace("CASES\n", cases))
+    source.write_text(text)
     output_of(["cc", "-O2", "-D_GNU_SOURCE", "-I", build.parent, source, "-o", program, "-L", build, "-lweft",
                f"-Wl,-rpath,{build}"])
     return program
 
 
 def elementwise(args, folder):
-    programs = [built(folder, b, i) for i, b in enumerate((args.old, args.new))]
+    cases = "".join(f'        if (strcmp(argv[1], "{name}") == 0)\n            z = {call};\n' for name, call in OPS.items())
+    programs = [built(folder, b, i, PROGRAM.replace("CASES\n", cases)) for i, b in enumerate((args.old, args.new))]
     env = dict(os.environ, **({"WEFT_CPU_ISA": args.isa} if args.isa else {}))
     worst = math.inf
     for name in OPS:
@@ -210,10 +261,28 @@ def context(args, folder):
                                          lambda c=clock, m=model, s=second: run([*m, *s], c)), what)
 
 
+def documents(args, folder):
+    program = built(folder, args.build, 0, DOCUMENTS)
+
+    def run(length, bf16, packed):
+        cost = []
+        for repeat in (0, 1 if args.count else 20):
+            command = [program, str(length), "4", str(packed), str(repeat), str(bf16)]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            counted = instructions_of(command) if args.count else output_of(command)
+            cost.append(counted if args.count else resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+        return cost[1] - cost[0]
+
+    for bf16, kind in enumerate(("fp32", "bf16")):
+        for length in (1024, 1000):
+            show(f"{length} tokens, {kind}", take_turns(1 if args.count else args.turns, lambda l=length, b=bf16: run(l, b, 0),
+                                                        lambda l=length, b=bf16: run(l, b, 1)), "alone / packed, asked for 0.97")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    two, one, long = (kinds.add_parser(name) for name in ("elementwise", "profile", "context"))
+    two, one, long, packed = (kinds.add_parser(name) for name in ("elementwise", "profile", "context", "documents"))
     two.add_argument("old")
     two.add_argument("new")
     two.add_argument("--isa", default="")
@@ -222,12 +291,13 @@ def main():
     long.add_argument("build")
     long.add_argument("--steps", type=int, default=4)
     long.add_argument("--turns", type=int, default=6)
-    for kind in (two, one):
+    packed.add_argument("build")
+    for kind in (two, one, packed):
         kind.add_argument("--turns", type=int, default=12)
         kind.add_argument("--count", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        {"elementwise": elementwise, "profile": profile, "context": context}[args.kind](args, pathlib.Path(folder))
+        {"elementwise": elementwise, "profile": profile, "context": context, "documents": documents}[args.kind](args, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

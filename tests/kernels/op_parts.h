@@ -52,7 +52,7 @@ static void close_context(void)
     wf_context_close(ctx);
 }
 
-static wf_tensor *random_tensor(int ndim, const wf_dim *dims)
+static inline wf_tensor *random_tensor(int ndim, const wf_dim *dims)
 {
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, ndim, dims, NULL, WF_MEMORY_ACTIVATION);
 

@@ -1,24 +1,17 @@
 /*
  * tests/kernels/test_attention_packed.c - documents that share a sequence have the bits that
- * each has alone, forward and backward, wherever they begin, with sinks and without: random
- * packings, on every instruction set, in fp32 and bf16. By hand: test_attention_packed PACKINGS
- * [SEED].
+ * each has alone, forward and backward, wherever they begin, with windows, chunks, sinks and
+ * without, on one rank and on ranks that split tokens: random packings, on every instruction
+ * set, in fp32 and bf16. By hand: test_attention_packed PACKINGS [SEED].
  *
  * ctest: builds plain address
  */
-#include "core/context.h"
 #include "core/numerics/bf16.h"
-#include "core/numerics/random.h"
 #include "core/tape.h"
-#include "kernels/cpu/cpu_internal.h"
+#include "kernels/attention_internal.h"
 #include "kernels/cpu/isa_internal.h"
-#include "kernels/devices.h"
-#include "kernels/ops.h"
-#include "tests/harness.h"
+#include "tests/kernels/op_parts.h"
 #include "tests/sanitizer.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { OPERANDS = 4, RESULTS = 4, BATCH = 2, MOST_TOKENS = 320 };
 
@@ -67,8 +60,7 @@ static int64_t heads_of(const packing *p, int operand)
 }
 
 /* Random numbers of an operand: of all its tokens, or of some of one sequence. */
-static wf_tensor *operand(wf_context *ctx, const packing *p, int which, int64_t b,
-                          int64_t begin, int64_t n)
+static wf_tensor *operand(const packing *p, int which, int64_t b, int64_t begin, int64_t n)
 {
     int64_t row = heads_of(p, which) * p->dim, batch = n < p->tokens ? 1 : BATCH;
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(n),
@@ -90,7 +82,7 @@ static wf_tensor *operand(wf_context *ctx, const packing *p, int which, int64_t 
 }
 
 /* Sinks below scores and above them. */
-static wf_tensor *sinks_of(wf_context *ctx, const packing *p)
+static wf_tensor *sinks_of(const packing *p)
 {
     const wf_dim heads = wf_dim_chunked(p->heads);
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &heads, NULL, WF_MEMORY_PARAMETER);
@@ -101,25 +93,29 @@ static wf_tensor *sinks_of(wf_context *ctx, const packing *p)
     return wf_leaf(t);
 }
 
+static wf_tensor *first_of(const packing *p)
+{
+    const wf_dim tokens[] = {wf_dim_batch(BATCH), wf_dim_chunked(p->tokens)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_I32, 2, tokens, NULL, WF_MEMORY_ACTIVATION);
+
+    CU_ASSERT_FATAL(t != NULL);
+    memcpy(t->data, p->first, wf_tensor_bytes(t));
+    return t;
+}
+
 /* Attends to the tokens [begin, begin + n) of a sequence, or to those of all of them. */
-static void attend(wf_context *ctx, const packing *p, int64_t b, int64_t begin, int64_t n,
+static void attend(const packing *p, int64_t b, int64_t begin, int64_t n,
                    wf_tensor *result[RESULTS])
 {
-    bool whole = n == p->tokens;
-    const wf_dim tokens[] = {wf_dim_batch(BATCH), wf_dim_chunked(n)};
     wf_attention_options how = {.causal = true, .window = p->window, .chunk = p->chunk};
     wf_tensor *in[OPERANDS];
 
     for (int i = 0; i < OPERANDS; i++)
-        in[i] = operand(ctx, p, i, b, begin, n);
+        in[i] = operand(p, i, b, begin, n);
     for (int i = 0; i < 3; i++)
         in[i] = wf_leaf(in[i]);
-    how.sinks = p->sinks ? sinks_of(ctx, p) : NULL;
-    if (whole) {
-        how.first = wf_tensor_new(ctx, WF_I32, 2, tokens, NULL, WF_MEMORY_ACTIVATION);
-        CU_ASSERT_FATAL(how.first != NULL);
-        memcpy(how.first->data, p->first, (size_t)(BATCH * n) * sizeof *p->first);
-    }
+    how.sinks = p->sinks ? sinks_of(p) : NULL;
+    how.first = n == p->tokens ? first_of(p) : NULL;
     result[0] = wf_attention(in[0], in[1], in[2], &how);
     wf_backward(result[0], in[3], false);
     for (int i = 0; i < 3; i++)
@@ -127,7 +123,7 @@ static void attend(wf_context *ctx, const packing *p, int64_t b, int64_t begin, 
 }
 
 /* Returns true where chunks give what documents that begin where they do would. */
-static bool chunks_are_documents(wf_context *ctx, const packing *p)
+static bool chunks_are_documents(const packing *p)
 {
     packing apart = *p;
     wf_tensor *chunks[RESULTS], *documents[RESULTS];
@@ -141,8 +137,8 @@ static bool chunks_are_documents(wf_context *ctx, const packing *p)
         apart.first[i] = (int32_t)(at - (at - p->first[i]) % p->chunk);
     }
     apart.chunk = 0;
-    attend(ctx, p, 0, 0, p->tokens, chunks);
-    attend(ctx, &apart, 0, 0, p->tokens, documents);
+    attend(p, 0, 0, p->tokens, chunks);
+    attend(&apart, 0, 0, p->tokens, documents);
     for (int r = 0; r < RESULTS; r++)
         same = same &&
                memcmp(chunks[r]->data, documents[r]->data, wf_tensor_bytes(chunks[r])) == 0;
@@ -150,13 +146,13 @@ static bool chunks_are_documents(wf_context *ctx, const packing *p)
 }
 
 /* Returns true where the document that begins at a token has the numbers that it has alone. */
-static bool is_alone(wf_context *ctx, const packing *p, int64_t b, int64_t begin, int64_t n,
+static bool is_alone(const packing *p, int64_t b, int64_t begin, int64_t n,
                      wf_tensor *const whole[RESULTS])
 {
     wf_tensor *alone[RESULTS];
     bool same = true;
 
-    attend(ctx, p, b, begin, n, alone);
+    attend(p, b, begin, n, alone);
     for (int r = 0; r < RESULTS; r++) {
         size_t bytes = wf_tensor_bytes(alone[r]), row = bytes / (size_t)n;
         const char *part = (const char *)whole[r]->data;
@@ -167,16 +163,55 @@ static bool is_alone(wf_context *ctx, const packing *p, int64_t b, int64_t begin
     return same;
 }
 
+/* Checks that ranks which split tokens, and gather keys and values, have their rows of all
+   that, and the gradients of their tokens. */
+static void check_ranks(const packing *p, wf_tensor *const whole[RESULTS])
+{
+    enum { SINKS = 3, OWN = 6 };
+    const unsigned ranks = 1u << (2 + draw(MOST_PARTS - 1));
+    const split forward = {"ranks", {1, WHOLE, WHOLE, WHOLE, WHOLE}, {1, 1}, ranks};
+    const split back = {
+        "ranks", {WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, 1, WHOLE}, {1, 1, 1}, ranks};
+    const wf_attention_attr a = {.window = (int32_t)(p->chunk ? -p->chunk : p->window),
+                                 .part = true};
+    wf_call call = {.op = p->sinks ? &wf_op_attention_part_sinks : &wf_op_attention_part,
+                    .n_out = 2,
+                    .attr = &a,
+                    .attr_size = sizeof a};
+    wf_tensor *in[OPERANDS], *first = first_of(p);
+
+    for (int i = 0; i < OPERANDS; i++)
+        call.in[i] = in[i] = operand(p, i, 0, 0, p->tokens);
+    if (p->sinks)
+        call.in[SINKS] = wf_detach(sinks_of(p));
+    call.n_in = SINKS + p->sinks;
+    call.in[call.n_in++] = first;
+    CU_ASSERT_EQUAL_FATAL(wf_dispatch(&call), WF_OK);
+    CU_ASSERT(alike(call.out[0], whole[0]));
+    check(call, &forward);
+    memcpy(call.in + SINKS, (wf_tensor *[]){call.out[0], call.out[1], in[3], in[0], first},
+           5 * sizeof *call.in);
+    call.op = &wf_op_attention_part_grad;
+    call.n_in = OWN + 2;
+    call.n_out = 3;
+    CU_ASSERT_EQUAL_FATAL(wf_dispatch(&call), WF_OK);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT(alike(call.out[i], whole[1 + i]));
+    check(call, &back);
+}
+
 /* Returns the number of documents whose bits differ from those alone. */
-static int check_packing(wf_context *ctx, const packing *p)
+static int check_packing(const packing *p)
 {
     wf_tensor *whole[RESULTS];
     wf_tape *tape = wf_tape_open(ctx);
     int differ = 0;
 
     wf_scope_open(ctx);
-    attend(ctx, p, 0, 0, p->tokens, whole);
-    differ += !chunks_are_documents(ctx, p);
+    attend(p, 0, 0, p->tokens, whole);
+    differ += !chunks_are_documents(p);
+    if (draw(3) == 0)
+        check_ranks(p, whole);
     for (int64_t b = 0; b < BATCH; b++)
         for (int64_t begin = 0, end; begin < p->tokens; begin = end) {
             const int32_t *first = p->first + b * p->tokens;
@@ -184,7 +219,7 @@ static int check_packing(wf_context *ctx, const packing *p)
             for (end = begin; end < p->tokens && first[end] == begin; end++)
                 ;
             if (end - begin < p->tokens)
-                differ += !is_alone(ctx, p, b, begin, end - begin, whole);
+                differ += !is_alone(p, b, begin, end - begin, whole);
         }
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_scope_close(ctx);
@@ -199,25 +234,22 @@ static void packed_as_alone(void)
 
     for (size_t i = 0; i < sizeof isas / sizeof *isas * 2; i++) {
         const wf_simd *simd = wf_cpu_simd_named(isas[i / 2], NULL);
-        wf_error error = {WF_OK, ""};
-        wf_device *device = wf_cpu_device(1 + (int)i % 2, &error);
-        const wf_context_options options = {.seed = 7};
-        wf_context *ctx = device ? wf_context_open(device, &options, &error) : NULL;
         int differ = 0;
 
-        CU_ASSERT_FATAL(ctx != NULL);
+        open_context(1 + (int)i % 2);
+        wf_context_storage(ctx, dtypes[i % 2]);
         if (simd)
-            ((wf_cpu *)device->self)->simd = simd;
+            ((wf_cpu *)wf_context_device(ctx)->self)->simd = simd;
         for (int n = 0; simd && n < packings; n++) {
             packing p = draw_packing(dtypes[i % 2]);
 
-            differ += check_packing(ctx, &p);
+            differ += check_packing(&p);
         }
         CU_ASSERT_EQUAL(differ, 0);
         if (packings > 1000 && simd)
             printf("\n    %s, %s: %d packings, %d documents differ", isas[i / 2],
                    i % 2 ? "bf16" : "fp32", packings, differ);
-        wf_context_close(ctx);
+        close_context();
     }
 }
 

@@ -29,21 +29,25 @@ typedef struct row {
     const char *family;
     int kv_heads, cp, tp, dp, ep, micro;
     const char *dtype, *recompute, *form;
-    bool sequence_parallel;
+    bool sequence_parallel, chunks;
+    int window; /* the first block has it, and the second has none */
 } row;
 
 static const row rows[] = {
-    {"llama", 4, 2, 1, 1, 0, 1, "fp32", "none", "heads", false},
-    {"llama", 4, 2, 2, 2, 0, 2, "bf16", "none", "heads", false},
-    {"llama", 1, 4, 1, 1, 0, 1, "fp32", "none", "heads", false}, /* heads that ranks share */
-    {"llama", 2, 2, 2, 1, 0, 2, "bf16", "block", "heads", false},
-    {"llama", 2, 2, 1, 2, 0, 1, "bf16", "attention", "heads", false},
-    {"llama", 2, 4, 1, 1, 0, 1, "bf16", "none", "gather", false},
-    {"llama", 1, 2, 4, 1, 0, 4, "fp32", "block", "gather", false},
-    {"llama", 4, 2, 2, 1, 0, 2, "bf16", "none", "gather", true},
-    {"qwen3", 2, 4, 2, 1, 0, 2, "bf16", "none", "gather", false}, /* norms of heads */
-    {"mixtral", 4, 2, 1, 2, 0, 1, "bf16", "none", "heads", false},
-    {"mixtral", 4, 2, 2, 2, 4, 2, "fp32", "none", "heads", false},
+    {"llama", 4, 2, 1, 1, 0, 1, "fp32", "none", .form = "heads"},
+    {"llama", 4, 2, 2, 2, 0, 2, "bf16", "none", .form = "heads"},
+    {"llama", 1, 4, 1, 1, 0, 1, "fp32", "none", .form = "heads"}, /* heads that ranks share */
+    {"llama", 2, 2, 2, 1, 0, 2, "bf16", "block", .form = "heads"},
+    {"llama", 2, 2, 1, 2, 0, 1, "bf16", "attention", .form = "heads"},
+    {"llama", 2, 4, 1, 1, 0, 1, "bf16", "none", .form = "gather"},
+    {"llama", 1, 2, 4, 1, 0, 4, "fp32", "block", .form = "gather"},
+    {"llama", 4, 2, 2, 1, 0, 2, "bf16", "none", .form = "gather", .sequence_parallel = true},
+    {"qwen3", 2, 4, 2, 1, 0, 2, "bf16", "none", .form = "gather"}, /* norms of heads */
+    {"mixtral", 4, 2, 1, 2, 0, 1, "bf16", "none", .form = "heads"},
+    {"llama", 4, 2, 1, 1, 0, 1, "fp32", "none", .form = "heads", .window = 24},
+    {"llama", 2, 4, 1, 1, 0, 1, "fp32", "block", .form = "gather", .window = 24},
+    {"llama", 2, 4, 2, 1, 0, 1, "fp32", "none", .form = "gather", .chunks = true, .window = 20},
+    {"mixtral", 4, 2, 2, 2, 4, 2, "fp32", "none", .form = "heads"},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -53,6 +57,9 @@ static wf_plan_request *ask(const row *k, gpt_request *made)
     wf_plan_request *r = gpt_request_make(k->family, BLOCKS, WIDTH, TOKENS, BATCH, made);
 
     made->config.kv_heads = k->kv_heads;
+    made->config.window = k->window;
+    made->config.window_skip = BLOCKS;
+    made->config.window_chunks = k->chunks;
     made->sizes = wf_par_gpt_sizes(&made->config, TOKENS);
     r->job.mesh.dispatch = WF_PAR_DISPATCH_GATHER;
     r->cp = k->cp;
@@ -152,6 +159,27 @@ static void costs(void)
     }
 }
 
+/* Counts pairs of a query and a key by hand, of 64 tokens, a head, and the one block that has a
+   window: 64 * 64 / 2 without one, 24 * (64 - 24 / 2) of 24, 3 * 20 * 20 / 2 + 4 * 4 / 2 in
+   chunks of 20. A pair has 12 model FLOPs a feature. */
+static void pairs_by_hand(void)
+{
+    static const double pairs[] = {2048, 1248, 608};
+    double full = 0;
+
+    for (int i = 0; i < 3; i++) {
+        row k = rows[0];
+        gpt_request made;
+        double flops;
+
+        k.window = i == 0 ? 0 : i == 1 ? 24 : 20;
+        k.chunks = i == 2;
+        flops = planned_of(ask(&k, &made)).flops;
+        full = i == 0 ? flops : full;
+        CU_ASSERT_DOUBLE_EQUAL(full - flops, 12. * WIDTH * BATCH * (pairs[0] - pairs[i]), 1);
+    }
+}
+
 /* With ep gradients are summed block by block in every micro-step, whenever others are: each
    sum waits for its messages. */
 static void messages(void)
@@ -219,29 +247,51 @@ static void search(void)
     wf_plan_list_free(&without);
 }
 
-/* Counts pairs of a query and a key: of gathered keys, the slowest rank of attention has the
-   most pairs of its own queries, and in backward of its own keys. */
+enum { EACH = 200 }; /* tokens of a rank */
+
+/* Returns the pairs of a query and a key, of a window or chunks, and those of the slowest rank
+   of gathered keys: forward, and backward, where scores and their gradients are of all its
+   pairs, dq of its queries', dk and dv of its keys', as five products each. */
+static double count_pairs(int cp, int window, double most[2])
+{
+    double queries[RANKS] = {0}, products[RANKS] = {0}, pairs = 0;
+
+    for (int q = 0; q < cp * EACH; q++) {
+        int first = window > 0 ? q - window + 1 : window < 0 ? q / -window * -window : 0;
+
+        for (int k = first > 0 ? first : 0; k <= q; k++, pairs++) {
+            queries[q / EACH]++;
+            products[q / EACH] += 3;
+            products[k / EACH] += q / EACH == k / EACH ? 2 : 4;
+        }
+    }
+    for (int rank = 0; rank < cp; rank++) {
+        most[0] = fmax(most[0], queries[rank]);
+        most[1] = fmax(most[1], products[rank] / 5);
+    }
+    return pairs;
+}
+
+/* A pair of a token and itself counts half in costs. */
 static void slowest_ranks(void)
 {
-    enum { EACH = 200 };
+    static const int windows[] = {0, 150, 330, -90, -350};
+    const double NEAR = .02;
 
-    for (int cp = 2; cp <= RANKS; cp *= 2) {
+    for (int i = 0; i < 15; i++) {
+        int cp = 2 << i % 3, window = windows[i / 3];
         wf_sim_layout split = {.cp = cp}, gather = {.cp = cp, .gather_keys = true};
-        double queries[RANKS] = {0}, keys[RANKS] = {0}, pairs = 0, most[2] = {0};
+        wf_sim_model m = {.seq = cp * EACH, .windowed = .75, .window = window};
+        double most[2] = {0}, full[2] = {0}, pairs = count_pairs(cp, window, most);
+        double all = count_pairs(cp, 0, full);
 
-        for (int q = 0; q < cp * EACH; q++)
-            for (int k = 0; k <= q; k++, pairs++) {
-                queries[q / EACH]++;
-                keys[k / EACH] += q / EACH == k / EACH ? 5 : 4; /* products */
-            }
-        for (int rank = 0; rank < cp; rank++) {
-            most[0] = fmax(most[0], queries[rank] / pairs * cp);
-            most[1] = fmax(most[1], keys[rank] / pairs / 5 * cp);
-        }
-        CU_ASSERT_DOUBLE_EQUAL(wf_sim_most_queries(&gather), most[0], 1.0 / EACH);
-        CU_ASSERT_DOUBLE_EQUAL(wf_sim_most_pairs(&gather), most[1], 1.0 / EACH);
-        CU_ASSERT_EQUAL(wf_sim_most_queries(&split), 1);
-        CU_ASSERT_EQUAL(wf_sim_most_pairs(&split), 1);
+        for (int k = 0; k < 2; k++)
+            most[k] = .25 * full[k] + .75 * most[k];
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_forward_pairs(&m, &gather) / most[0], 1, NEAR);
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_backward_pairs(&m, &gather) / most[1], 1, NEAR);
+        pairs = (.25 * all + .75 * pairs) / cp;
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_forward_pairs(&m, &split) / pairs, 1, NEAR);
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_backward_pairs(&m, &split) / pairs, 1, NEAR);
     }
 }
 
@@ -249,6 +299,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"bytes over cp and FLOPs are the plan's", costs},
+        {"pairs by hand", pairs_by_hand},
         {"slowest ranks", slowest_ranks},
         {"messages of sums with ep", messages},
         {"a search splits tokens", search},

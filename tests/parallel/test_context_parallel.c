@@ -3,15 +3,25 @@
  * what they train is what one rank trains, bit for bit, of lengths and heads that they do not
  * divide; and what would be another sum, or is not there, is refused with its reason.
  *
- * The faults that ranks of other trainers have had, and the tests that would find each:
+ * The faults that ranks of other trainers have had, the tests that find each, and the file
+ * where tests/mutants.txt puts it in:
  *
- *     gradients of queries, keys and values   heads that ranks share, keys that are gathered
- *     a length that ranks do not divide       all but short sequences: 2,049 and 4,099 tokens
- *     ranks that get no head, of 12 on 8      heads of their own
- *     the last token, left out                heads of their own, micro-steps
- *     a loss that is scaled by the ranks      all: losses are compared by their bits
- *     a gather without a gradient             heads that ranks share: dK and dV of one head
- *     bf16 that is only near                  bf16
+ *     gradients of queries, keys and values
+ *         heads that ranks share: sharding_borders.c
+ *         keys that are gathered: attention_gather.c
+ *     a length that ranks do not divide
+ *         all but short sequences, 2,049 and 4,099 tokens: read_batch.c, move.c
+ *     ranks that get no head, of 12 on 8
+ *         heads of their own, refusals, keys that are gathered: sharding_borders.c
+ *     the last token, left out
+ *         heads of their own, micro-steps: read_batch.c
+ *     a loss that is scaled by the ranks
+ *         all, whose losses are compared by their bits: batch.c
+ *     a gather without a gradient
+ *         heads that ranks share: sharding_borders.c
+ *         keys that are gathered: attention_gather.c
+ *     bf16 that is only near
+ *         bf16: dispatch.c (sums over ranks), attention_part.c (gathered logarithms)
  *
  * ctest: builds plain address thread, timeout 600
  */
@@ -106,6 +116,8 @@ static void bf16(void)
         return;
     t.layout.dtype = t.layout.param_dtype = WF_BF16;
     CHECK(t, {2, 1, 1, NULL}, {2, 2, 2, "full_shard"});
+    t.layout.cp_form = "gather";
+    CHECK(t, {2, 2, 1, NULL});
 }
 
 /* Micro-steps whose gradients are added on each rank, and once a step over ranks; several

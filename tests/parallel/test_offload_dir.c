@@ -1,7 +1,8 @@
 /*
  * tests/parallel/test_offload_dir.c - the optimizer's state in files of a folder: no bit
  * changes, whatever the strategy and the optimizer; a plan is the run, of each kind of memory;
- * and a run that is killed leaves nothing there, and goes on from its checkpoint.
+ * and a run that is killed while it writes there leaves nothing, and goes on from its
+ * checkpoint.
  *
  * ctest: builds plain address
  */
@@ -119,14 +120,24 @@ static void plan_is_run(void)
     CU_ASSERT_EQUAL(ran.memory.now[WF_MEMORY_OPTIMIZER], 0);
 }
 
-/* Ends the process in its last step, when states have been written to files since the last
-   checkpoint. */
+/* Ends the process in the middle of an update: some parameters' states are written to files,
+   the next one's is, and others are not. */
+static void die_at_update(void *arg, const wf_call *call)
+{
+    static int updates;
+
+    (void)arg;
+    if (strncmp(call->op->name, "adamw", 5) == 0 && ++updates == 3)
+        raise(SIGKILL);
+}
+
+/* Watches the last step, which comes after the last checkpoint. */
 static wf_tensor *die_late(wf_nn_module *model, const wf_par_batch *batch)
 {
     static int calls;
 
     if (++calls == STEPS)
-        raise(SIGKILL);
+        wf_context_observe(model->ctx, die_at_update, NULL);
     return wf_par_gpt_loss(model, batch);
 }
 

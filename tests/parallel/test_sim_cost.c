@@ -109,6 +109,53 @@ static void stages(void)
     CU_ASSERT(work(one, 1, WF_SIM_TENSOR) > 0);
 }
 
+/* Returns the time of attention of four blocks, three of which have a window, in pairs of a
+   query and a key of a sequence: forward, or backward. */
+static double pairs_of(wf_sim_model m, wf_sim_layout l, bool back)
+{
+    static const int64_t all[] = {0, 6};
+    const double products = back ? 10 : 4;
+    wf_sim_stage stage;
+    wf_sim_costs costs;
+
+    wf_sim_stages(&machine, &m, &l, all, 1, &stage, &costs);
+    return (back ? stage.inputs : stage.forward).of[WF_SIM_ATTENTION] * 1e12 /
+           (products * 4 * WIDTH * (double)l.micro);
+}
+
+/* There are 8 * 8 / 2 pairs of 8 tokens, 2 * (8 - 2 / 2) with a window of 2, and 2 * 4 * 4 / 2
+   in chunks of 4. Of two ranks that gather keys the second has 24 of 32, and 8 of the window's
+   14; the first rank's keys are in 24 and 8, its queries in 8 and 6. */
+static void windows(void)
+{
+    wf_sim_model full = gpt2, window, chunks;
+    wf_sim_layout l = layout_of(1, 1, 1, 3, 2), gather = l;
+
+    full.layers = 4;
+    full.seq = 8;
+    window = chunks = full;
+    window.windowed = chunks.windowed = .75;
+    window.window = 2;
+    chunks.window = -4;
+    gather.cp = 2;
+    gather.gather_keys = true;
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_keys(&full), 4, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_keys(&window), (32 + 3 * 14) / 4. / 8, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_keys(&chunks), (32 + 3 * 16) / 4. / 8, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_flops(&full, &l) - wf_sim_flops(&window, &l),
+                           3. * 2 * 12 * 3 * (32 - 14) * WIDTH, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(window, l, false), 18.5, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(window, l, true), 18.5, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(chunks, l, true), 20, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(full, gather, false), 24, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(window, gather, false), (24 + 3 * 8) / 4., 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(full, gather, true), (2 * 24 + 8 + 2 * 24) / 5., 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(window, gather, true),
+                           (104 + 3 * (2 * 8 + 6 + 2 * 8)) / 4. / 5, 1e-9);
+    l.cp = 2;
+    CU_ASSERT_DOUBLE_EQUAL(pairs_of(window, l, true), 18.5 / 2, 1e-9);
+}
+
 /* Attention that is made again takes its collectives again, and with sequence parallelism its
    input is in parts again. */
 static void attention_recompute(void)
@@ -299,6 +346,7 @@ int main(void)
     static const wf_test tests[] = {
         {"FLOPs are the plan's", flops},
         {"costs of stages", stages},
+        {"windows and chunks", windows},
         {"attention that is made again", attention_recompute},
         {"the embedding's collectives", embedding},
         {"the head's collectives", head},

@@ -54,6 +54,15 @@ wf_nn_module *wf_par_gpt_make(wf_par *par, void *config)
     return &model->base;
 }
 
+static int64_t windowed_blocks(const wf_nn_gpt_config *c)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < c->layers; i++)
+        n += wf_nn_gpt_window(c, i) > 0;
+    return n;
+}
+
 wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
@@ -61,21 +70,23 @@ wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
     const int64_t features = mixtures * c.shared_ffn + (c.layers - mixtures) * c.ffn;
     const double share = c.layers ? (double)mixtures / (double)c.layers : 0;
 
-    return (wf_sim_model){.layers = c.layers,
-                          .width = c.width,
-                          .heads = c.heads,
-                          .kv_heads = c.kv_heads,
-                          .head_dim = c.head_dim ? c.head_dim : c.width / c.heads,
-                          .ffn =
-                              c.layers ? features / c.layers : c.ffn, /* the mean of blocks */
-                          .vocabulary = c.vocabulary,
-                          .seq = tokens,
-                          .gated = c.mlp != WF_NN_GELU,
-                          .tied = c.tied,
-                          .head_norms = c.qk_norm && !c.qk_norm_wide,
-                          .experts = mixtures ? c.experts : 0,
-                          .top_k = c.top_k,
-                          .expert_ffn = share * (double)c.expert_ffn,
-                          .mixtures = share,
-                          .shared_ffn = mixtures ? (double)c.shared_ffn : 0};
+    return (wf_sim_model){
+        .layers = c.layers,
+        .width = c.width,
+        .heads = c.heads,
+        .kv_heads = c.kv_heads,
+        .head_dim = c.head_dim ? c.head_dim : c.width / c.heads,
+        .ffn = c.layers ? features / c.layers : c.ffn, /* the mean of blocks */
+        .vocabulary = c.vocabulary,
+        .seq = tokens,
+        .gated = c.mlp != WF_NN_GELU,
+        .tied = c.tied,
+        .head_norms = c.qk_norm && !c.qk_norm_wide,
+        .experts = mixtures ? c.experts : 0,
+        .top_k = c.top_k,
+        .expert_ffn = share * (double)c.expert_ffn,
+        .mixtures = share,
+        .shared_ffn = mixtures ? (double)c.shared_ffn : 0,
+        .windowed = c.layers ? (double)windowed_blocks(&c) / (double)c.layers : 0,
+        .window = c.window_chunks ? -c.window : c.window};
 }
