@@ -11,6 +11,8 @@ endfunction()
 weft_short_form(apps.layouts 120 pages/layouts.py --check --weft build)
 # What needs no GPU of the table that gpu_check.py prints of one.
 weft_short_form(apps.gpu_table 120 proofs/gpu_table.py build)
+# Its table beside a stand-in of PyTorch, on emulated GPUs; alone it tries the speeds too.
+weft_short_form(apps.gpu_stand_in 600 proofs/gpu_stand_in.py build --only table)
 # What docs/models.md says to do, with a real model; alone it trains longer.
 weft_short_form(apps.page 600 pages/page.py build --steps 2)
 # Links where programs write; alone it plants all kinds, at each name.
@@ -31,7 +33,7 @@ weft_short_form(apps.exactness_cp 120 proofs/exactness.py --cp --quick --gpt-tra
 # Ranks that fail, by kind and moment; alone it tries all of them.
 weft_short_form(hosts.failures 120 proofs/failures.py --quick build sanitized)
 weft_short_form(hosts.pipeline_failures 120 proofs/failures.py --quick --pipeline build sanitized)
-set_tests_properties(apps.page apps.exactness PROPERTIES COST 50)
+set_tests_properties(apps.page apps.exactness apps.gpu_stand_in PROPERTIES COST 50)
 set_tests_properties(apps.resume apps.resume_pipeline PROPERTIES COST 20)
 set_tests_properties(hosts.failures hosts.pipeline_failures PROPERTIES COST 100)
 set_tests_properties(apps.exactness hosts.failures hosts.pipeline_failures PROPERTIES RESOURCE_LOCK launchers)

@@ -134,6 +134,8 @@ class Check:
             self.row(line, what, "-", "not run: no time left")
         except FileNotFoundError as missing:
             self.row(line, what, "-", f"not run: {missing.filename} is not here")
+        except Exception as fault:  # of the check itself: the others are run all the same
+            self.row(line, what, f"{type(fault).__name__}: {fault}", "FAIL")
 
     # ---- 2: ops ----
 
@@ -239,7 +241,7 @@ class Check:
                    f"(at least {target} %)", 100 * use >= target)
         return rate
 
-    def peer(self, name, shape, batch, rates, dtype="bf16"):
+    def peer(self, name, shape, batch, rates, dtype="bf16", least=1.1):
         job = {"arch": "gpt2", "layers": int(shape[3]), "heads": int(shape[1]), "width": int(shape[5]), "ffn": 4 * int(shape[5]),
                "vocabulary": 50304, "length": 1024, "micro": batch, "dtype": dtype}
         out = self.run([sys.executable, ROOT / "scripts/peers/gpu_torch.py", json.dumps(job)], 150)
@@ -250,15 +252,14 @@ class Check:
         for way, rate in rates.items():
             ratio = rate / theirs["tokens_per_s"]
             self.judge(5, f"{name}, {way}, against PyTorch {theirs['version']} compiled, flash attention",
-                       f"{theirs['tokens_per_s']:,.0f} tokens/s: {ratio:.2f} times (at least 1.1)",
-                       ratio >= 1.1)
+                       f"{theirs['tokens_per_s']:,.0f} tokens/s: {ratio:.2f} times (at least {least})", ratio >= least)
 
     def fp32(self, dtype, more):
         ways = {"exact": [], "exact off": ["--exact", "off"]}
         rates = {way: self.rate(GPT2, 16, "fp32", *more, *flags) for way, flags in ways.items() if not more or flags}
         reported = ", ".join(f"{way} {rate:,.0f} tokens/s" for way, rate in rates.items())
         self.row(5, f"GPT-2 124M, batch 16 x 1024, {dtype}", reported, "measured")
-        self.peer(f"GPT-2 124M in {dtype}", GPT2, 16, rates, dtype)
+        self.peer(f"GPT-2 124M in {dtype}", GPT2, 16, rates, dtype, 0.85 if dtype == "fp32" else 1.1)
 
     def models(self):
         ways = {"exact": ["--cuda-graph", "off"], "exact off": ["--exact", "off", "--cuda-graph", "off"],
@@ -278,9 +279,13 @@ class Check:
     def decoding(self):
         out = self.run([sys.executable, ROOT / "scripts/peers/gpu_decode.py", self.build], 200)
         for row in map(json.loads, out.splitlines()):
-            theirs = row["peer_tokens_per_s"]
-            self.row(7, f"generation, {row['model']}, {row['dtype']}, texts at once: {row['texts']}", f"{row['tokens_per_s']:,.0f} tokens/s"
-                     + (f", transformers {theirs:,.0f}: {row['tokens_per_s'] / theirs:.2f} times" if theirs else ""), "measured")
+            theirs, what = row["peer_tokens_per_s"], f"generation, {row['model']}, {row['dtype']}, texts at once: {row['texts']}"
+            if not theirs:
+                self.row(7, what, f"{row['tokens_per_s']:,.0f} tokens/s", "measured: transformers is not here")
+                continue
+            ratio = row["tokens_per_s"] / theirs
+            self.judge(7, what, f"{row['tokens_per_s']:,.0f} tokens/s, transformers {theirs:,.0f}: {ratio:.2f} times (at least 4)",
+                       ratio >= 4)
 
     def memory(self):
         out = self.run([self.build / "apps/bench", "memory", "--device", "cuda", "--json"])
@@ -355,6 +360,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=8, help="in all")
     parser.add_argument("--plugins", help="the folder of the plugin for GPUs, where it is not the built tree: with its "
                         "tests/cuda a machine without a GPU can try the checks")
+    parser.add_argument("--gpus", type=int, help="as if so many were here (default: what the driver has)")
     parser.add_argument("--only", choices=PARTS, help="a part of it")
     parser.add_argument("--probe", action="store_true", help="only say whether there is a GPU")
     options = parser.parse_args()
@@ -364,7 +370,7 @@ def main():
         return 77
     if options.probe:
         return 0
-    check = Check(options, count, why)
+    check = Check(options, options.gpus or count, why)
     try:
         for part in PARTS:
             if options.only in (None, part):

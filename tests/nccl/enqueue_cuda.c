@@ -3,7 +3,9 @@
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/nccl/emulator/enqueue.h"
 
-cudaError_t emulated_enqueue(cudaStream_t stream, void (*run)(void *), void *arg)
+cudaError_t emulated_enqueue(cudaStream_t stream, emulated_attempt *attempt,
+                             void (*rest)(void *arg), void *arg)
 {
-    return emulator_enqueue(stream, run, arg, NULL);
+    (void)rest;
+    return emulator_enqueue_attempts(stream, attempt, arg);
 }

@@ -56,6 +56,15 @@ if [ -e "$build/tests/cuda/libweft_cuda.so" ]; then
     model=(--data text --n-layer 1 --n-embd 32 --n-head 4 --vocab-size 257 --seq-len 16
         --global-batch-size 4 --eval-interval 0 --digest)
     trains 4 --tp 2 --dp 2
+    problem='' # and ranks that are threads of one process, with a GPU each
+    for transport in threads nccl; do
+        WEFT_PLUGINS=$build/tests/cuda WEFT_EMULATOR_DEVICES=2 timeout -s KILL 60 "$gpt_train" "${model[@]}" \
+            --device cuda --steps 2 --tp 2 --transport $transport --log-jsonl "$transport" >out 2>err ||
+            problem+=" $transport: exit status $?;"
+    done
+    { [ "$(wc -l <threads)" -ge 2 ] && [ "$(digests threads)" = "$(digests nccl)" ]; } || problem+=" other digests;"
+    result "gpt_train --device cuda --transport nccl, 2 threads with a GPU each" "$problem"
+    rm -f threads nccl
     problem=''
     WEFT_PLUGINS=$build/tests/cuda WEFT_EMULATOR=eager under_torchrun 2 "$gpt_train" "${model[@]}" \
         --device cuda --steps 3 --pp 2

@@ -258,3 +258,9 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep)
     (void)keep;
     return pool ? cudaSuccess : emulator_error(cudaErrorInvalidValue);
 }
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = *greatest = 0;
+    return cudaSuccess;
+}

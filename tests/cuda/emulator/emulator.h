@@ -23,6 +23,11 @@ cudaError_t emulator_enqueue(cudaStream_t stream, void (*run)(void *arg), void *
 cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), const void *arg,
                                   size_t bytes);
 
+/* Work that waits for another stream's: attempt(arg) is called until it is true, with the lock
+   left to others in between. */
+cudaError_t emulator_enqueue_attempts(cudaStream_t stream, bool (*attempt)(void *arg),
+                                      void *arg);
+
 /* A grid of blocks: body(arg) once for every thread. */
 cudaError_t emulator_launch(const cudaLaunchConfig_t *config, void (*body)(void *arg),
                             void *arg, void (*drop)(void *arg));
@@ -30,6 +35,10 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *config, void (*body)(void 
 /* One lock for everything; it is recursive. */
 void emulator_lock(void);
 void emulator_unlock(void);
+void emulator_nap(void); /* leaves it to other threads for a moment */
+
+/* Returns true where work runs when it is given ($WEFT_EMULATOR). */
+bool emulator_eager(void);
 
 /* Keep the error as the last one and return it. */
 cudaError_t emulator_error(cudaError_t error);

@@ -15,7 +15,8 @@ enum { LONG_QUEUE = 4096 };
 
 typedef struct item {
     struct item *next;
-    void (*run)(void *arg); /* NULL: an event is recorded or waited for */
+    void (*run)(void *arg);     /* NULL: attempt, or an event is recorded or waited for */
+    bool (*attempt)(void *arg); /* called until it is true */
     void (*drop)(void *arg);
     void *arg;
     cudaEvent_t event;
@@ -30,6 +31,7 @@ struct CUstream_st {
     int length;
     int device; /* on which it was made; kernels are launched with that one current */
     bool running;
+    pthread_t runner;  /* the thread that does */
     cudaGraph_t graph; /* records what the stream is given */
 };
 
@@ -40,19 +42,8 @@ struct CUevent_st {
     int refs; /* the owner's and those of items in queues */
 };
 
-static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static cudaStream_t streams;
 static struct CUstream_st legacy = {.last = &legacy.first};
-
-void emulator_lock(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-void emulator_unlock(void)
-{
-    pthread_mutex_unlock(&lock);
-}
 
 static cudaStream_t stream_of(cudaStream_t stream)
 {
@@ -78,7 +69,7 @@ static void run_item(item *i)
     } else if (i->wait) {
         if (i->event->done < i->number && !run_until(i->event->stream, i->event, i->number))
             emulator_die("a stream waits for an event that waits for the stream");
-    } else {
+    } else if (!i->attempt) {
         i->event->done = i->number;
         clock_gettime(CLOCK_MONOTONIC, &i->event->time);
     }
@@ -87,18 +78,42 @@ static void run_item(item *i)
     release_event(i->event);
 }
 
-/* Run one piece of work; false where there is none, or one is running. */
-static bool step(cudaStream_t stream)
+/* Returns true where a piece of work is not over yet, or waits for a stream that another thread
+   runs. */
+static bool goes_on(const item *i)
+{
+    bool over = true;
+
+    if (i->wait && i->event->done < i->number)
+        return i->event->stream->running &&
+               !pthread_equal(i->event->stream->runner, pthread_self());
+    if (i->attempt) {
+        emulator_memory_open();
+        over = i->attempt(i->arg);
+        emulator_memory_close();
+    }
+    return !over;
+}
+
+/* Run one piece of work; false where there is none, one is running, or one waits for another
+   stream's: but who waits tries that again after a moment. */
+static bool step(cudaStream_t stream, bool waits)
 {
     item *i = stream->first;
 
     if (!i || stream->running)
         return false;
+    if (goes_on(i)) {
+        if (waits)
+            emulator_nap();
+        return waits;
+    }
     stream->first = i->next;
     if (!stream->first)
         stream->last = &stream->first;
     stream->length--;
     stream->running = true;
+    stream->runner = pthread_self();
     run_item(i);
     stream->running = false;
     free(i);
@@ -108,7 +123,7 @@ static bool step(cudaStream_t stream)
 static void run_all(cudaStream_t stream)
 {
     emulator_memory_open(); /* once for all of them */
-    while (step(stream))
+    while (step(stream, true))
         continue;
     emulator_memory_close();
 }
@@ -116,21 +131,9 @@ static void run_all(cudaStream_t stream)
 static bool run_until(cudaStream_t stream, cudaEvent_t event, unsigned long number)
 {
     while (event->done < number)
-        if (!step(stream))
+        if (!step(stream, true))
             return false;
     return true;
-}
-
-static bool eager(void)
-{
-    static int known = -1;
-
-    if (known < 0) {
-        const char *said = getenv("WEFT_EMULATOR");
-
-        known = said && strcmp(said, "eager") == 0;
-    }
-    return known != 0;
 }
 
 /* The legacy stream comes after all others, and they after it. */
@@ -183,7 +186,7 @@ static cudaError_t push(cudaStream_t asked, item what)
     order_legacy(stream);
     *stream->last = i;
     stream->last = &i->next;
-    if (++stream->length > LONG_QUEUE || eager())
+    if (++stream->length > LONG_QUEUE || emulator_eager())
         run_all(stream);
     emulator_unlock();
     return cudaSuccess;
@@ -193,6 +196,12 @@ cudaError_t emulator_enqueue(cudaStream_t stream, void (*run)(void *arg), void *
                              void (*drop)(void *arg))
 {
     return push(stream, (item){.run = run, .arg = arg, .drop = drop});
+}
+
+cudaError_t emulator_enqueue_attempts(cudaStream_t stream, bool (*attempt)(void *arg),
+                                      void *arg)
+{
+    return push(stream, (item){.attempt = attempt, .arg = arg});
 }
 
 cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), const void *arg,
@@ -231,12 +240,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
-}
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    *least = *greatest = 0;
-    return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
@@ -303,7 +306,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (is_captured(stream))
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
-    step(stream_of(stream));
+    step(stream_of(stream), false);
     done = !stream_of(stream)->first;
     emulator_unlock();
     return done ? cudaSuccess : cudaErrorNotReady;
@@ -376,7 +379,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     if (event->done < event->recorded)
-        step(event->stream);
+        step(event->stream, false);
     done = event->done >= event->recorded;
     emulator_unlock();
     return done ? cudaSuccess : cudaErrorNotReady;

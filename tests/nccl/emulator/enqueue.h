@@ -4,7 +4,13 @@
 #define WF_TESTS_NCCL_EMULATOR_ENQUEUE_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
-cudaError_t emulated_enqueue(cudaStream_t stream, void (*run)(void *), void *arg);
+/* Goes on with a piece of work; true where it is over, and arg is gone. */
+typedef bool emulated_attempt(void *arg);
+
+/* Queues it; rest(arg) waits until it may be worth another attempt. */
+cudaError_t emulated_enqueue(cudaStream_t stream, emulated_attempt *attempt,
+                             void (*rest)(void *arg), void *arg);
 
 #endif

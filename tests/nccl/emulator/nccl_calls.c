@@ -37,6 +37,7 @@ typedef struct launch {
     } own[64];
     int n_own;
     fold *folds;
+    uint32_t seen; /* the bell before the last pass */
 } launch;
 
 static _Thread_local launch *open;
@@ -127,25 +128,34 @@ static void launch_free(launch *l)
     free(l);
 }
 
-static void run(void *opaque)
+static void wait_for_bell(void *opaque)
+{
+    const launch *l = opaque;
+
+    bell_wait(l->comm, l->seen);
+}
+
+/* As far as it goes without a wait. */
+static bool attempt(void *opaque)
 {
     launch *l = opaque;
     struct ncclComm *c = l->comm;
-    bool hangs = comm_fault(c) == 'h', over = false;
+    bool hangs = comm_fault(c) == 'h', over = false, moved = true;
 
     for (int i = 0; i < l->n_own; i++)
         memmove(l->own[i].to, l->own[i].from, l->own[i].bytes);
-    while (!over && !atomic_load(&c->aborted)) {
-        uint32_t seen = atomic_load(&c->shared->bell[c->rank]);
-        bool moved = false;
-
+    l->n_own = 0;
+    while (!over && moved && !atomic_load(&c->aborted)) {
+        l->seen = atomic_load(&c->shared->bell[c->rank]);
+        moved = false;
         over = !hangs && pass(l, &moved);
-        if (!over && !moved)
-            bell_wait(c, seen);
     }
     if (over)
         fold_all(l);
+    if (!over && !atomic_load(&c->aborted))
+        return false;
     launch_free(l);
+    return true;
 }
 
 ncclResult_t ncclGroupStart(void)
@@ -169,8 +179,9 @@ ncclResult_t ncclGroupEnd(void)
         return wrong;
     }
     atomic_fetch_add(&l->comm->calls, 1);
-    return emulated_enqueue(l->stream, run, l) == cudaSuccess ? ncclSuccess
-                                                              : ncclUnhandledCudaError;
+    return emulated_enqueue(l->stream, attempt, wait_for_bell, l) == cudaSuccess
+               ? ncclSuccess
+               : ncclUnhandledCudaError;
 }
 
 /* The group that is open belongs to this communicator and stream. */
