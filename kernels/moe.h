@@ -98,8 +98,8 @@ typedef struct wf_route_limit {
  *
  * @param index  [batch, tokens, k], of wf_route
  * Layout:      "bs!k!->bs!k!"; where ranks split tokens they gather indices
- * Errors:      WF_EINVAL: a limit below 1, indices that are none of wf_route, counts of other
- *              experts; WF_EUNSUPPORTED: a GPU
+ * Errors:      WF_EINVAL: a limit below 1, indices that are none of wf_route, which are NaN on
+ *              a GPU, counts of other experts
  * Gradient:    none
  */
 WF_API wf_tensor *wf_route_capacity(wf_tensor *index, const wf_route_limit *limit);
