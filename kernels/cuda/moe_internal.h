@@ -14,7 +14,7 @@ WF_BEGIN_DECLS
 
 enum {
     WF_MOE_OTHER = -1, /* another rank's expert, or that of none (wf_route_capacity) */
-    WF_MOE_NONE = -2   /* what is no expert, or does not ascend: results are NaN */
+    WF_MOE_NONE = -2   /* an index of no expert, or that does not ascend: NaN */
 };
 
 /* The rows of each expert; choices [tokens, k]. */

@@ -6,7 +6,6 @@
  */
 #include "kernels/moe_internal.h"
 #include "kernels/route_balance_internal.h"
-#include "kernels/route_capacity_internal.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
 #include <math.h>
@@ -143,47 +142,6 @@ static void balances(void)
                 false);
 }
 
-enum { NONE, FIRSTS, COUNTS }; /* what a capacity has beside choices */
-
-/* Choices of k of n experts, of which each takes some of a sequence, or of a document. */
-static void try_capacity(int64_t most, int64_t k, int64_t n, int with)
-{
-    const wf_dim dims[] = {wf_dim_batch(SEQUENCES),
-                           with == COUNTS ? wf_dim_width(n) : wf_dim_chunked(TOKENS)};
-    const wf_capacity o = {.experts = n, .most = most, .resumes = with == COUNTS};
-    const wf_call call = {.op = &wf_op_route_capacity,
-                          .n_in = with ? 2 : 1,
-                          .n_out = 1,
-                          .attr = &o,
-                          .attr_size = sizeof o};
-    numbers in[2], out;
-
-    open_context(false);
-    in[0] = choices(k, n);
-    in[1] = numbers_of(2, dims, WF_I32);
-    for (int64_t i = 0; i < wf_tensor_local_count(&in[1].t); i++)
-        ((int32_t *)in[1].host)[i] = (int32_t)(with == COUNTS   ? i % 3
-                                               : i % TOKENS < 5 ? 0
-                                                                : 5 + i % TOKENS / 9 * 4);
-    out = rows_of(wf_dim_width(k), false);
-    try_call(&call, in, &out, &by_sequences);
-    ((float *)in[0].host)[1] = (float)n + 1;
-    run_on_device(&call, in, &out, false);
-    CU_ASSERT(isnan(((float *)out.host)[1]));
-    free_all(in, 2);
-    free(out.host);
-    close_context();
-}
-
-static void capacities(void)
-{
-    for (int with = NONE; with <= COUNTS; with++) {
-        try_capacity(2, 2, 5, with);
-        try_capacity(1, 1, 3, with);
-        try_capacity(9, 4, 7, with);
-    }
-}
-
 /* A NaN chooses experts that there are, with weights that are NaN; and what is no expert has
    NaN for a gradient. Other rows do not see it. */
 static void what_is_no_number(void)
@@ -238,8 +196,8 @@ static numbers drawn(int ndim, const wf_dim *dims, wf_dtype dtype)
     return random_numbers(ndim, dims, dtype);
 }
 
-/* Fills in all but factors; indices are of chosen experts, ascending, but for some of none, as a
-   capacity leaves them. */
+/* Fills in all but factors; indices are of chosen experts, ascending, but for some of none, as
+   a capacity leaves them. */
 static void fill_mixture(const mixture *m, numbers *in)
 {
     const wf_dim e = wf_dim_experts(m->experts), f = wf_dim_chunked(m->f),
@@ -401,7 +359,6 @@ int main(void)
     static const wf_test tests[] = {
         {"routers", routers},
         {"losses of balance", balances},
-        {"capacities", capacities},
         {"what is no number", what_is_no_number},
         {"experts", experts},
         {"experts with adapters", adapted_experts},
