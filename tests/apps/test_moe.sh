@@ -81,12 +81,12 @@ result "has the same digests" "$(texts out | diff nine.txt -)"
 
 # Tokens that are all alike choose the same experts: one rank has all rows, and the others none.
 head -c 20000 /dev/zero | tr '\0' a >same.txt
-same=("${mixture[@]/text.txt/same.txt}" --n-expert 8 --moe-shared 16 --steps 2)
+same=("${mixture[@]/text.txt/same.txt}" --n-expert 8 --moe-ffn 8 --moe-shared 16 --steps 2)
 run "a step of one letter" "${same[@]}" --steps 1 --moe-report
 shows "whose tokens take two experts" "block\.1\.moe +4\.00 +0\.00 +6 "
 run "one letter" "${same[@]}"
 texts out >one.txt
-for layout in "--dp 8 --ep 8 --moe-buffer 1.25" "--dp 4 --ep 4 --moe-buffer 0.3 --recompute block" \
+for layout in "--dp 8 --ep 8 --moe-buffer 1.25" "--dp 2 --ep 2 --moe-buffer 0.01 --recompute block" \
     "--tp 2 --dp 4 --ep 8 --sequence-parallel --moe-buffer 0.01"; do
     # shellcheck disable=SC2086 # flags are words
     run "exchanged in waves: $layout" "${same[@]}" --moe-dispatch exchange $layout

@@ -134,7 +134,7 @@ static void features(void)
     }
 }
 
-/* Of experts with few tokens each, on ranks of tp alone, whichever is faster comes first; the
+/* Ranks of tp alone: whichever is faster comes first, experts or features split; the
    plan of either has the bytes that the list says. */
 static void faster(void)
 {
