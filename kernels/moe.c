@@ -76,18 +76,6 @@ wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
     return wf_moe_sizes_at(call, wf_context_exact(call->ctx));
 }
 
-int64_t wf_experts_room(const wf_experts_rows *r, double buffer)
-{
-    const int64_t each = r->k < r->mine ? r->k : r->mine; /* rows of a token, at most */
-    const int64_t most = r->tokens * each, least = r->together * each;
-    const double share = r->all ? (double)r->mine / (double)r->all : 0;
-    const double rows = ceil(buffer * (double)(r->tokens * r->k) * share);
-
-    if (buffer <= 0 || rows >= (double)most)
-        return most;
-    return rows > (double)least ? (int64_t)rows : least < most ? least : most;
-}
-
 wf_status wf_moe_check_choices(const wf_call *call, const wf_tensor *index,
                                const wf_moe_sizes *s, double (*at)(const void *data, int64_t e))
 {

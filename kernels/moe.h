@@ -98,8 +98,8 @@ typedef struct wf_route_limit {
  *
  * @param index  [batch, tokens, k], of wf_route
  * Layout:      "bs!k!->bs!k!"; where ranks split tokens they gather indices
- * Errors:      WF_EINVAL: a limit below 1, indices that are none of wf_route, counts of other
- *              experts; WF_EUNSUPPORTED: a GPU
+ * Errors:      WF_EINVAL: a limit below 1, indices that are none of wf_route, which are NaN on
+ *              a GPU, counts of other experts
  * Gradient:    none
  */
 WF_API wf_tensor *wf_route_capacity(wf_tensor *index, const wf_route_limit *limit);
@@ -139,12 +139,19 @@ WF_API wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf
 typedef struct wf_experts_rows {
     int64_t tokens, k; /* tokens, and experts that each chooses */
     int64_t mine, all; /* experts of this rank, and of all */
+    int64_t features;  /* an expert's, on this rank */
     int64_t together; /* tokens that are in one wave: of a sequence, or a chunk of a long one */
 } wf_experts_rows;
 
 /** wf_experts_room - returns how many rows of a rank's experts, one for each choice of a token,
  * there is room for with a buffer (wf_experts). */
 WF_API int64_t wf_experts_room(const wf_experts_rows *rows, double buffer);
+
+/** wf_experts_wave - returns how many of the sequences of rows->together tokens are exchanged
+ * with the ranks of their experts at a time: a node of the tree over them, of no more tokens
+ * than there is room for, or one sequence, but with rows that take no less than the open sums
+ * of gradients of another halving; all without a buffer. */
+WF_API int64_t wf_experts_wave(const wf_experts_rows *rows, double buffer);
 
 /** wf_experts_adapters - low-rank adapters of a mixture's experts (LoRA, Hu et al. 2021), as
  * PEFT has them: gate and up are one matrix [2 f, d] there, so that they share the first
@@ -173,6 +180,19 @@ typedef struct wf_experts_adapters {
 WF_API wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *down,
                                      wf_tensor *x, wf_tensor *weights, wf_tensor *index,
                                      const wf_experts_adapters *adapters, float buffer);
+
+/**
+ * wf_experts_backward - fills in g->din from g->in and g->dout[0] as the gradient of wf_experts
+ * does, or with 11 operands that of wf_experts_adapted: for an op that runs either by parts
+ *
+ * @param g       its operands are in the order of their arguments; attr and out are not read
+ * @param scale   that of adapters
+ * @param buffer  as in wf_experts
+ * Collective:    no
+ * Owner:         scope
+ * Errors:        theirs; din is then NULL
+ */
+WF_API void wf_experts_backward(wf_gradient *g, float scale, float buffer);
 
 WF_END_DECLS
 

@@ -60,6 +60,22 @@ static void backward(wf_gradient *g)
     g->din[WF_MOE_WEIGHTS] = call.out[WF_MOE_FACTORS + 1];
 }
 
+void wf_experts_backward(wf_gradient *g, float scale, float buffer)
+{
+    const wf_moe_attr attr = {scale, buffer};
+    const void *const own = g->attr;
+    const int outputs = g->n_out;
+
+    g->attr = &attr;
+    g->n_out = 1; /* nothing is kept */
+    if (g->n_in > WF_MOE_DY)
+        backward(g);
+    else
+        wf_op_experts.backward(g);
+    g->attr = own;
+    g->n_out = outputs;
+}
+
 /* ---- the reference, which makes an expert's matrices for each choice ---- */
 
 /* Returns the factors' common rank. */

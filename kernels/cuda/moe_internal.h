@@ -13,8 +13,8 @@
 WF_BEGIN_DECLS
 
 enum {
-    WF_MOE_OTHER = -1, /* a choice of another rank's expert */
-    WF_MOE_NONE = -2   /* no expert, or one that does not ascend: results are NaN */
+    WF_MOE_OTHER = -1, /* another rank's expert, or that of none (wf_route_capacity) */
+    WF_MOE_NONE = -2   /* an index of no expert, or that does not ascend: NaN */
 };
 
 /* The rows of each expert; choices [tokens, k]. */
@@ -27,6 +27,23 @@ typedef struct wf_moe_lists {
     int *token;  /* [choices]: of each row; they ascend in an expert's rows */
     int *choice; /* [choices]: of each row */
 } wf_moe_lists;
+
+/* Returns this rank's expert of choice c, or one of the above. Those that ascend are the ones
+   that some expert takes. */
+WF_HOST_DEVICE static inline int wf_moe_own_expert(const wf_moe_lists *l, int64_t c)
+{
+    const float e = l->index[c], none = (float)l->all;
+    const int64_t own = (int64_t)e - l->first, begin = c - c % l->k;
+    int64_t before = c - 1;
+
+    while (before >= begin && l->index[before] == none)
+        before--;
+    if (e == none)
+        return WF_MOE_OTHER;
+    if (!wf_moe_is_expert(e, l->all) || (before >= begin && !(e > l->index[before])))
+        return WF_MOE_NONE;
+    return own < 0 || own >= l->experts ? WF_MOE_OTHER : (int)own;
+}
 
 cudaError_t wf_cuda_launch_moe_lists(cudaStream_t stream, const wf_moe_lists *lists);
 

@@ -12,14 +12,8 @@ __global__ void __launch_bounds__(WF_BLOCK) expert_choice_kernel(wf_moe_lists l)
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
     for (int64_t c = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; c < l.choices; c += step) {
-        const float e = l.index[c], before = c % l.k ? l.index[c - 1] : -1.0f;
-        const int64_t own = (int64_t)e - l.first;
-        const bool valid = e > before && wf_moe_is_expert(e, l.all);
-
         l.row[c] = -1;
-        l.expert[c] = !valid                        ? (int)WF_MOE_NONE
-                      : own < 0 || own >= l.experts ? (int)WF_MOE_OTHER
-                                                    : (int)own;
+        l.expert[c] = wf_moe_own_expert(&l, c);
     }
 }
 

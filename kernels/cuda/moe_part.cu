@@ -54,10 +54,8 @@ __global__ void __launch_bounds__(WF_BLOCK) identity_kernel(wf_moe_lists l)
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
     for (int64_t c = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; c < l.choices; c += step) {
-        const float e = l.index[c], before = c % l.k ? l.index[c - 1] : -1.0f;
-
-        l.expert[c] = e > before && wf_moe_is_expert(e, l.all) ? (int)e : (int)WF_MOE_NONE;
-        l.row[c] = (int)c;
+        l.expert[c] = wf_moe_own_expert(&l, c);
+        l.row[c] = l.expert[c] < 0 ? -1 : (int)c;
     }
 }
 

@@ -281,6 +281,30 @@ WF_API wf_tensor *wf_border_rows_begin(const wf_row_owners *owners, wf_tensor *x
  * it. Owner: scope. Errors: as wf_border_rows. Gradient: to what the border has moved. */
 WF_API wf_tensor *wf_border_rows_end(wf_tensor *x);
 
+/** wf_row_wave - sequences whose rows move by themselves: of the owners' indices, this rank's
+ * [first, end). */
+typedef struct wf_row_wave {
+    int64_t first, end;
+    wf_dim batch;   /* dim 0 of a tensor of these sequences alone (wf_tensor_rows) */
+    wf_tensor *sum; /* sums are written to its rows of them; NULL: it is made */
+} wf_row_wave;
+
+/**
+ * wf_rows_move - makes the move of wf_border_rows without the tape, of all sequences or of a
+ * wave of them, for which there is room alone
+ *
+ * @param owners  as in wf_border_rows
+ * @param wave    NULL: all of them. Rows of x, which has all of this rank's, then go to owners
+ *                as a tensor of the wave's sequences; a partial sum of these is added up in
+ *                wave->sum, which has all of this rank's rows, is f32, to be rounded when all
+ *                waves are there (wf_rounded), and is split over owners->axis and inner
+ * @param to      as in wf_border_rows; not read of a wave
+ * Collective, Owner, Errors:  as wf_border_rows
+ * Gradient:      none
+ */
+WF_API wf_tensor *wf_rows_move(const wf_row_owners *owners, const wf_row_wave *wave,
+                               wf_tensor *x, const wf_layout *to);
+
 /** wf_rows_share - returns the part of rows, with k different indices each of `all`, of which
  * an owner of `owned` of these takes any, if indices are equally likely. */
 WF_API double wf_rows_share(int64_t owned, int64_t all, int64_t k);

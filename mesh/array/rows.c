@@ -40,8 +40,9 @@ wf_row_range wf_rows_tokens(const wf_rows *r, const wf_tensor *x, int q)
     return range_of(r, layout, 1, &x->dim[1], rank_at(r, r->me, q));
 }
 
-/* Checks what can be moved: WF_ELAYOUT, WF_EUNSUPPORTED. */
-static wf_status check(wf_context *ctx, const wf_row_owners *o, const wf_tensor *x)
+/* Checks what can be moved, of a number of sequences: WF_ELAYOUT, WF_EUNSUPPORTED. */
+static wf_status check(wf_context *ctx, const wf_row_owners *o, const wf_tensor *x,
+                       int64_t sequences)
 {
     char text[256];
 
@@ -50,7 +51,7 @@ static wf_status check(wf_context *ctx, const wf_row_owners *o, const wf_tensor 
                        "rows of tensors on device %s are not exchanged yet: gather them, or "
                        "use device cpu",
                        wf_context_device(ctx)->name);
-    if (x->ndim == 3 && o->index->ndim == 3 && o->index->dim[0].size == x->dim[0].size &&
+    if (x->ndim == 3 && o->index->ndim == 3 && x->dim[0].size == sequences &&
         o->index->dim[1].size == x->dim[1].size && o->index->dtype == WF_F32 &&
         wf_layout_split_dim(o->index->layout, o->axis) < 0 &&
         o->index->local[1] == x->dim[1].size)
@@ -80,15 +81,30 @@ static wf_status take_lists(wf_rows *r)
     return WF_OK;
 }
 
-wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_tensor *x, bool joint)
+/* Returns those of them that move. */
+static wf_row_range moving(const wf_rows *r, wf_row_range sequences)
+{
+    if (!r->wave)
+        return sequences;
+    if (sequences.begin < r->wave->first)
+        sequences.begin = r->wave->first;
+    if (sequences.end > r->wave->end)
+        sequences.end = r->wave->end;
+    if (sequences.end < sequences.begin)
+        sequences.end = sequences.begin;
+    return sequences;
+}
+
+wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_row_wave *wave,
+                       const wf_tensor *x, bool joint)
 {
     wf_context *ctx = x->ctx;
     wf_mesh *mesh = wf_mesh_of(ctx);
     const wf_tensor *index = owners->index;
     const wf_layout *split = wf_layout_split(mesh, index->layout, 0, owners->axis);
 
-    *r = (wf_rows){.ctx = ctx, .of = owners, .parts = 1};
-    if (check(ctx, owners, x) != WF_OK)
+    *r = (wf_rows){.ctx = ctx, .of = owners, .wave = wave, .parts = 1};
+    if (check(ctx, owners, x, (joint && wave ? wave->batch : index->dim[0]).size) != WF_OK)
         return wf_context_status(ctx);
     r->members = wf_mesh_size(mesh, owners->axis);
     r->me = wf_mesh_coordinate(mesh, owners->axis);
@@ -110,6 +126,9 @@ wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_tensor 
         r->owned[m] = range_of(r, split, 0, &index->dim[0], first);
         r->owned[m].begin -= index->start[0];
         r->owned[m].end -= index->start[0];
+        if (m == r->me)
+            r->first = r->owned[m].begin;
+        r->owned[m] = moving(r, r->owned[m]);
         r->taken[m].begin = range_of(r, owners->layout, 0, &owners->dim, first).begin;
         r->taken[m].end = range_of(r, owners->layout, 0, &owners->dim, last).end;
     }

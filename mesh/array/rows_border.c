@@ -49,7 +49,7 @@ static wf_tensor *take_off(const wf_row_owners *owners, wf_tensor *x, const wf_l
     wf_tensor *handle =
         wf_tensor_fake(x->ctx, combines ? x->rounds_to : x->dtype, x->ndim, x->dim, to);
     wf_mesh *mesh = wf_mesh_of(x->ctx);
-    wf_rows_flight *f = handle ? wf_rows_begin(owners, x, to, true) : NULL;
+    wf_rows_flight *f = handle ? wf_rows_begin(owners, NULL, x, to, true) : NULL;
 
     if (!f)
         return NULL;
@@ -81,7 +81,7 @@ static void whole_backward(wf_gradient *g)
     const rows_border *b = g->attr;
     const wf_row_owners owners = owners_of(b, g->in[1]);
 
-    g->din[0] = wf_rows_move(&owners, g->dout[0], layout_back(b, g->dout[0]));
+    g->din[0] = wf_rows_move(&owners, NULL, g->dout[0], layout_back(b, g->dout[0]));
 }
 
 /* The walk back passes the end first: there the gradient's move begins. */
@@ -139,13 +139,14 @@ static bool ready(const wf_row_owners *owners, wf_tensor *x, wf_tensor *via)
     return x && via && owners->index && wf_context_status(x->ctx) == WF_OK;
 }
 
-wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to)
+wf_tensor *wf_rows_move(const wf_row_owners *owners, const wf_row_wave *wave, wf_tensor *x,
+                        const wf_layout *to)
 {
     wf_rows_flight *f;
 
     if (wf_tensor_is_fake(x))
         return wf_tensor_fake(x->ctx, x->dtype, x->ndim, x->dim, to);
-    f = wf_rows_begin(owners, x, to, wf_beside_waits(x->ctx));
+    f = wf_rows_begin(owners, wave, x, to, wf_beside_waits(x->ctx));
     return f ? wf_rows_end(f) : NULL;
 }
 
@@ -155,7 +156,7 @@ wf_tensor *wf_border_rows(const wf_row_owners *owners, wf_tensor *x, wf_tensor *
     const rows_border b = border_of(owners, x ? x->layout : NULL);
 
     return ready(owners, x, via)
-               ? record(&whole_op, x, owners->index, wf_rows_move(owners, via, to), &b)
+               ? record(&whole_op, x, owners->index, wf_rows_move(owners, NULL, via, to), &b)
                : NULL;
 }
 

@@ -22,11 +22,13 @@ typedef struct wf_row_block {
 typedef struct wf_rows {
     wf_context *ctx;
     const wf_row_owners *of;
+    const wf_row_wave *wave; /* NULL: all sequences move */
     int members, me, parts, part;
     const float *index; /* [sequences of all members, tokens, k]; NULL in a plan */
     int64_t k, tokens, d;
     wf_row_range here;   /* the tokens of each sequence that x has on this rank */
-    wf_row_range *owned; /* [members]: sequences, among those of all */
+    wf_row_range *owned; /* [members]: sequences that move, among those of all */
+    int64_t first;       /* the first sequence of this rank, which may not move */
     wf_row_range *taken; /* [members]: the indices for which a member takes a row */
     int64_t *cuts,
         *out;     /* [members + 1], or [parts + 1] where these are more: a collective's */
@@ -42,18 +44,15 @@ struct wf_rows_flight {
     const wf_layout *to;
     wf_rows rows;
     wf_row_owners owners;
+    wf_row_wave wave;
     wf_tensor *sent, *came, *y; /* came: rows to be added; NULL where rows go to owners */
     wf_row_range tokens;        /* those of which sums are combined */
     wf_pending *pending;
 };
 
-/* Moves rows of x [b, t, d] to `to`: those that owners take from where they are split over
-   owners->axis, or back from where they are partial sums over it. NULL on errors. */
-wf_tensor *wf_rows_move(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to);
-
-/* Begins such a move, of what is not fake; NULL on errors, and nothing is under way. */
-wf_rows_flight *wf_rows_begin(const wf_row_owners *owners, wf_tensor *x, const wf_layout *to,
-                              bool background);
+/* Begins wf_rows_move, of what is not fake; NULL on errors, and nothing is under way. */
+wf_rows_flight *wf_rows_begin(const wf_row_owners *owners, const wf_row_wave *wave,
+                              wf_tensor *x, const wf_layout *to, bool background);
 /* Waits for a move that is on no list, after the turn of what runs beside, returns its result
    and frees it. */
 wf_tensor *wf_rows_end(wf_rows_flight *f);
@@ -61,8 +60,9 @@ wf_tensor *wf_rows_end(wf_rows_flight *f);
 void wf_rows_forget(wf_mesh *mesh);
 
 /* Opens a move of the rows of a tensor whose dims these are; wf_rows_close, on errors too.
-   joint: members take what any of their parts owns. */
-wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_tensor *x, bool joint);
+   joint: members take what any of their parts owns, of a sum: x has the sequences that move. */
+wf_status wf_rows_open(wf_rows *r, const wf_row_owners *owners, const wf_row_wave *wave,
+                       const wf_tensor *x, bool joint);
 void wf_rows_close(wf_rows *r);
 
 /* Returns the tokens of part q of a sequence. */

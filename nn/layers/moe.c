@@ -85,19 +85,20 @@ static wf_tensor *of_experts(wf_nn_moe *m, wf_tensor *x, wf_tensor *weights, wf_
 /* Tokens on their way to experts, and what these made of them, on its way back. */
 typedef struct routed {
     wf_nn_moe *moe;
-    wf_tensor *in, *weights, *index, *made;
+    wf_tensor *in, *weights, *index, *before, *made;
     const char *path; /* the module's */
 } routed;
 
 /* Returns the sum of what experts make of tokens, or, while it is combined, a handle of it. */
 static wf_tensor *of_routed(const routed *r)
 {
-    wf_tensor *in = wf_nn_at(r->moe, "arrived", r->in), *made[3];
+    wf_tensor *in = wf_nn_at(r->moe, "arrived", r->in), *made[4];
 
     made[0] = in;
     made[1] = r->weights;
     made[2] = r->index;
-    wf_nn_at_many(r->moe, "experts", 3, made);
+    made[3] = r->before;
+    wf_nn_at_many(r->moe, "experts", 4, made);
     if (made[1]) /* no plan's hook has computed them */
         made[0] = of_experts(r->moe, in, r->weights, r->index);
     made[1] = r->index;
@@ -162,7 +163,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_moe *m = (wf_nn_moe *)self;
     wf_tensor *in = wf_nn_at(m, "in", x), *seen = for_router(m, x, in), *logits, *weights;
     wf_nn_parameter *balanced = m->counts ? m->counts : m->bias;
-    wf_tensor *index, *state, *sent[4], *made;
+    wf_tensor *index, *state, *sent[4], *made, *here;
     routed r;
 
     logits = wf_linear_fp32(seen, wf_nn_use(m, m->router));
@@ -176,9 +177,10 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     sent[3] = index;
     if (m->weigh_input)
         weigh(m, seen, sent);
+    here = sent[1];
     wf_nn_at_many(m, "dispatch", 4, sent);
-    r = (routed){.moe = m, .in = sent[1], .weights = sent[2], .index = sent[3]};
-    if (m->shared && wf_nn_acts(m, "arrived"))
+    r = (routed){m, .before = sent[0], .in = sent[1], .weights = sent[2], .index = sent[3]};
+    if (m->shared && sent[1] != here && wf_nn_acts(m, "arrived"))
         return of_all_beside(&r, x, in);
     made = of_routed(&r);
     return m->shared ? wf_add(made, shared_of(m, x, in)) : made;

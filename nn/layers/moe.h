@@ -60,11 +60,11 @@ typedef struct wf_nn_moe {
  * Points: "in" (x), "router" (x before and after "in", the second of which the router takes),
  *         "weights" (of the chosen experts, or tokens times these), "dispatch" (x before and
  *         after "in", the second of which experts take, with weights and indices), "experts"
- *         (these three; a hook that computes experts makes the first the sum over them, the
- *         second NULL), "sum" (over experts, with the same indices), "arrived" and "summed"
- *         (results of "dispatch" and "sum", where tensors may still be under way, while the
- *         shared expert computes), "gate" (of the shared expert, if it has one: whole tokens,
- *         to be split as the residual stream)
+ *         (these three, and x before "in"; a hook that computes experts makes the first the sum
+ *         over them, the second NULL), "sum" (over experts, with the same indices), "arrived"
+ *         and "summed" (results of "dispatch" and "sum", where tensors may still be under way,
+ *         while the shared expert computes), "gate" (of the shared expert, if it has one: whole
+ *         tokens, to be split as the residual stream)
  * Owner:  its parent
  * Errors: WF_EINVAL in the context (sizes below 1, a k that experts have not, weigh_input with
  *         another k than 1), WF_ENOMEM;
@@ -87,7 +87,8 @@ WF_API wf_status wf_nn_moe_adapt(wf_nn_moe *moe, int64_t rank, const wf_nn_adapt
 /**
  * wf_nn_buffer_experts - has all mixtures of a tree compute the rows of their experts in room
  * for `factor` times those that a rank has where loads are equal, in waves of whole sequences
- * where there are more (wf_experts); 0: room for the rows of any choice
+ * where there are more (wf_experts), and exchange tokens so with ranks of other experts
+ * (wf_experts_wave); 0: room for the rows of any choice
  *
  * Errors:  WF_EINVAL: a factor below 0, a tree without a mixture
  */

@@ -24,33 +24,31 @@ static double state_of(const wf_par_report *r)
 typedef struct expert_rows {
     int64_t balanced, most; /* if choices are spread evenly; if all are theirs that may be */
     int64_t room;           /* rows that are computed at a time, at most */
-    bool exchanged;
+    int64_t wave;           /* sequences that are exchanged at a time; 0: none are */
 } expert_rows;
 
 /* Returns whether the plan is of a mixture, whose rows are then filled in. */
 static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
 {
     const wf_sim_model *m = o->job.sizes;
-    int64_t ep = wf_plan_ep(o), tokens, mine;
-    int64_t cp = o->cp, ranks = ep * cp * (o->etp > 1 ? 1 : o->tp);
+    int64_t ep = wf_plan_ep(o), cp = o->cp, ranks = ep * cp * (o->etp > 1 ? 1 : o->tp);
     int64_t seq = wf_par_job_tokens(&o->job), chunks = wf_token_chunks(seq);
+    wf_experts_rows of = {.tokens = o->micro_batch_size * seq * ep};
 
     if (!m || !m->experts)
         return false;
-    tokens = o->micro_batch_size * seq * ep;
-    mine = (m->experts + ranks - 1) / ranks;
-    rows->balanced = (tokens * m->top_k + ranks - 1) / ranks;
-    rows->most = tokens * (mine < m->top_k ? mine : m->top_k);
-    rows->room = wf_experts_room(
-        &(wf_experts_rows){.tokens = tokens,
-                           .k = m->top_k,
-                           .mine = mine,
-                           .all = m->experts,
-                           .together =
-                               o->job.mesh.exact_off ? tokens : (seq + chunks - 1) / chunks},
-        m->buffer);
-    rows->exchanged =
-        cp == 1 && wf_par_exchanges(o->job.mesh.dispatch, ep, m->experts, m->top_k);
+    of.k = m->top_k;
+    of.mine = (m->experts + ranks - 1) / ranks;
+    of.all = m->experts;
+    of.features = (int64_t)(m->expert_ffn / m->mixtures);
+    of.together = o->job.mesh.exact_off ? of.tokens : (seq + chunks - 1) / chunks;
+    rows->balanced = (of.tokens * of.k + ranks - 1) / ranks;
+    rows->most = wf_experts_room(&of, 0);
+    rows->room = wf_experts_room(&of, m->buffer);
+    of.together = seq;
+    rows->wave = cp > 1 || !wf_par_exchanges(o->job.mesh.dispatch, ep, m->experts, m->top_k) ? 0
+                 : o->etp > 1 ? of.tokens / seq
+                              : wf_experts_wave(&of, m->buffer);
     return true;
 }
 
@@ -58,11 +56,16 @@ static void print_experts(FILE *out, const wf_plan_request *o)
 {
     expert_rows rows;
 
-    if (expert_rows_of(o, &rows))
-        fprintf(out,
-                "  its experts take %" PRId64 " rows of a block if loads are equal, %" PRId64
-                " at most, with room for %" PRId64 " at a time; tokens are %s\n",
-                rows.balanced, rows.most, rows.room, rows.exchanged ? "exchanged" : "gathered");
+    if (!expert_rows_of(o, &rows))
+        return;
+    fprintf(out,
+            "  its experts take %" PRId64 " rows of a block if loads are equal, %" PRId64
+            " at most, with room for %" PRId64 " at a time; tokens are ",
+            rows.balanced, rows.most, rows.room);
+    if (rows.wave)
+        fprintf(out, "exchanged, %" PRId64 " sequences at a time\n", rows.wave);
+    else
+        fprintf(out, "gathered\n");
 }
 
 static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_report *r)
@@ -339,10 +342,11 @@ static json_t *plan_json(const wf_plan_report *p)
                      wf_stage_plans_json(&p->stages), "strategies", strategies_json(p),
                      "advice", wf_plan_advice_json(&p->advice));
     if (json && expert_rows_of(o, &rows))
-        json_object_set_new(json_object_get(json, "plan"), "experts",
-                            json_pack("{s:I, s:I, s:I, s:b}", "rows", (json_int_t)rows.balanced,
-                                      "most_rows", (json_int_t)rows.most, "room_rows",
-                                      (json_int_t)rows.room, "exchanged", rows.exchanged));
+        json_object_set_new(
+            json_object_get(json, "plan"), "experts",
+            json_pack("{s:I, s:I, s:I, s:b, s:I}", "rows", (json_int_t)rows.balanced,
+                      "most_rows", (json_int_t)rows.most, "room_rows", (json_int_t)rows.room,
+                      "exchanged", rows.wave > 0, "wave", (json_int_t)rows.wave));
     if (json && p->time.seconds > 0)
         json_object_set_new(json_object_get(json, "plan"), "time", time_json(p));
     if (!report || !json || json_object_update(json, report)) {

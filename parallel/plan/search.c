@@ -44,6 +44,8 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     o.sequence_parallel = c->sequence_parallel;
     if (!o.job.mesh.axes)
         choose(o.strategy, (o.dp > 1 ? wf_search_strategy(c) : wf_strategy_to_search(0))->name);
+    if (!o.job.mesh.axes)
+        o.etp = c->features ? c->tp : 1;
     wf_plan_set_ep(&o, wf_search_ep(c));
     o.dp_replicate = wf_search_strategy(c)->groups ? c->replicate : 0;
     o.shard_group_size = wf_search_strategy(c)->groups ? c->shard : 0;

@@ -27,7 +27,7 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                                             s->model.experts, s->model.top_k),
                        .overlap = !s->options->job.mesh.moe_overlap_off,
                        .tp = c->tp,
-                       .features = s->options->etp > 1,
+                       .features = c->features,
                        .cp = wf_search_cp(c),
                        .gather_keys = c->gather_keys,
                        .sequence_parallel = c->sequence_parallel,

@@ -26,8 +26,8 @@ typedef struct wf_search_candidate {
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
         /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search, wf_dtype */
-        sequence_parallel, gather_keys;
-    float bound; /* no step is shorter, s */
+        sequence_parallel, gather_keys, features; /* features: tp splits those of experts */
+    float bound;                                  /* no step is shorter, s */
 } wf_search_candidate;
 
 /* Why candidates were left out, in the order in which it is looked at. */
@@ -111,11 +111,11 @@ static inline int64_t wf_search_ep(const wf_search_candidate *c)
     return c->ep > 1 ? c->ep : 1;
 }
 
-/* Returns how many of all ranks of a candidate split experts, but those of cp: with .etp ranks
-   of tp split their features. */
-static inline int64_t wf_search_owners(const wf_search *s, const wf_search_candidate *c)
+/* Returns how many of all ranks of a candidate split experts, but those of cp: those of tp may
+   split their features. */
+static inline int64_t wf_search_owners(const wf_search_candidate *c)
 {
-    return wf_search_ep(c) * (s->options->etp > 1 ? 1 : c->tp);
+    return wf_search_ep(c) * (c->features ? 1 : c->tp);
 }
 
 /* Returns how many ranks of a candidate split the tokens of a sequence. */

@@ -23,6 +23,7 @@ static wf_search_candidate key_of(const wf_search *s, const wf_search_candidate 
         .tp = c->tp,
         .shard = (int32_t)(c->shard == ep && ep > 1 ? ep : SHARDS * ep),
         .ep = (int32_t)ep,
+        .features = c->features,
         .replicate = 1,
         .micro = c->micro,
         .micros = 1,

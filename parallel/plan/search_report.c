@@ -92,12 +92,13 @@ static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, in
 
     if (s->ranks % (pp * tp * cp) || dp < 1 || wf_search_strategy(c)->groups ||
         dp % wf_search_ep(c) || (s->options->etp > 1 && tp != c->tp) ||
-        (c->ep > 1 && (s->options->etp > 1 ? 1 : tp) * c->ep > s->model.experts) ||
+        (c->ep > 1 && (c->features ? 1 : tp) * c->ep > s->model.experts) ||
         tp > s->model.heads || s->options->global_batch_size % (dp * c->micro) ||
         pp > s->model.layers + 1)
         return false;
     c->pp = (int32_t)pp;
     c->tp = (int32_t)tp;
+    c->features = (int8_t)(c->features && tp > 1);
     c->cp = (int32_t)cp;
     c->shard = (int32_t)dp;
     c->replicate = 1;
@@ -150,9 +151,18 @@ static void other_ep(wf_search *s, FILE *out)
 
         c.ep = (int32_t)n;
         c.accumulate = (int8_t)(n > 1 && c.accumulate == 1 ? 2 : c.accumulate);
-        snprintf(name, sizeof name, "ep %" PRId64, wf_search_owners(s, &c));
+        snprintf(name, sizeof name, "ep %" PRId64, wf_search_owners(&c));
         if (n != wf_search_ep(w) && w->shard % n == 0 &&
-            wf_search_owners(s, &c) <= s->model.experts)
+            wf_search_owners(&c) <= s->model.experts)
+            print_other(s, name, &c, out);
+    }
+    if (w->tp > 1 && s->model.experts && !s->options->given[WF_SETTING_etp] && !s->timed) {
+        wf_search_candidate c = *w;
+        char name[NAME];
+
+        c.features = !w->features;
+        snprintf(name, sizeof name, "etp %d", c.features ? c.tp : 1);
+        if (wf_search_owners(&c) <= s->model.experts)
             print_other(s, name, &c, out);
     }
 }

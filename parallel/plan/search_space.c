@@ -56,7 +56,7 @@ static bool cuts_halves(int64_t experts, int64_t ranks)
 static bool is_exact(const wf_search *s, const wf_search_candidate *c)
 {
     int most = s->options->job.mesh.exact_tp;
-    int64_t ep = wf_search_owners(s, c);
+    int64_t ep = wf_search_owners(c);
 
     if (s->model.experts && (!is_power(ep) || !cuts_halves(s->model.experts, ep)))
         return false;
@@ -186,18 +186,18 @@ static void each_micro(wf_search *s, wf_search_candidate c, wf_error *error)
     }
 }
 
-/* Experts of a mixture are on 1, 2, 4, .. of the data-parallel ranks that shard. */
-static void each_ep(wf_search *s, wf_search_candidate c, wf_error *error)
+/* Experts of a mixture are on 1, 2, 4, .. of the data-parallel ranks that shard, times those of
+   tp, if these do not split their features. */
+static void each_ep_of(wf_search *s, wf_search_candidate c, wf_error *error)
 {
     const wf_plan_request *o = s->options;
     bool given = o->given[WF_SETTING_ep] || s->timed;
-    const int64_t etp = o->etp > 1 ? o->etp : 1, tp = c.tp / etp;
+    const int64_t tp = c.features ? 1 : c.tp;
     int64_t asked = o->ep > tp && tp ? o->ep / tp : 1, most = given ? asked : c.shard;
     /* one rank has no other to exchange tokens with */
     int64_t fewest = o->job.mesh.dispatch == WF_PAR_DISPATCH_EXCHANGE ? 2 : 1;
 
-    if ((etp > 1 && c.tp != etp) ||
-        (given && (c.shard % asked || (o->ep > tp && o->ep % tp)))) {
+    if (given && (c.shard % asked || (o->ep > tp && o->ep % tp))) {
         s->considered++;
         leave_out(s, WF_SEARCH_SIZES);
         return;
@@ -207,6 +207,26 @@ static void each_ep(wf_search *s, wf_search_candidate c, wf_error *error)
             break;
         c.ep = (int32_t)ep;
         each_micro(s, c, error);
+    }
+}
+
+/* Ranks of tp split experts, or the features of each. */
+static void each_ep(wf_search *s, wf_search_candidate c, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    const bool given =
+        o->given[WF_SETTING_etp] || o->etp > 1 || s->timed || o->job.mesh.axes != NULL;
+
+    for (int features = 0; features < 2 && error->code == WF_OK; features++) {
+        if (given ? features != (o->etp > 1) : features && (c.tp == 1 || !s->model.experts))
+            continue;
+        if (given && features && c.tp != o->etp) {
+            s->considered++;
+            leave_out(s, WF_SEARCH_SIZES);
+            continue;
+        }
+        c.features = (int8_t)features;
+        each_ep_of(s, c, error);
     }
 }
 

@@ -39,6 +39,7 @@ static wf_search_candidate candidate_of(const wf_plan_request *o)
         c.replicate = 1;
     }
     c.ep = (int32_t)wf_plan_ep(o);
+    c.features = o->etp > 1;
     c.micros = (int32_t)wf_plan_micro_steps(o);
     c.strategy = (int8_t)strategy;
     c.schedule = (int8_t)wf_pipe_schedule_find(o->pp_schedule);

@@ -27,6 +27,32 @@ static bool exchanges(const wf_par_plan_hook *p)
                                                    m->gate->tensor->dim[0].size, m->route.k);
 }
 
+/* Returns how many sequences of tokens x [b, t, ..] are exchanged at a time, of those of the
+   ranks that split experts (wf_experts_wave); 0: all of them. */
+static int64_t wave_of(const wf_par_plan_hook *p, const wf_tensor *x)
+{
+    const wf_nn_moe *m = (const wf_nn_moe *)p->module;
+    const wf_mesh *mesh = p->par->mesh;
+    const int64_t ranks = wf_mesh_size(mesh, p->par->ep_axis) * wf_mesh_size(mesh, p->axis);
+    wf_experts_rows rows = {.k = m->route.k,
+                            .all = m->gate->tensor->dim[0].size,
+                            .features = m->gate->tensor->dim[1].size};
+    int64_t n, wave;
+
+    if (!x || wf_tensor_is_fake(x) || m->buffer <= 0 || !exchanges(p) ||
+        wf_par_splits_features(p->par, p->axis))
+        return 0;
+    n = x->dim[0].size;
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (axis != p->par->ep_axis && wf_layout_split_dim(x->layout, axis) == 0)
+            n /= wf_mesh_size(mesh, axis);
+    rows.together = x->dim[1].size;
+    rows.tokens = n * rows.together;
+    rows.mine = (rows.all + ranks - 1) / ranks;
+    wave = wf_experts_wave(&rows, m->buffer);
+    return wave < n ? wave : 0;
+}
+
 /* Returns whether an exchange is under way while the shared expert computes. */
 static bool overlaps(const wf_par_plan_hook *p)
 {
@@ -47,9 +73,10 @@ static unsigned axes_of(const wf_par_plan_hook *p, const wf_par_border *b)
         return overlaps(p) ? 1u << p->par->ep_axis : 0;
     if (b->state == WF_PAR_GROUPS)
         return own | context;
+    if (b->state == WF_PAR_FEATURES && wf_par_splits_features(p->par, p->axis))
+        return own;
     if (b->state == WF_PAR_FEATURES)
-        return wf_par_splits_features(p->par, p->axis) ? own : 0;
-
+        return p->par->ep_axis >= 0 ? 1u << p->par->ep_axis : 0;
     return b->state == WF_PAR_DISPATCH && !experts ? 0 : own | experts;
 }
 
@@ -134,6 +161,7 @@ static wf_tensor *exchange(const wf_par_plan_hook *p, wf_tensor *index, wf_tenso
    itself: its gradient is summed over the style's axis, and over ep and cp. */
 static void dispatch(const wf_par_plan_hook *p, const wf_par_border *b, int n, wf_tensor **x)
 {
+    const bool waves = wave_of(p, x[n - 1]) > 0;
     const int first = exchanges(p) ? 2 : 1; /* the first that is gathered */
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
     wf_tensor *of[WF_MAX_OUTPUTS], *y[WF_MAX_OUTPUTS];
@@ -144,7 +172,7 @@ static void dispatch(const wf_par_plan_hook *p, const wf_par_border *b, int n, w
     }
     wf_border_over(axes_of(p, b), n - first, of + first, x + first, to + first, y + first);
     if (first == 2)
-        y[1] = exchange(p, y[n - 1], x[0], x[1], to[1]);
+        y[1] = waves ? x[1] : exchange(p, y[n - 1], x[0], x[1], to[1]);
     for (int i = 1; i < n; i++)
         x[i] = y[i];
 }
@@ -152,10 +180,27 @@ static void dispatch(const wf_par_plan_hook *p, const wf_par_border *b, int n, w
 /* Sums what experts made of tokens, and brings it to the ranks that these came from. */
 static void combine(const wf_par_plan_hook *p, const wf_par_border *b, wf_tensor **x)
 {
+    if (wave_of(p, x[1]) > 0)
+        return; /* they have come home wave by wave */
     if (exchanges(p))
         x[0] = exchange(p, x[1], x[0], x[0], border_layout(p, b, x[0]->layout));
     else
         pass(p, b, 1, x);
+}
+
+/* Computes experts where their own op does not: whose features ranks split, or in waves. */
+static void compute(const wf_par_plan_hook *p, const wf_par_border *b, wf_tensor **x)
+{
+    const wf_par_border sum = {.state = WF_PAR_COMBINE, .dim = b->dim};
+    const int64_t sequences = wave_of(p, x[2]);
+    wf_row_owners owners;
+
+    if (sequences > 0) {
+        owners = owners_of(p, x[2]);
+        wf_par_compute_waves(p, &owners, sequences, border_layout(p, &sum, x[0]->layout), x);
+    } else if (wf_par_splits_features(p->par, p->axis)) {
+        wf_par_compute_experts(p, x);
+    }
 }
 
 /* Returns x's layout with `dim` split over cp, and no other one. */
@@ -289,7 +334,7 @@ void wf_par_plan_hook_at(void *self, wf_nn_module *module, const char *point, in
         else if (b->state == WF_PAR_COMBINE)
             combine(p, b, x);
         else if (b->state == WF_PAR_FEATURES)
-            wf_par_compute_experts(p, x);
+            compute(p, b, x);
         else if (b->state == WF_PAR_ARRIVE)
             x[0] = wf_border_rows_end(x[0]);
         else if (b->state == WF_PAR_HANDLE)

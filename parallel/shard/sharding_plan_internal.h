@@ -76,4 +76,10 @@ void wf_par_attend(const wf_par_plan_hook *p, const struct wf_nn_attention *m, w
    this rank's experts; x[1], weights, becomes NULL. Collective (expert_features.c). */
 void wf_par_compute_experts(const wf_par_plan_hook *p, wf_tensor **x);
 
+/* Exchanges and computes tokens, n sequences at a time: x[0], this rank's tokens, becomes their
+   sums over all experts, in layout `to`; x[1], weights, becomes NULL. x[2]: indices; x[3]: the
+   tokens that are recorded. Collective (expert_waves.c). */
+void wf_par_compute_waves(const wf_par_plan_hook *p, const wf_row_owners *owners, int64_t n,
+                          const wf_layout *to, wf_tensor **x);
+
 #endif

@@ -12,6 +12,7 @@
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
+#include "kernels/moe.h"
 #include "mesh/array/mesh.h"
 #include <math.h>
 
@@ -125,6 +126,38 @@ static void add_context_moves(const wf_sim_costing *c, double share, wf_sim_step
                                            wf_sim_cp(l), wf_sim_cp_stride(l)));
 }
 
+/* Returns the features of an expert. */
+static double features_of(const wf_sim_model *m)
+{
+    return m->mixtures > 0 ? m->expert_ffn / m->mixtures : 0;
+}
+
+/* Returns in how many waves tokens are exchanged (wf_experts_wave). */
+static double waves_of(const wf_sim_costing *c)
+{
+    const wf_sim_layout *l = c->layout;
+    const wf_sim_model *m = c->model;
+    const int64_t ranks = wf_sim_ep(l) * l->tp, all = l->micro * wf_sim_ep(l);
+    const wf_experts_rows rows = {.tokens = all * m->seq,
+                                  .k = m->top_k,
+                                  .mine = (m->experts + ranks - 1) / ranks,
+                                  .all = m->experts,
+                                  .features = (int64_t)features_of(m),
+                                  .together = m->seq};
+
+    return l->exchange && !l->features ? (double)all / (double)wf_experts_wave(&rows, m->buffer)
+                                       : 1;
+}
+
+/* Returns the time of an exchange of rows in waves. The tokens of one are those of a part of
+   the ranks, or of one, whose links then move all of it. */
+static double exchange(const wf_sim_costing *c, wf_sim_move kind, double bytes)
+{
+    double waves = waves_of(c), turns = fmin(waves, (double)wf_sim_ep(c->layout));
+
+    return waves * move(c, kind, bytes / waves * turns, true);
+}
+
 /* Returns what is waited for of an exchange that runs beside `products` of the size of one of
    the shared expert's matrices. Of backward those are counted alone that give gradients of
    inputs, since a schedule may make the others later. */
@@ -134,7 +167,8 @@ static double exposed(const wf_sim_costing *c, double time, double products)
     double hidden = products * 2 * c->tokens * (double)m->width * m->shared_ffn /
                     (c->rate * c->machine->products) / (double)c->layout->tp;
 
-    if (!c->layout->exchange || !c->layout->overlap || !c->machine->background)
+    if (!c->layout->exchange || !c->layout->overlap || !c->machine->background ||
+        waves_of(c) > 1)
         return time;
     return fmax(0, time - hidden);
 }
@@ -147,7 +181,7 @@ static void add_feature_moves(const wf_sim_costing *c, double share, double all,
     const wf_sim_layout *l = c->layout;
     const wf_sim_model *m = c->model;
     double k = (double)m->top_k, d = (double)m->width, a = (double)wf_dtype_size(l->dtype);
-    double features = m->mixtures > 0 ? m->expert_ffn / m->mixtures : 0;
+    double features = features_of(m);
     double rows = move(c, WF_SIM_REDUCE_SCATTER, all * k * d * 4, false);
     double terms =
         2 * move(c, WF_SIM_REDUCE_SCATTER, all * k * features * 4 / (double)l->tp, false);
@@ -171,13 +205,17 @@ static void add_moves(const wf_sim_costing *c, double share, wf_sim_step *s)
     double split = (l->sequence_parallel || l->features) && !l->exchange ? tp : 1;
     double combined = move(c, WF_SIM_ALL_GATHER, mine * d * a, false);
     double sums = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4, false);
-    double scatter = move(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp, true);
+    double scatter = exchange(c, WF_SIM_REDUCE_SCATTER, back * d * 4 / tp);
     double choices = all * k * CHOICE; /* gathered with all tokens, or before some are sent */
-    double rows = exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a / split, true), 1) +
+    double rows = exposed(c, exchange(c, WF_SIM_ALL_GATHER, sent * d * a / split), 1) +
                   exposed(c, scatter, 2);
-    double there = l->exchange ? exposed(c, move(c, WF_SIM_ALL_GATHER, sent * d * a, true), 2)
+    double there = l->exchange ? exposed(c, exchange(c, WF_SIM_ALL_GATHER, sent * d * a), 2)
                                : move(c, WF_SIM_ALL_GATHER, sent * d * a + choices, true);
 
+    if (waves_of(c) > 1) { /* backward sends tokens once more */
+        rows += there;
+        s->inputs.of[WF_SIM_TENSOR] += l->sequence_parallel ? share * combined : 0;
+    }
     if (l->exchange) {
         s->forward.of[WF_SIM_EXPERTS] += share * move(c, WF_SIM_ALL_GATHER, choices, true);
         s->exchange_forward += share * (there + exposed(c, scatter, 1));

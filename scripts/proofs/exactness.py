@@ -27,7 +27,7 @@ which single sequences are added: dp 3 to 8, 10 and 12 with 1, 2, 3 and 4 micro-
 strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each
 rank.
 
-exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, balances, capacities, numbers that ranks cut evenly or not, both ways
+exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, balances, capacities, room, numbers that ranks cut evenly or not, both ways
 of tokens to experts, their adapters and 4 bits, beside the choices of --strategies, on tp and dp 1 to 8, ep 1 to 32, etp 1 and tp, and pipelines.
 
 exactness.py --cp [--quick] [--part K/N] - the same over ranks that split the tokens of each sequence: cp 2, 4 and 8 in both forms, beside tp,
@@ -110,12 +110,12 @@ ADAPTED |= {
 MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "recompute", "dtype",
                                           "dp", "group", "pp", "wrap", "prefetch")}
 MIXED |= {
-    "arch": tuple(FAMILIES),
-    "optimizer": ("adamw",), "capacity": ("", "--moe-expert-capacity-factor 0.7"), "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
+    "arch": tuple(FAMILIES), "optimizer": ("adamw",), "capacity": ("", "--moe-expert-capacity-factor 0.7"), "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
     "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
                 "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5", "--n-expert 3 --moe-top-k 1",
                 "--n-expert 5 --moe-top-k 4 --moe-router softmax-chosen --moe-dense 1"),
     "balance": ("", *(f"--moe-balance {how} 0.1" for how in ("global --moe-global-weight", "bias --moe-bias-step", "sequence --moe-sequence-weight"))),
+    "buffer": ("", "--moe-buffer 1.25", "--moe-buffer 0.1"),
     "adapted": ("", "--lora-rank 3 --lora-targets k,experts", "--lora-rank 5 --lora-targets q,experts --base-dtype nf4"),
 }
 MIXTURE = ["--arch", "llama", "--n-kv-head", "3", "--ffn", "40"]
@@ -207,7 +207,7 @@ def strategy_options(run):
             "--recompute", run["recompute"],
             *(["--shard-group-size", str(run["group"])] if run["group"] else []), *(["--etp", str(run["tp"])] if run.get("etp") else []),
             *(["--ep", str((1 if run["etp"] else run["tp"]) * run["ep"]), "--moe-dispatch", run["dispatch"]] if run.get("ep", 1) > 1 else []),
-            *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
+            *run.get("buffer", "").split(), *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
 
 
 def covering(choices, quick):
@@ -252,7 +252,7 @@ def compare_moe(trainer, jobs, quick, part):
         trainer, jobs, runs,
         lambda run: [*MIXTURE, *DTYPES[run["dtype"]], *f"{run['experts']} {run['balance']} {run['capacity']} {run['adapted']}".split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
-    for value, count in collections.Counter(run[c] or f"no {c}" for run in runs for c in ("experts", "balance", "capacity", "adapted")).items():
+    for value, count in collections.Counter(run[c] or f"no {c}" for run in runs for c in ("experts", "balance", "capacity", "buffer", "adapted")).items():
         print(f"{value:60}{count:5} equal runs")
 
 

@@ -119,7 +119,9 @@ refuse "blocks without experts that are none" 2 "--moe-dense 2-9 is neither none
 refuse "no block with experts" 2 "--moe-dense 0-5 leaves no block its experts" --arch llama --n-expert 4 --moe-dense 0-5 --plan
 mixture=("${tiny[@]}" --arch llama --n-expert 8 --moe-top-k 2 --moe-ffn 8 --dp 4 --ep 4 --seq-len 8 --global-batch-size 8)
 run "a plan of a mixture" "${mixture[@]}" --plan
-shows "rows of its experts" "experts take 32 rows of a block if loads are equal, 128 at most, .* tokens are exchanged$"
+shows "rows of its experts" "experts take 32 rows of a block if loads are equal, 128 at most, .* tokens are exchanged, 8 sequences at a time$"
+run "in waves" "${mixture[@]}" --moe-buffer 1.25 --plan
+shows "with less room" "128 at most, with room for 40 at a time; tokens are exchanged, 4 sequences at a time$"
 run "with a gather and a buffer" "${mixture[@]}" --moe-dispatch gather --moe-buffer 1.25 --plan
 shows "the same rows, gathered, with less room" "128 at most, with room for 40 at a time; tokens are gathered$"
 refuse "a buffer without experts" 2 "--moe-buffer is for a mixture of experts" --arch llama --moe-buffer 1.25 --plan

@@ -87,6 +87,31 @@ run "room for all" "${mixture[@]}" --moe-expert-capacity-factor 9
 texts out >nine.txt
 run "no capacity" "${mixture[@]}"
 result "has the same digests" "$(texts out | diff nine.txt -)"
+
+# Tokens that are all alike choose the same experts: one rank has all rows, and the others none.
+head -c 20000 /dev/zero | tr '\0' a >same.txt
+same=("${mixture[@]/text.txt/same.txt}" --n-expert 8 --moe-ffn 8 --moe-shared 16 --steps 2)
+run "a step of one letter" "${same[@]}" --steps 1 --moe-report
+shows "whose tokens take two experts" "block\.1\.moe +4\.00 +0\.00 +6 "
+run "one letter" "${same[@]}"
+texts out >one.txt
+for layout in "--dp 8 --ep 8 --moe-buffer 1.25" "--dp 2 --ep 2 --moe-buffer 0.01 --recompute block" \
+    "--tp 2 --dp 4 --ep 8 --sequence-parallel --moe-buffer 0.01"; do
+    # shellcheck disable=SC2086 # flags are words
+    run "exchanged in waves: $layout" "${same[@]}" --moe-dispatch exchange $layout
+    result "has its digests" "$(texts out | diff one.txt -)"
+    # shellcheck disable=SC2086
+    run "a step in waves: $layout" "${same[@]}" --steps 1 --moe-dispatch exchange $layout --report-json ran.json
+    # shellcheck disable=SC2086
+    run "its plan, which knows no choices" "${same[@]}" --steps 1 --moe-dispatch exchange $layout --plan --json plan.json
+    python "has its memory, and as many collectives" '
+import json
+plan, ran = json.load(open("plan.json")), json.load(open("ran.json"))
+calls = [[(c["axis"], c["kind"], c["calls"]) for c in report["collectives"]] for report in (plan, ran)]
+if plan["memory"] != ran["memory"] or calls[0] != calls[1]: print(plan["memory"], ran["memory"], calls)'
+done
+run "a trace" "${same[@]}" --steps 1 --moe-dispatch exchange --dp 8 --ep 8 --moe-buffer 1.25 --trace trace.json
+result "has each wave, forward and backward" "$(grep -o '"name":"wave of experts"' trace.json | wc -l | grep -vx $((8 * 2 * 4 * 2)))"
 head -c 30 text.txt >sample.txt
 python3 -c 'import json; print(json.dumps({"ids": list(open("sample.txt", "rb").read())}))' >sample.jsonl
 for way in "" "--prefill-chunk 1" "--tp 2 --prefill-chunk 7"; do

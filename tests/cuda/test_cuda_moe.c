@@ -196,8 +196,8 @@ static numbers drawn(int ndim, const wf_dim *dims, wf_dtype dtype)
     return random_numbers(ndim, dims, dtype);
 }
 
-/* Fills in all but dy and indices of chosen experts, ascending, of which the last sequence
-   leaves out some; returns how many operands come before the factors. */
+/* Fills in all but factors; indices are of chosen experts, ascending, but for some of none, as
+   a capacity leaves them. */
 static void fill_mixture(const mixture *m, numbers *in)
 {
     const wf_dim e = wf_dim_experts(m->experts), f = wf_dim_chunked(m->f),
@@ -214,7 +214,8 @@ static void fill_mixture(const mixture *m, numbers *in)
     in[WF_MOE_DY] = drawn(3, (wf_dim[]){b, t, d}, m->dtype);
     for (int64_t i = 0; i < m->sequences * m->tokens; i++)
         for (int64_t c = 0, at = i * i % (m->experts - m->k + 1); c < m->k; c++)
-            ((float *)in[WF_MOE_INDEX].host)[i * m->k + c] = (float)(at + c);
+            ((float *)in[WF_MOE_INDEX].host)[i * m->k + c] =
+                (float)(i % 5 == 3 && c == i % m->k ? m->experts : at + c);
 }
 
 static void fill_factors(const mixture *m, numbers *in)

@@ -102,6 +102,17 @@ result "near the CPU's losses" "$(python3 -c '
 import re
 gpu, cpu = ([float(x) for x in re.findall(r"(?:loss|norm|router_z) +([0-9.]+)", open(f).read())] for f in ("mixture", "out"))
 if len(gpu) != 6 or max(abs(a - b) for a, b in zip(gpu, cpu)) > 1e-3: print(gpu, cpu)')"
+full=(--arch mixtral --n-expert 4 --moe-expert-capacity-factor 0.5)
+run "experts with a capacity" --device cuda --digest "${full[@]}"
+wanted=$(digest)
+cp out full
+same "on four ranks, by features and experts" "${full[@]}" --tp 2 --dp 2 --etp 2 --ep 2
+same "all of whose ranks split experts" "${full[@]}" --tp 2 --dp 2 --ep 4
+run "the capacity on the CPU" --device cpu "${full[@]}"
+result "near the CPU's losses" "$(python3 -c '
+import re
+gpu, cpu = ([float(x) for x in re.findall(r"(?:loss|norm) +([0-9.]+)", open(f).read())] for f in ("full", "out"))
+if len(gpu) < 2 or len(gpu) != len(cpu) or max(abs(a - b) for a, b in zip(gpu, cpu)) > 1e-3: print(gpu, cpu)')"
 adapted=(--arch mixtral --n-expert 4 --lora-rank 2 --lora-targets experts)
 run "adapters of experts" --device cuda --digest "${adapted[@]}"
 wanted=$(digest)

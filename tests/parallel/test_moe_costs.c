@@ -274,6 +274,37 @@ static void fullest_of_an_exchange(void)
     CU_ASSERT_DOUBLE_EQUAL(experts_by("4", &k), gathered, 1e-9 * even);
 }
 
+/* In waves the links of one rank of four move what is sent, and come home, at a time, and
+   tokens are sent again for backward: a fifth move beside four. */
+static void in_waves(void)
+{
+    enum { EP = 4, F32 = 4 };
+    static const int64_t whole[] = {0, STEPS};
+    static const row k = {1, EP, EP, 2, "fp32", "none", false, true, 1};
+    const double all = 2.0 * TOKENS * EP * WIDTH * BLOCKS, of_ranks = (EP - 1.0) / EP;
+    const double move = (1 - (6 * 5) / (8 * 7.0)) * F32 * all * of_ranks;
+    static const double buffers[] = {0, 0.5, 0.25, 1e-3, 2};
+    static const double turns[] = {1, 4, 4, 4, 1};
+    double even = 0;
+
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        gpt_request made;
+        wf_plan_request *r = ask(&k, "no_shard", &made);
+        wf_sim_layout l = layout_of(r, &k);
+        wf_sim_stage stage;
+        wf_sim_costs costs;
+        double said;
+
+        made.sizes.buffer = buffers[i];
+        made.sizes.expert_ffn = 8 * made.sizes.mixtures;
+        wf_sim_stages(&slow_links, &made.sizes, &l, whole, 1, &stage, &costs);
+        said = seconds_of(&stage, WF_SIM_EXPERTS);
+        even = i == 0 ? said : even;
+        CU_ASSERT_DOUBLE_EQUAL(said - even, turns[i] > 1 ? (5 * turns[i] - 4) * move : 0,
+                               1e-9 * even);
+    }
+}
+
 /* Exchanges run beside the shared expert's products, where the machine moves in the background:
    what is exposed is what they take longer; and a plan counts no byte of theirs as exposed. */
 static void overlapped_over(int tp)
@@ -357,6 +388,7 @@ int main(void)
         {"FLOPs are the plan's", flops},
         {"loads by a factor", factors},
         {"the fullest rank of an exchange", fullest_of_an_exchange},
+        {"exchanges in waves", in_waves},
         {"exchanges beside products", overlapped},
         {"sums with ep", sums},
         {NULL, NULL},

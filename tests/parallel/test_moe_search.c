@@ -93,6 +93,75 @@ static void candidates(void)
     wf_search_close(s);
 }
 
+/* Ranks of tp split experts, or their features, as it is asked for; with a choice both are
+   candidates, whose requests say it, and experts are no more than there are. */
+static void features(void)
+{
+    static const int asked[] = {0, 1, 2}; /* etp; 0: nothing */
+
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        int count[2] = {0, 0}, with_ep = 0;
+        wf_error error = {WF_OK, ""};
+        gpt_request made;
+        wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, WIDTH, TOKENS, BATCH, &made);
+        wf_search *s;
+
+        made.sizes.experts = 4;
+        snprintf(r->search, sizeof r->search, "on");
+        r->given[WF_SETTING_pp] = true;
+        r->given[WF_SETTING_etp] = asked[i] > 0;
+        r->etp = asked[i] ? asked[i] : 1;
+        r->dp = r->ranks = 8;
+        s = wf_search_open(r, &error);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+        s->ranks = 8;
+        CU_ASSERT_EQUAL(wf_search_enumerate(s, &error), WF_OK);
+        for (int64_t n = 0; n < s->count; n++) {
+            const wf_search_candidate *c = &s->candidate[n];
+            wf_plan_request o = wf_search_options(s, c);
+
+            count[c->features]++;
+            with_ep += c->features && c->ep > 1;
+            CU_ASSERT(!c->features || c->tp > 1);
+            CU_ASSERT_EQUAL(o.etp, c->features ? c->tp : 1);
+            CU_ASSERT_EQUAL(wf_plan_ep(&o), wf_search_ep(c));
+            CU_ASSERT(c->ep == 1 || wf_search_owners(c) <= 4);
+        }
+        CU_ASSERT((count[0] > 0) == (asked[i] < 2));
+        CU_ASSERT((count[1] > 0) == (asked[i] != 1));
+        CU_ASSERT((with_ep > 0) == (asked[i] != 1));
+        wf_search_close(s);
+    }
+}
+
+/* Ranks of tp alone: whichever is faster comes first, experts or features split; the
+   plan of either has the bytes that the list says. */
+static void faster(void)
+{
+    wf_error error = {WF_OK, ""};
+    gpt_request made;
+    wf_plan_request *r = gpt_request_make("mixtral", BLOCKS, 256, 64, 16, &made);
+    bool both[2] = {false, false};
+    wf_plan_list list;
+
+    snprintf(r->search, sizeof r->search, "on");
+    r->given[WF_SETTING_tp] = r->given[WF_SETTING_dtype] = r->given[WF_SETTING_pp] = true;
+    r->given[WF_SETTING_micro_batch_size] = r->given[WF_SETTING_recompute] = true;
+    r->micro_batch_size = 16;
+    r->tp = r->ranks = 4;
+    r->dp = 1;
+    CU_ASSERT_EQUAL_FATAL(wf_plan_search(r, &list, &error), WF_OK);
+    index_of(&list, true);
+    for (int i = 0; i < list.count; i++) {
+        both[list.layout[i].request.etp > 1] = true;
+        CU_ASSERT(i == 0 || list.layout[i].seconds >= list.layout[i - 1].seconds);
+        CU_ASSERT_EQUAL(strstr(list.layout[i].flags, "--etp 4") != NULL,
+                        list.layout[i].request.etp == 4);
+    }
+    CU_ASSERT(both[0] && both[1]);
+    wf_plan_list_free(&list);
+}
+
 /* Advice splits experts over more ranks, and over no more than there are experts. */
 static void advice(void)
 {
@@ -119,6 +188,8 @@ int main(void)
     static const wf_test tests[] = {
         {"the search has layouts with ep", search},
         {"candidates with ep", candidates},
+        {"features over tp", features},
+        {"a search of features", faster},
         {"advice of ep", advice},
         {NULL, NULL},
     };

@@ -140,6 +140,8 @@ static const row rows[] = {
      .llama = true, .exchange = true, .shared = true, .tile = TOKENS, .rank = 2},
     {"features of an adapted mixture, tp 2, micro-batches", .tp = 2, .dp = 2, .ep = 1, .etp = 2,
      .micro = 2, .llama = true, .buffer = 1, .adapted = true},
+    {"an adapted mixture, 2 x 4, ep 4, exchanged in waves", .tp = 2, .dp = 4, .ep = 4,
+     .micro = 2, .llama = true, .buffer = .5, .exchange = true, .adapted = true},
     {"features of an adapted mixture in 4 bits, 2 x 4, ep 2, exchanged", .tp = 2, .dp = 4,
      .ep = 2, .etp = 2, .micro = 1, .llama = true, .bf16 = true, .activations = true,
      .exchange = true, .shared = true, .adapted = true},
