@@ -322,6 +322,9 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         status = take_int(o, sizes[i].id, sizes[i].field, *sizes[i].value, error);
     if (status == WF_OK && !c.rope_skip && wf_nn_gpt_family(family)->rope_skip)
         o->rope_skip = c.layers + 1; /* RoPE in every block: 0 is as the family has it */
+    if (status == WF_OK && o->init_from && !(c.temperature > 0) &&
+        wf_nn_gpt_family(family)->temperature > 0) /* likewise: none */
+        status = take_real(o, APP_OPTION_query_temperature, &o->query_temperature, -1, error);
     if (status == WF_OK)
         status = take_reals(o, &c, error);
     if (status == WF_OK)

@@ -159,8 +159,8 @@ wf_nn_gpt_config app_options_model(const app_options *o)
         double given =
             *(const double *)((const char *)o + app_option_rows[app_scales[i].id].offset);
 
-        if (given > 0)
-            *(double *)((char *)&c + app_scales[i].offset) = given;
+        if (given != 0)
+            *(double *)((char *)&c + app_scales[i].offset) = given > 0 ? given : 0;
     }
     return c;
 }

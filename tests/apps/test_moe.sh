@@ -143,8 +143,6 @@ refuse "two experts that weigh what they take" 2 "--moe-weigh-input on .* --moe-
     "${mixture[@]}" --moe-weigh-input on
 cp -r "$reference/hf_llama4" cold
 sed -i 's/"attn_temperature_tuning": true/"attn_temperature_tuning": false/' cold/config.json
-refuse "a folder without its family's temperature" 2 "cold: its model has 0 for --query-temperature, where models of --arch llama4_text have 0.1" \
-    --init-from cold --data text.txt --seq-len 16 --global-batch-size 2 --steps 1
 cp -r "$reference/hf_llama4" turning
 python3 -c '
 import json
@@ -152,12 +150,20 @@ c = json.load(open("turning/config.json"))
 c["no_rope_layers"] = [1] * c["num_hidden_layers"]
 c["layer_types"] = ["chunked_attention"] * c["num_hidden_layers"]
 json.dump(c, open("turning/config.json", "w"))'
-run "a folder whose blocks all rotate" --init-from turning --data text.txt --seq-len 16 --global-batch-size 2 --steps 1 --lr 1e-30 --min-lr 1e-30 \
-    --eval-interval 0 --save turned
-for model in turning turned; do
-    "$bin/gpt_eval" perplexity $model --tokenizer bytes --data sample.txt --seq-length 16 --json | sed 's/"model": *"[^"]*"//' >$model.json
+perplexity()
+{
+    "$bin/gpt_eval" perplexity "$1" --tokenizer bytes --data sample.txt --seq-length 16 --json | grep -o '"nats_per_token": [^,}]*'
+}
+still=(--data text.txt --seq-len 16 --global-batch-size 2 --steps 1 --lr 1e-30 --min-lr 1e-30 --eval-interval 0)
+for folder in cold turning; do # one without its family's temperature, one whose blocks all rotate
+    run "a folder that is $folder" --init-from $folder "${still[@]}" --save $folder.trained
+    result "trains as such" "$(perplexity $folder | diff - <(perplexity $folder.trained))"
+    result "which is no other model" "$(diff -q <(perplexity $folder) <(perplexity "$reference/hf_llama4") >/dev/null && echo "it has the same texts")"
 done
-result "trains as such" "$(grep -o '"nats_per_token": [^,}]*' turning.json | diff - <(grep -o '"nats_per_token": [^,}]*' turned.json))"
+run "which goes on as it was" --resume cold.trained "${still[@]}" --steps 2 --save colder
+result "without that temperature" "$(perplexity cold | diff - <(perplexity colder))"
+refuse "another temperature than the folder's" 2 "--query-temperature 0.1 contradicts --init-from cold, whose model has -1" \
+    --init-from cold "${still[@]}" --query-temperature 0.1
 cp -r "$reference/hf_llama4" published
 python3 -c '
 import json
