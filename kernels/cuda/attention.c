@@ -109,7 +109,8 @@ static bool is_float(const wf_call *call, const wf_tensor *t)
 /* Returns true for attention of all of a sequence's tokens to these, which cuDNN may serve. */
 static bool is_plain(const wf_call *call)
 {
-    return call->op->id == WF_ID_attention || call->op->id == WF_ID_attention_grad;
+    return call->op->id == WF_ID_attention || call->op->id == WF_ID_attention_grad ||
+           call->op->id == WF_ID_attention_sinks;
 }
 
 /* Returns true for some of the tokens where cuDNN may serve all of them, with other bits. */

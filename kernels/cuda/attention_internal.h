@@ -64,6 +64,8 @@ cudaError_t wf_cuda_launch_attention_grad(cudaStream_t stream, const wf_cuda_hea
    heads, dim]. */
 cudaError_t wf_cuda_launch_spread(cudaStream_t stream, const wf_cuda_heads *a, void *k,
                                   void *v);
+/* Add sinks to y and lse of bf16, of dims that are multiples of 8, that were made without. */
+cudaError_t wf_cuda_launch_add_sinks(cudaStream_t stream, const wf_cuda_heads *a);
 /* dk and dv from dk_parts and dv_parts. */
 cudaError_t wf_cuda_launch_group_sums(cudaStream_t stream, const wf_cuda_heads *a);
 

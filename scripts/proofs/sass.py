@@ -32,6 +32,7 @@ EXPECTED = [
     (r"\bwf_norm_kernel<|\bwf_norm_backward_kernel<", "sm_", WIDE),
     (r"\blogit_loss_kernel<|\bgrad_kernel<", "sm_", WIDE),
     (r"\bmax_kernel<", "sm_", WIDE[:1]),
+    (r"\badd_sinks_kernel\b", "sm_", WIDE),
     (r"\bwf_map_kernel<", "sm_", WIDE),
 ]
 

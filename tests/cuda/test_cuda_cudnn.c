@@ -19,6 +19,7 @@ typedef struct heads {
     int32_t window;
     float cap, dropout;
     wf_dtype dk; /* WF_F32 where ranks add theirs */
+    bool sinks;
 } heads;
 
 enum { OPERANDS = 6, RESULTS = 3 };
@@ -63,11 +64,14 @@ static bool attention(const heads *h, const split *forward, const split *backwar
     const wf_dim k_dims[] = {b, t, {h->groups, 1, WF_CHUNKS_8}, d};
     const wf_attention_attr attr = {
         .key = 9, .dropout = h->dropout, .site = 3, .window = h->window, .cap = h->cap};
-    const wf_call forward_call = {.op = &wf_op_attention, .n_in = 3, .n_out = 2, .attr = &attr};
+    const wf_call forward_call = {.op = h->sinks ? &wf_op_attention_sinks : &wf_op_attention,
+                                  .n_in = h->sinks ? 4 : 3,
+                                  .n_out = 2,
+                                  .attr = &attr};
     const wf_call backward_call = {
         .op = &wf_op_attention_grad, .n_in = 6, .n_out = 3, .attr = &attr};
     const long before = runs();
-    numbers in[OPERANDS], out[RESULTS];
+    numbers in[OPERANDS], out[RESULTS], sinks;
     bool served;
 
     open_context(false);
@@ -77,11 +81,14 @@ static bool attention(const heads *h, const split *forward, const split *backwar
     in[3] = numbers_of(4, q_dims, WF_BF16);
     in[4] = numbers_of(3, q_dims, WF_F32);
     in[5] = random_numbers(4, q_dims, WF_BF16);
-    check(&forward_call, in, &in[3], forward, false);
+    sinks = random_numbers(1, &q_dims[2], WF_F32);
+    check(&forward_call, (numbers[]){in[0], in[1], in[2], sinks}, &in[3], forward, false);
+    free(sinks.host);
+    served = before < 0 || runs() > before;
     for (int o = 0; o < 3; o++)
         out[o] = numbers_of(4, o ? k_dims : q_dims, o ? h->dk : WF_BF16);
     check(&backward_call, in, out, backward, false);
-    served = before < 0 || runs() > before;
+    served = served && (before < 0 || runs() > before);
     for (int i = 0; i < OPERANDS; i++)
         free(in[i].host);
     for (int o = 0; o < RESULTS; o++)
@@ -141,6 +148,22 @@ static void windows_and_caps(void)
                         &over_batch, &over_batch_grad));
 }
 
+/* Sinks are added behind cuDNN, and its gradient takes logarithms of sums with them. */
+static void sinks(void)
+{
+    const split over_heads_too = {
+        "cuDNN, sinks over heads", {2, WHOLE, WHOLE, 0}, {2, 2}, ANY | TREE};
+    const split over_batch_too = {"cuDNN, sinks over batch", {0, 0, 0, WHOLE}, {0, 0}, 1u << 3};
+
+    CU_ASSERT(attention(
+        &(heads){.heads = 8, .groups = 2, .tokens = 21, .dim = 8, .window = 7, .sinks = true},
+        &over_heads_too, &over_heads_grad));
+    CU_ASSERT(attention(
+        &(heads){
+            .heads = 3, .groups = 3, .tokens = 40, .dim = 24, .dk = WF_BF16, .sinks = true},
+        &over_batch_too, &over_batch_grad));
+}
+
 /* From cuDNN 9.25 on long sequences have an engine that adds tiles in one order: any other has
    other bits every time here. */
 static void tiles_in_order(void)
@@ -172,9 +195,13 @@ static void refusals(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"heads with keys of their own", own_keys},     {"heads that share keys", groups},
-        {"windows and caps", windows_and_caps},         {"tiles in one order", tiles_in_order},
-        {"what is refused is reported once", refusals}, {NULL, NULL},
+        {"heads with keys of their own", own_keys},
+        {"heads that share keys", groups},
+        {"windows and caps", windows_and_caps},
+        {"sinks", sinks},
+        {"tiles in one order", tiles_in_order},
+        {"what is refused is reported once", refusals},
+        {NULL, NULL},
     };
 
     set_version("91900");

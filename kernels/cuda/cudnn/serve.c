@@ -2,7 +2,8 @@
  * kernels/cuda/cudnn/serve.c - which calls of attention cuDNN serves, and what it is given.
  *
  * It serves bf16 without dropout (its random numbers are not ours), of tokens that see those
- * before them, all or a window of them, with scores capped or not. Documents and chunks
+ * before them, all or a window of them, with scores capped or not; sinks are added after it
+ * (attention_sinks.cu). Documents and chunks
  * are our kernels', whose tiles of keys count from where one begins. A head's dim is a multiple
  * of 8 up to 128.
  *
@@ -256,6 +257,15 @@ static wf_status run(const wf_call *call, struct wf_cudnn *c, const served *s,
     return wf_cuda_check(call->ctx, wf_cuda_launch_group_sums(stream, &sums), call->op->name);
 }
 
+/* Adds what cuDNN leaves out: sinks. */
+static wf_status complete(const wf_call *call, const wf_cuda_heads *h)
+{
+    return h->sinks
+               ? wf_cuda_check(call->ctx, wf_cuda_launch_add_sinks(wf_cuda_of(call)->stream, h),
+                               call->op->name)
+               : WF_OK;
+}
+
 /* Reports once, of each reason, that our kernels serve attention instead of cuDNN. */
 static void report(const wf_call *call, const void *of, const char *why)
 {
@@ -310,5 +320,6 @@ bool wf_cudnn_attention(const wf_call *call, const wf_cuda_heads *h, bool backwa
             return true;
         first += some.batch;
     }
+    *status = complete(call, h);
     return true;
 }
