@@ -7,6 +7,7 @@
 #include "kernels/route_balance_internal.h"
 #include "tests/kernels/moe_cases.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Rows of weights are cut by the chunks of k, as a linear layer's. */
@@ -177,6 +178,13 @@ static void readable(void)
              &index);
     IS(index, 0, 1);
     IS(weights, 1.5F, 1.5F);
+    x = rows_of(ctx, 1, 4, (const float[]){0, 3, 9, 2}); /* each expert with its own weight */
+    wf_route(x, NULL, &(wf_route_options){.k = 3, .sigmoid = true}, &weights, &index);
+    IS(index, 1, 2, 3);
+    IS(weights, 0.95257413F, 0.99987661F, 0.88079708F);
+    wf_route(x, NULL, &(wf_route_options){.k = 2, .after = true}, &weights, &index);
+    IS(index, 1, 2);
+    IS(weights, 0.00247262F, 0.99752738F);
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_scope_close(ctx);
     wf_context_close(ctx);
@@ -238,6 +246,45 @@ static void one_expert(void)
 
         CU_ASSERT(e == 1 ? g > 1 : g == 0 && !signbit(g));
     }
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+    wf_context_close(ctx);
+}
+
+/* More rows than 16 bits count, and more than bf16 tells apart: the tokens after these have
+   their own results, and their terms in the gradient of a matrix. */
+static void many_rows(void)
+{
+    enum { FIRST = 1 << 16, MORE = 3, ROWS = FIRST + MORE };
+    const float same[] = {1, 1, 1};
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(ROWS), wf_dim_width(1)};
+    wf_context *ctx = op_context_open(2);
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *x, *ones, *to, *up, *y;
+    float *row[3];
+
+    wf_scope_open(ctx);
+    for (int i = 0; i < 3; i++)
+        row[i] = calloc(ROWS, sizeof **row);
+    for (int64_t t = 0; t < ROWS; t++) {
+        row[0][t] = t < FIRST ? 0 : 2;
+        row[1][t] = row[2][t] = 1;
+    }
+    x = tensor_of(ctx, 3, dims, row[0]);
+    ones = tensor_of(ctx, 3, dims, row[1]);
+    to = tensor_of(ctx, 3, dims, row[2]);
+    up = wf_leaf(of_experts(ctx, 3, same));
+    y = wf_experts(of_experts(ctx, 3, same), up, of_experts(ctx, 3, same), x, ones, to, 0);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(y);
+    for (int64_t t = FIRST - 1; t < ROWS; t++)
+        CU_ASSERT_DOUBLE_EQUAL((double)((const float *)y->data)[t],
+                               t < FIRST ? 0 : 4 / (1 + exp(-2)), 1e-5);
+    CU_ASSERT_EQUAL_FATAL(wf_backward(y, ones, false), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(up->grad);
+    CU_ASSERT_DOUBLE_EQUAL((double)((const float *)up->grad->data)[1], MORE * 4 / (1 + exp(-2)),
+                           1e-4);
+    for (int i = 0; i < 3; i++)
+        free(row[i]);
     wf_scope_close(ctx);
     wf_tape_close(tape);
     wf_context_close(ctx);
@@ -310,6 +357,7 @@ int main(void)
 {
     static const wf_test more[] = {{"numbers that can be read", readable},
                                    {"one expert has all tokens", one_expert},
+                                   {"more rows than 16 bits count", many_rows},
                                    {"a sum of nothing has no sign", no_negative_zero},
                                    {"refusals", refusals},
                                    {NULL, NULL}};

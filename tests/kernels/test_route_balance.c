@@ -8,6 +8,7 @@
 #include "kernels/route_balance_internal.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static wf_tensor *tensor_of(wf_context *ctx, int ndim, const wf_dim *dims, const float *from)
@@ -218,6 +219,29 @@ static void too_many(void)
         }
 }
 
+/* Counts beyond what 16 bits and bf16 hold are whole. */
+static void many_choices(void)
+{
+    enum { TOKENS = (1 << 16) + 3 };
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(TOKENS), wf_dim_width(2)};
+    const wf_load_attr plain = {.plain = 1};
+    wf_context *ctx = op_context_open(1);
+    float *x = calloc(2 * (size_t)TOKENS, sizeof *x);
+    wf_tensor *t, *weights, *index, *load;
+
+    wf_scope_open(ctx);
+    x[1] = 1; /* the first token's choice is the other one */
+    t = tensor_of(ctx, 3, dims, x);
+    wf_route(t, NULL, &(wf_route_options){.k = 1}, &weights, &index);
+    load = wf_apply(&wf_op_route_load, &plain, sizeof plain, 2, t, index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(load);
+    CU_ASSERT_EQUAL(((const float *)load->data)[0], TOKENS - 1);
+    CU_ASSERT_EQUAL(((const float *)load->data)[1], 1);
+    free(x);
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
 /* The first of the ranks that share a sequence's 3 tokens takes the mean, and no other; ranks
    without a token do not. */
 static void one_takes_the_mean(void)
@@ -300,6 +324,7 @@ int main(void)
                                     {"loads of experts", loads},
                                     {"one rank takes the mean", one_takes_the_mean},
                                     {"more than floats count", too_many},
+                                    {"more than 16 bits count", many_choices},
                                     {"indices of no expert", no_expert},
                                     {NULL, NULL}};
 

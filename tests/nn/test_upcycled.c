@@ -129,6 +129,66 @@ static void logits_are_those_of_the_dense_model(void)
         }
 }
 
+/* Replaces the first `old` in a folder's file by as many bytes. */
+static void change(const char *folder, const char *name, const char *old, const char *new)
+{
+    static char data[1 << 18];
+    char path[256];
+    size_t bytes, at = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    f = fopen(path, "r+b");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    bytes = fread(data, 1, sizeof data, f);
+    while (at + strlen(old) <= bytes && memcmp(data + at, old, strlen(old)) != 0)
+        at++;
+    CU_ASSERT_FATAL(at + strlen(old) <= bytes && strlen(old) == strlen(new));
+    fseek(f, (long)at, SEEK_SET);
+    CU_ASSERT_EQUAL(fwrite(new, 1, strlen(new), f), strlen(new));
+    fclose(f);
+}
+
+typedef struct refusal {
+    const char *folder, *text;
+} refusal;
+
+static wf_status lacks(model_rank *r, void *arg)
+{
+    const refusal *of = arg;
+    wf_rank *rank = r->rank;
+    wf_error error = {WF_OK, ""};
+
+    NEED(wf_par_pretrained_fits(r->par, r->model, of->folder, &error) == WF_EDATA);
+    NEED(strstr(error.text, of->text));
+    NEED(wf_par_pretrained_load(r->par, r->model, of->folder) == WF_EDATA);
+    NEED(strstr(wf_context_error(r->ctx)->text, of->text));
+    wf_context_clear(r->ctx);
+    return WF_OK;
+}
+
+/* An expert whose tensor has another's name, and experts of a layer that config.json lacks. */
+static void experts_are_left_out(void)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        char to[] = "/tmp/weft-upcycled-XXXXXX";
+        wf_error error = {WF_OK, ""};
+        refusal of = {to, kind ? "belongs to no parameter of the model" : ".experts.5.w3"};
+        model_test test = {.body = lacks, .arg = &of, .options = layouts[3]};
+
+        CU_ASSERT_FATAL(mkdtemp(to) != NULL);
+        CU_ASSERT_EQUAL_FATAL(upcycle(WEFT_REFERENCE "/hf_llama_tied", to, 6, 2, &error),
+                              WF_OK);
+        if (kind)
+            change(to, "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+        else
+            change(to, "model.safetensors", ".experts.5.w3", ".experts.7.w3");
+        CU_ASSERT_EQUAL(wf_par_pretrained_config(to, &test.config, &error), WF_OK);
+        on_model_ranks(&test);
+        wf_test_remove(to);
+    }
+}
+
 static void refusals(void)
 {
     wf_error error = {WF_OK, ""};
@@ -145,6 +205,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"logits are those of the dense model", logits_are_those_of_the_dense_model},
+        {"experts that files or configs leave out", experts_are_left_out},
         {"what cannot be made a mixture", refusals},
         {NULL, NULL}};
 
