@@ -10,6 +10,7 @@
 #define WF_TESTS_PARALLEL_FAILING_RUN_H
 
 #include "nn/layers/lora.h"
+#include "nn/layers/moe.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/shard/materialize.h"
@@ -28,6 +29,7 @@ typedef struct trial {
     const char *schedule; /* a pipeline's; NULL: the default one */
     int cp;               /* 0: 1 */
     const char *cp_form;
+    int ep; /* ranks that split experts; 0: there are none */
     bool llama, sequence_parallel;
     bool qlora;           /* adapters on a base of 4 bits, their moments in 8 */
     const char *strategy; /* NULL: the default one */
@@ -96,6 +98,9 @@ static inline wf_par_options layout_of(const trial *t)
                             .dp = t->dp,
                             .cp = t->cp,
                             .cp_form = t->cp_form,
+                            .ep = t->ep,
+                            .dispatch =
+                                t->ep > t->tp ? WF_PAR_DISPATCH_EXCHANGE : WF_PAR_DISPATCH_AUTO,
                             .exact_off = t->cp > 1,
                             .strategy = t->strategy,
                             .prefetch = t->prefetch,
@@ -149,7 +154,13 @@ static inline wf_nn_module *new_model(wf_par *par, void *arg)
     config.width = 12;
     config.ffn = 20;
     config.dropout = 0.1f;
+    config.experts = t->ep ? 4 : 0;
+    config.top_k = t->ep ? 2 : 0;
+    config.expert_ffn = config.shared_ffn = t->ep ? 8 : 0;
+    config.bias_step = t->ep ? 0.1 : 0;
     model = (wf_nn_module *)wf_nn_gpt_new(wf_par_context(par), &config);
+    if (model && t->ep)
+        wf_nn_buffer_experts(model, 0.5);
     if (model && (!t->qlora || wf_nn_lora(model, &adapters) == WF_OK))
         wf_par_plan(par, model, t->plan ? t->plan : wf_par_gpt_plan);
     return model;

@@ -76,19 +76,24 @@ static inline bool same_memory(int rank, const wf_memory_report *p, const wf_mem
     return false;
 }
 
-/* Returns whether bytes are as planned: half of them to twice as many where tokens are
-   exchanged, of which a plan knows no more than how many it expects. */
-static inline bool same_bytes(wf_collective_kind kind, int rank, int64_t p, int64_t r,
-                              bool exchanges)
-{
-    bool routed = exchanges && (kind == WF_ALL_TO_ALL || kind == WF_REDUCE_SCATTER);
+/* Says how tokens come to experts: all rows are gathered; or those are exchanged that tokens
+   choose, of which a plan knows no more than how many it expects; or any, where all choose
+   alike. */
+typedef enum routing { GATHERED, EXPECTED, ANY } routing;
 
-    return routed ? r >= p / 2 && r <= 2 * p
+/* Returns whether bytes are as planned: half of them to twice as many where tokens are
+   exchanged. */
+static inline bool same_bytes(wf_collective_kind kind, int rank, int64_t p, int64_t r,
+                              routing how)
+{
+    bool routed = how != GATHERED && (kind == WF_ALL_TO_ALL || kind == WF_REDUCE_SCATTER);
+
+    return routed ? how == ANY || (r >= p / 2 && r <= 2 * p)
                   : same(wf_collective_name(kind), rank, (double)p, (double)r);
 }
 
 static inline bool same_traffic(int rank, const wf_par_report *p, const wf_par_report *r,
-                                bool exchanges)
+                                routing how)
 {
     bool alike = same("groups", rank, p->n_traffic, r->n_traffic);
 
@@ -101,14 +106,16 @@ static inline bool same_traffic(int rank, const wf_par_report *p, const wf_par_r
             alike &= same(kind, rank, (double)p->traffic[i].counters.of[k].calls,
                           (double)r->traffic[i].counters.of[k].calls);
             alike &= same_bytes((wf_collective_kind)k, rank, p->traffic[i].counters.of[k].bytes,
-                                r->traffic[i].counters.of[k].bytes, exchanges);
+                                r->traffic[i].counters.of[k].bytes, how);
         }
     }
     return alike;
 }
 
-static inline void compare(const char *name, training t)
+/* all_alike: all tokens choose the same experts. */
+static inline void compare_with(const char *name, training t, bool all_alike)
 {
+    const bool exchanges = t.layout.dispatch == WF_PAR_DISPATCH_EXCHANGE;
     static reports planned, ran;
     bool alike = true;
     double work = 0;
@@ -126,7 +133,7 @@ static inline void compare(const char *name, training t)
         const wf_par_report *p = &planned.of[rank], *r = &ran.of[rank];
 
         alike &= same_memory(rank, &p->memory, &r->memory);
-        alike &= same_traffic(rank, p, r, t.layout.dispatch == WF_PAR_DISPATCH_EXCHANGE);
+        alike &= same_traffic(rank, p, r, !exchanges ? GATHERED : all_alike ? ANY : EXPECTED);
         alike &= same("flops", rank, p->flops, r->flops);
         alike &= same("parameters", rank, (double)p->parameters, (double)r->parameters);
         alike &= same("share", rank, (double)p->share, (double)r->share);
@@ -137,6 +144,11 @@ static inline void compare(const char *name, training t)
     CU_ASSERT(alike);
     if (!alike)
         printf("\n    %s\n", name);
+}
+
+static inline void compare(const char *name, training t)
+{
+    compare_with(name, t, false);
 }
 
 #endif

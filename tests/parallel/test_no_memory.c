@@ -1,15 +1,16 @@
 /*
  * tests/parallel/test_no_memory.c - memory runs out at every possible allocation of building a
  * model and training one step, on one rank of 2 x 2, with zero1, with full_shard, over
- * pipelines, with adapters on 4 bits and over ranks that split tokens: the launch says who
- * lacked how much, every rank ends, and all memory is given back. First what the pool asks the
- * system for, then each block that is taken from the pool, then the bookkeeping. The linker
- * puts the test between callers and wf_blocks_take and wf_ranges_take; malloc is in
- * tests/allocations.h.
+ * pipelines, with adapters on 4 bits, over ranks that split tokens and with experts that ranks
+ * split: the launch says who lacked how much, every rank ends, and all memory is given back.
+ * First what the pool asks the system for, then each block that is taken from the pool, then
+ * the bookkeeping. The linker puts the test between callers and wf_blocks_take and
+ * wf_ranges_take; malloc is in tests/allocations.h.
  *
  * ctest: links weft_allocations, wraps wf_blocks_take wf_ranges_take, cost 50
  * ctest: test test_no_memory_qlora, arguments qlora
  * ctest: test test_no_memory_context, arguments context
+ * ctest: test test_no_memory_moe, arguments moe
  */
 #include "core/memory/ranges_internal.h"
 #include "tests/allocations.h"
@@ -167,9 +168,11 @@ static const trial models[] = {
      COUNTED,
      .llama = true,
      .sequence_parallel = true},
+    {.tp = 1, .dp = 4, .ep = 2, .strategy = "full_shard", COUNTED, .llama = true},
+    {.tp = 2, .dp = 2, .ep = 4, .strategy = "zero1", COUNTED, .llama = true},
 };
 
-enum { QLORA = 4, CONTEXT, MODELS = sizeof models / sizeof *models };
+enum { QLORA = 4, CONTEXT, MIXTURE = CONTEXT + 2, MODELS = sizeof models / sizeof *models };
 
 /* Run a model with a shortage on one rank; returns what the launch did. */
 static wf_status run_short(shortage *of, int model, int victim, int64_t first, int64_t length,
@@ -346,23 +349,36 @@ static void qlora(void)
     books_sweep(QLORA, 1);
 }
 
-/* Ranks that split tokens, by heads and by gathered keys. */
-static void context(void)
+static void models_sweep(int first, int end)
 {
     trial t;
 
-    for (int model = CONTEXT; model < MODELS; model++)
+    for (int model = first; model < end; model++)
         CU_ASSERT_EQUAL(run_short(&regions, model, NOBODY, 0, 0, &t), WF_OK);
-    for (int model = CONTEXT; model < MODELS; model++)
+    for (int model = first; model < end; model++)
         memory_sweep(&device, model, (model + 1) % 4, 100);
-    books_sweep(CONTEXT, 3);
+    books_sweep(first, 3);
 }
 
-/* With an argument: adapters alone, or ranks that split tokens, as a test beside the other. */
+/* Ranks that split tokens, by heads and by gathered keys. */
+static void context(void)
+{
+    models_sweep(CONTEXT, MIXTURE);
+}
+
+/* Ranks that split experts, in waves, and exchange tokens with their owners. */
+static void mixtures(void)
+{
+    models_sweep(MIXTURE, MODELS);
+    books_sweep(MIXTURE + 1, 0);
+}
+
+/* With an argument: one kind of model alone, as a test beside the others. */
 int main(int argc, char **argv)
 {
     static const wf_test adapted[] = {{"adapters on 4 bits", qlora}, {NULL, NULL}};
     static const wf_test split[] = {{"tokens that ranks split", context}, {NULL, NULL}};
+    static const wf_test experts[] = {{"experts that ranks split", mixtures}, {NULL, NULL}};
     static const wf_test tests[] = {
         {"what stays is made", what_stays_is_made},
         {"the system's memory ends on one rank", memory_of_the_system},
@@ -379,5 +395,6 @@ int main(int argc, char **argv)
     record_call(0); /* loads what it needs */
     return wf_test_main("no_memory", argc < 2                          ? tests
                                      : strcmp(argv[1], "context") == 0 ? split
+                                     : strcmp(argv[1], "moe") == 0     ? experts
                                                                        : adapted);
 }

@@ -1,0 +1,127 @@
+/*
+ * tests/parallel/test_plan_moe.c - a plan knows no choices of tokens, and is the run of a
+ * mixture to the byte all the same: with room for all rows, for those of equal loads, and for a
+ * sequence at a time, where tokens choose as they like and where one rank gets each of them.
+ *
+ * ctest: builds plain, cost 20
+ */
+#include "tests/parallel/plan_harness.h"
+
+enum { EXPERTS = 8, BATCH = 16 };
+
+typedef struct row {
+    const char *name;
+    wf_par_options layout;
+    const char *recompute;
+    int micro; /* sequences of a micro-batch; 0: all that a rank has */
+    int64_t shared;
+} row;
+
+static const row rows[] = {
+    {"one rank", {.tp = 1, .dp = 1}, .micro = 8},
+    {"tp 4", {.tp = 4, .dp = 1, .ep = 4, .sequence_parallel = true}, .micro = 8},
+    {"dp 4, ep 2",
+     {.tp = 1, .dp = 4, .ep = 2, .dispatch = WF_PAR_DISPATCH_EXCHANGE},
+     .shared = 24},
+    {"2 x 2, ep 4, blocks again",
+     {.tp = 2, .dp = 2, .ep = 4, .dispatch = WF_PAR_DISPATCH_EXCHANGE},
+     .recompute = "block",
+     .micro = 2},
+    {"2 x 2, ep 4, bf16",
+     {.tp = 2,
+      .dp = 2,
+      .ep = 4,
+      .dispatch = WF_PAR_DISPATCH_GATHER,
+      .dtype = WF_BF16,
+      .param_dtype = WF_BF16},
+     .shared = 24},
+    {"2 x 2, features", {.tp = 2, .dp = 2, .ep = 2, .etp = 2}, .micro = 4},
+    {"cp 2, tp 2", {.tp = 2, .dp = 1, .cp = 2, .ep = 2}, .micro = 4},
+};
+
+static const double buffers[] = {0, 2, 1.25, 1, 0.5, 1e-3};
+
+enum { ROWS = sizeof rows / sizeof *rows, BUFFERS = sizeof buffers / sizeof *buffers };
+
+/* Logits of routers are 0 for good, so that all tokens choose the first experts. */
+static void choose_first(wf_nn_gpt *model)
+{
+    for (int64_t i = 0; i < model->config.layers; i++)
+        wf_nn_init_fill(((wf_nn_block *)model->block[i])->moe->router, 0);
+}
+
+static training mixture(const row *r, double buffer)
+{
+    training t = new_training(LLAMA, HEADS, BATCH);
+
+    t.layout = r->layout;
+    t.layout.seed = 7;
+    t.recompute = r->recompute;
+    t.options.micro_batch = r->micro;
+    t.buffer = buffer;
+    t.model.experts = EXPERTS;
+    t.model.top_k = 2; /* one rank's, of 4 that have 2 each */
+    t.model.expert_ffn = 20;
+    t.model.shared_ffn = r->shared;
+    return t;
+}
+
+/* CI takes every third one of them. */
+static void plan_is_run(void)
+{
+    for (int i = 0; i < ROWS * BUFFERS * 2; i += wf_test_one_in(3)) {
+        const row *r = &rows[i % ROWS];
+        const bool all_alike = i / ROWS % 2;
+        training t = mixture(r, buffers[i / ROWS / 2]);
+        char name[96];
+
+        if (all_alike) {
+            t.change = choose_first;
+            t.frozen = "block.*.moe.router";
+        }
+        snprintf(name, sizeof name, "%s, buffer %g%s", r->name, t.buffer,
+                 all_alike ? ", all tokens to one rank" : "");
+        compare_with(name, t, all_alike);
+    }
+}
+
+/* Rows that one rank has at most, and no more room than a buffer has, do for all tokens. */
+static void bound_is_enough(void)
+{
+    static reports planned;
+
+    for (int b = 0; b < BUFFERS; b++) {
+        training t = mixture(&rows[3], buffers[b]);
+        wf_error error = {WF_OK, ""};
+        size_t limit = 0;
+
+        t.change = choose_first;
+        t.frozen = "block.*.moe.router";
+        t.steps = 2;
+        t.watch = report_step;
+        t.arg = &planned;
+        if (!plan(&t))
+            return;
+        t.layout.plan = false;
+        t.watch = NULL;
+        for (int rank = 0; rank < 4; rank++)
+            if (planned.of[rank].memory.peak > limit)
+                limit = planned.of[rank].memory.peak;
+        t.layout.memory_limit = limit;
+        CU_ASSERT(train(&t));
+        t.layout.memory_limit--;
+        CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 4}, training_rank, &t, &error),
+                        WF_ENOMEM);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"the plan is the run, whatever tokens choose", plan_is_run},
+        {"the bound is enough, and a byte less is not", bound_is_enough},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("plans of mixtures", tests);
+}
