@@ -6,22 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns whether a data-parallel rank that is lost takes a part of the state along; of axes of
-   the job's own only the model knows. */
+/* Returns whether a data-parallel rank that is lost takes a part of the state along, which may
+   be its experts'; of axes of the job's own only the model knows. */
 static bool is_alone(const wf_process *p)
 {
     const wf_par_options *o = &p->job.mesh;
     const char *name = o->strategy ? o->strategy : WF_PAR_STRATEGY;
     const wf_par_strategy *strategy;
-    int replicate = 1, shard = 1, i = 0;
+    wf_axis axes[WF_MAX_AXES];
+    bool split = o->ep > 0 && o->ep * (o->etp > 1 ? o->etp : 1) > o->tp, copied = false;
     wf_error ignored = {WF_OK, ""};
+    int n, i = 0;
 
     while ((strategy = wf_par_strategy_at(i++)) && strcmp(strategy->name, name) != 0)
         continue;
-    return !o->axes && p->job.train.redundancy == WF_PAR_REDUNDANCY_NONE && strategy &&
-           (strategy->split_parameters || strategy->split_gradients ||
-            strategy->split_optimizer) &&
-           wf_par_axes(o, &replicate, &shard, &ignored) == WF_OK && replicate == 1;
+    if (o->axes || p->job.train.redundancy != WF_PAR_REDUNDANCY_NONE || !strategy)
+        return false;
+    split |=
+        strategy->split_parameters || strategy->split_gradients || strategy->split_optimizer;
+    n = wf_par_mesh_axes(o, axes, &ignored);
+    for (i = 0; i < n; i++)
+        copied |= strcmp(axes[i].name, "replicate") == 0 && axes[i].size > 1;
+    return split && n > 0 && !copied;
 }
 
 /* Names a flag that only elastic runs have, where it is given; NULL: none is. */
@@ -55,8 +61,9 @@ wf_status wf_process_check(const wf_process *p, wf_error *error)
             error, WF_EINVAL,
             "--elastic on continues with what other data parallel ranks hold, and %s",
             dp == 1 ? "--dp is 1: use --dp 2 or more"
-                    : "of this strategy each holds its own shard: use --redundancy buddy, or "
-                      "--strategy no_shard or hybrid_shard, which keep copies");
+                    : "here each holds its own shard, or its own experts: use --redundancy "
+                      "buddy, or --strategy no_shard or hybrid_shard, which keep copies, of "
+                      "experts where --ep splits them over a part of these ranks");
     if (p->nnodes && !p->run.recovery_dir)
         return wf_error_set(error, WF_EINVAL, "--nnodes belongs to --recovery-dir");
     if (processes > 1 && !p->run.recovery_dir)

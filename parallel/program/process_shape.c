@@ -39,11 +39,28 @@ wf_process_shape wf_process_shape_of(wf_process *p)
                               .accumulate_group = o->accumulate_group};
 }
 
+/* Splits experts over as many of the data-parallel ranks that are left as divide them, at most
+   over those that were asked for. */
+static void fit_experts(wf_par_options *o)
+{
+    const int inner = o->tp > 1 && o->etp <= 1 ? o->tp : 1;
+    int part = o->ep / inner, replicate, shard = 0;
+
+    if (part <= 1 || wf_par_axes(o, &replicate, &shard, NULL) != WF_OK)
+        return;
+    while (part > 1 && (shard > 1 ? shard : o->dp) % part)
+        part--;
+    o->ep = part * inner;
+    if (part == 1 && o->dispatch == WF_PAR_DISPATCH_EXCHANGE)
+        o->dispatch = WF_PAR_DISPATCH_AUTO;
+}
+
 /* Sets the mesh of a shape; axes: room for those of the job's own. */
 static void give_mesh(const wf_process_shape *s, wf_par_options *o, wf_axis *axes)
 {
     int64_t inner;
     int at = dp_axis(o, &inner), n = 0;
+    const bool smaller = !o->axes && s->dp < o->dp;
 
     if (o->axes && o->axes != axes) {
         for (; o->axes[n].name; n++)
@@ -56,6 +73,8 @@ static void give_mesh(const wf_process_shape *s, wf_par_options *o, wf_axis *axe
     else if (!o->axes)
         o->dp = s->dp;
     o->dp_replicate = s->dp_replicate;
+    if (smaller)
+        fit_experts(o);
     o->accumulate = s->accumulate;
     o->accumulate_group = s->accumulate_group;
 }
@@ -68,6 +87,7 @@ static void give_settings(const wf_process_shape *s, const wf_par_job *job, wf_p
     wf_plan_request_of(job, &shaped);
     r->job.mesh = job->mesh;
     r->dp = shaped.dp;
+    r->ep = shaped.ep;
     r->dp_replicate = s->dp_replicate;
     r->micro_batch_size = shaped.micro_batch_size;
     memcpy(r->accumulate, shaped.accumulate, sizeof r->accumulate);
@@ -98,6 +118,8 @@ void wf_process_mesh_name(const void *shape, char *text, size_t size)
         snprintf(text, size,
                  o->cp > 1 ? "--pp %d --dp %d --tp %d --cp %d" : "--pp %d --dp %d --tp %d",
                  o->pp, o->dp, o->tp, o->cp);
+    if (o && !o->axes && o->ep)
+        snprintf(text + strlen(text), size - strlen(text), " --ep %d", o->ep);
     for (int i = 0; o && o->axes && o->axes[i].name && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s--%s %d", i ? " " : "", o->axes[i].name,
                               o->axes[i].size);

@@ -6,8 +6,8 @@ in its update), and has to end with the digest of a run that lost none, each ste
 once, or missing for some steps, so that the run continues on a smaller mesh and grows back. There is no
 --save: nothing could be read from a disk.
 
-Layouts: pp 1, 2 x tp 1 to 8 x dp 2 to 8 with N ranks (32), strategies with copies or buddies, sequence parallelism, GPT-2 and
-Llama, fp32 and bf16; with --cp 2 or 4 as many of them split the tokens of sequences of 2,048 or 4,096. Prints how long it took to return
+Layouts: pp 1, 2 x tp 1 to 8 x dp 2 to 8 with N ranks (32), strategies with copies or buddies, sequence parallelism, GPT-2, Llama
+and mixtures of 8 experts that data-parallel ranks split, fp32 and bf16; with --cp 2 or 4 as many of them split the tokens of sequences of 2,048 or 4,096. Prints how long it took to return
 to work. Status 1 with the first trial that fails.
 """
 import argparse
@@ -27,9 +27,10 @@ STEPS = 8
 MODEL = ["--n-layer", "2", "--n-head", "8", "--n-embd", "64", "--seq-len", "32", "--global-batch-size", "16",
          "--micro-batch-size", "1", "--lr", "3e-3", "--dropout", "0.1", "--eval-interval", "4", "--eval-iters", "1",
          "--threads-per-rank", "1", "--steps", str(STEPS), "--digest"]
+MIXTURE = ["--arch", "llama", "--n-expert", "8", "--moe-top-k", "2", "--moe-ffn", "32", "--moe-balance", "bias"]
 STRATEGIES = ["no_shard", "hybrid_shard", "full_shard --redundancy buddy", "shard_grad_op --redundancy buddy"]
-LOST = re.compile(r"(?:continues after step (\d+) with what \d+ ranks hold|restarts), --pp \d+ --dp (\d+) --tp \d+(?: --cp \d+)?, ([\d.]+) s later")
-GROWN = re.compile(r"ranks are back: continuing after step (\d+), --pp \d+ --dp (\d+) --tp \d+(?: --cp \d+)?, ([\d.]+) s later")
+LOST = re.compile(r"(?:continues after step (\d+) with what \d+ ranks hold|restarts), --pp \d+ --dp (\d+) --tp \d+(?: --cp \d+)?(?: --ep \d+)?, ([\d.]+) s later")
+GROWN = re.compile(r"ranks are back: continuing after step (\d+), --pp \d+ --dp (\d+) --tp \d+(?: --cp \d+)?(?: --ep \d+)?, ([\d.]+) s later")
 
 
 def numbers_of(rows):
@@ -64,8 +65,10 @@ def run(program, where, flags, environment=()):
 
 
 def trial(options, random_, number, expected):
-    model = ["--arch", random_.choice(("gpt2", "llama")), "--dtype", random_.choice(("fp32", "bf16"))]
+    model = [*random_.choice((["--arch", "gpt2"], ["--arch", "llama"], MIXTURE)), "--dtype", random_.choice(("fp32", "bf16"))]
     flags, dp = layout_of(random_, options.ranks // options.cp)
+    if "--n-expert" in model and (dp > 2 or "buddy" in flags) and ("--dp-replicate" not in flags or dp > 2):
+        flags += ["--ep", str(2 * int(flags[flags.index("--tp") + 1]))]  # experts that others have, too
     if options.cp > 1:
         model += ["--seq-len", str(1024 * options.cp), "--n-embd", "16"]
         flags += ["--cp", str(options.cp)]

@@ -60,6 +60,16 @@ goes_on "copies need no buddies" "lose forward 1 3" 1 --tp 2 --dp 2 --strategy n
 goes_on "stages of a pipeline" "lose F 1 3" 1 --pp 2 --dp 2 --redundancy buddy
 moment=3 goes_on "at any moment" "vanish step 2 3" 1 "${buddy[@]}" --tp 2
 
+mixture=(--arch llama --n-expert 4 --moe-top-k 2 --moe-balance bias)
+run "a mixture that loses no rank" "${small[@]}" "${mixture[@]}" --log-jsonl mixture.jsonl
+mv whole dense
+steps mixture.jsonl >whole
+goes_on "a rank that has experts" "lose forward 1 3" 1 "${buddy[@]}" "${mixture[@]}" --ep 4 --moe-dispatch exchange --rejoin-after 10
+result "which fewer ranks split then" "$(grep -q -- '--dp 2 --tp 1 --ep 2, ' err || cat err)"
+goes_on "on one data-parallel rank" "lose forward 1 2" 2 --tp 2 --dp 2 --ep 4 --redundancy buddy "${mixture[@]}" --moe-dispatch exchange --rejoin-after 2
+result "until ranks are back" "$(grep -q -- '--dp 1 --tp 2 --ep 2, ' err && grep -q -- '--dp 2 --tp 2 --ep 4, ' err || cat err)"
+mv dense whole
+
 rm -rf saved
 goes_on "a run that saves" "lose forward 1 3" 1 "${buddy[@]}" --save saved --save-interval 3
 result "and what was due is saved" "$([ -d saved/step-00000003 ] && [ -d saved/step-00000006 ] || ls saved)"
@@ -90,6 +100,8 @@ result "too few ranks are left" "$([ $? = 4 ] && [ "$(wc -l <err)" = 1 ] &&
 result "how many processes fit is all that is said" "$("$gpt_train" "${small[@]}" --dp 3 --redundancy buddy --elastic on \
     --recovery-dir /dev/shm/none --nnodes 3 --fit-nodes 2 2>&1 | grep -v '^2$')"
 refuse "shards without a copy" 2 "use --redundancy buddy, or --strategy no_shard or hybrid_shard" "${small[@]}" --dp 2 \
+    --elastic on
+refuse "experts without a copy" 2 "or its own experts: use --redundancy buddy" "${small[@]}" "${mixture[@]}" --dp 2 --ep 2 --strategy no_shard \
     --elastic on
 refuse "one data parallel rank" 2 "and --dp is 1: use --dp 2 or more" "${small[@]}" --tp 2 --elastic on
 refuse "a buddy for one rank" 2 "--redundancy buddy is held by other data parallel ranks" "${small[@]}" --redundancy buddy
