@@ -119,7 +119,7 @@ FAMILIES = {
     "llama4_text/layers": {**COMMON, "head_dim": 10, "num_hidden_layers": 5, "intermediate_size": 24, "intermediate_size_mlp": 56,
                            "num_local_experts": 6, "num_experts_per_tok": 1, "moe_layers": [0, 3],
                            "no_rope_layers": [1, 1, 0, 1, 1], "attention_chunk_size": 6, "use_qk_norm": False,
-                           "attn_temperature_tuning": False, "tie_word_embeddings": True,
+                           "tie_word_embeddings": True,
                            "layer_types": [f"{kind}_attention" for kind in ("chunked", "full", "full", "chunked", "full")]},
     "glm4": {**COMMON, "head_dim": 12, "tie_word_embeddings": False,
              "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5}},

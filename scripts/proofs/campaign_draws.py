@@ -13,6 +13,10 @@ def model_of(random_, steps):
     flags = [*BASE, "--arch", random_.choice(("gpt2", "gpt2", "llama")), "--n-layer", layers, "--n-embd",
              random_.choice((16, 32)), "--global-batch-size", random_.choice((4, 8)), "--steps", steps, "--dropout",
              random_.choice((0, 0.1)), "--dtype", random_.choice(("fp32", "fp32", "bf16"))]
+    if random_.random() < 0.25:
+        flags[flags.index("--arch") + 1] = "llama"
+        flags += ["--n-expert", 8, "--moe-top-k", 2, "--moe-ffn", 16, "--moe-balance", random_.choice(("none", "bias", "global")),
+                  "--moe-expert-capacity-factor", random_.choice((0, 1))]
     adapted = random_.random() < 0.15
     if adapted:
         flags += ["--lora-rank", 2]
@@ -42,6 +46,8 @@ def mesh_of(random_, model, most=4, least=1):
             flags += ["--dp-replicate", 2]
     if tp > 1 and random_.random() < 0.3:
         flags.append("--sequence-parallel")
+    if dp > 1 and value_of(model, "--n-expert") and random_.random() < 0.7:
+        flags += ["--ep", 2 * tp, "--moe-dispatch", random_.choice(("gather", "exchange"))]
     return [str(flag) for flag in flags], pp * tp * dp
 
 
