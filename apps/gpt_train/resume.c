@@ -1,75 +1,12 @@
 /* apps/gpt_train/resume.c - flags in checkpoints, and those that differ; see the header. */
 #include "apps/gpt_train/resume.h"
+#include "apps/options/options_table.h"
 #include "nn/dataset/source_list.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* Lists flags that decide numbers: those of the model, which also decide which tensors there
-   are .. */
-static const char *const model_flags[] = {
-    "arch",
-    "n_layer",
-    "n_head",
-    "n_kv_head",
-    "n_embd",
-    "ffn",
-    "vocab_size",
-    "positions",
-    "norm_eps",
-    "rope_base",
-    "optimizer",
-    "tie_embeddings",
-    "head_dim",
-    "qkv_bias",
-    "rope_scaling",
-    "qk_norm",
-    "attention_sinks",
-    "qk_l2_norm",
-    "moe_weigh_input",
-    "window_chunks",
-    "query_temperature",
-    "query_temperature_every",
-    "out_bias",
-    "mlp_bias",
-    "rope_skip",
-    "embedding_scale",
-    "residual_scale",
-    "attention_scale",
-    "logit_divisor",
-    "sliding_window",
-    "window_first",
-    "window_skip",
-    "rotary_percent",
-    "window_blocks",
-    "window_rope_base",
-    "score_cap",
-    "logit_cap",
-    "head_bias",
-    "parallel_blocks",
-    "gelu_erf",
-    "n_expert",
-    "moe_top_k",
-    "moe_ffn",
-    "moe_shared",
-    "moe_dense",
-    "moe_router",
-    "moe_normalise",
-    "moe_scale",
-    "moe_expert_capacity_factor",
-    "moe_balance",
-    "moe_bias_step",
-    "moe_sequence_weight",
-    "moe_global_weight",
-    "moe_z_weight",
-    "lora_rank",
-    "lora_alpha",
-    "lora_targets",
-    "rslora",
-    "modules_to_save",
-};
-
-/* .. and all others. */
+/* Lists flags that change numbers and not the model, which makes_model has. */
 static const char *const other_flags[] = {
     "seq_len",
     "dropout",
@@ -108,14 +45,30 @@ static const char *const other_flags[] = {
     "z_loss",
 };
 
-enum {
-    MODEL = sizeof model_flags / sizeof *model_flags,
-    DECIDING = MODEL + sizeof other_flags / sizeof *other_flags
-};
-
-static const char *deciding(int i)
+/* Returns true where a row makes another model, or belongs to its optimizer. */
+static bool makes_model(const app_option_row *row)
 {
-    return i < MODEL ? model_flags[i] : other_flags[i - MODEL];
+    static const app_option_id others[] = {APP_OPTION_model,           APP_OPTION_seq_len,
+                                           APP_OPTION_label_smoothing, APP_OPTION_z_loss,
+                                           APP_OPTION_dropout,         APP_OPTION_base_dtype,
+                                           APP_OPTION_lora_dropout};
+    const app_option_id id = (app_option_id)(row - app_option_rows);
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i] == id)
+            return false;
+    return id == APP_OPTION_optimizer ||
+           (id > APP_OPTION_GROUP_model && id < APP_OPTION_GROUP_mesh &&
+            row->kind != APP_KIND_GROUP && row->kind != APP_KIND_FILE);
+}
+
+/* Returns true where a row changes numbers. */
+static bool is_deciding(const app_option_row *row)
+{
+    for (size_t i = 0; i < sizeof other_flags / sizeof *other_flags; i++)
+        if (strcmp(other_flags[i], row->name) == 0)
+            return true;
+    return makes_model(row);
 }
 
 /* Names entries that are no flags: bytes of the files of --data and of --val-data. */
@@ -145,22 +98,25 @@ static char *sizes_of(const app_text_list *data)
     return text;
 }
 
+/* Returns a value of JSON as a checkpoint keeps it. */
+static char *text_of(const json_t *value)
+{
+    return json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+}
+
 char **app_resume_texts(const app_options *options, int64_t *count)
 {
     json_t *json = app_options_json(options);
-    char **texts = calloc(2 * (DECIDING + WEIGHED), sizeof *texts);
+    char **texts = calloc((size_t)2 * (APP_OPTION_COUNT + WEIGHED), sizeof *texts);
     const app_text_list *lists[WEIGHED] = {&options->data, &options->val_data};
     bool good = json && texts;
 
     *count = 0;
-    for (int i = 0; good && i < DECIDING; i++) {
-        const json_t *value = json_object_get(json, deciding(i));
-
-        if (!value)
+    for (int i = 0; good && i < APP_OPTION_COUNT; i++) {
+        if (app_option_rows[i].kind == APP_KIND_GROUP || !is_deciding(&app_option_rows[i]))
             continue;
-        texts[2 * *count] = strdup(deciding(i));
-        texts[2 * *count + 1] =
-            json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+        texts[2 * *count] = strdup(app_option_rows[i].name);
+        texts[2 * *count + 1] = text_of(json_object_get(json, app_option_rows[i].name));
         good = texts[2 * *count] && texts[2 * *count + 1];
         ++*count;
     }
@@ -186,10 +142,9 @@ void app_resume_free_texts(char **texts, int64_t count)
 
 static bool of_model(const char *key)
 {
-    for (int i = 0; i < MODEL; i++)
-        if (strcmp(model_flags[i], key) == 0)
-            return true;
-    return false;
+    const app_option_row *row = app_option_find(key, strlen(key));
+
+    return row && makes_model(row);
 }
 
 /* Writes "--n-embd" for n_embd; returns text. */
@@ -201,6 +156,37 @@ static char *flag_of(const char *key, char text[64])
     return text;
 }
 
+/* The flags that a checkpoint was made with. */
+typedef struct saved_flags {
+    const wf_par_checkpoint *from;
+    app_options options; /* complete where it is known */
+    bool known;          /* gpt_train has made the checkpoint */
+    json_t *json;        /* the options, or NULL */
+} saved_flags;
+
+/* Returns what a flag was, as text; of one that is younger than the checkpoint the default,
+   where that follows from no other flag. NULL: unknown. Owner: caller. */
+static char *saved_text(const saved_flags *f, const char *key)
+{
+    const char *text = wf_par_checkpoint_option(f->from, key);
+    const app_option_row *row = app_option_find(key, strlen(key));
+    const char *standard = row && row->standard ? row->standard : "";
+    bool follows = *standard == '=' || strcmp(standard, "auto") == 0;
+
+    if (text)
+        return strdup(text);
+    return row && f->json && (makes_model(row) || !follows)
+               ? text_of(json_object_get(f->json, key))
+               : NULL;
+}
+
+/* Returns true where a flag of the model is written in another way alone. */
+static bool means_the_same(const saved_flags *f, const char *key, const app_options *o)
+{
+    return f->known && of_model(key) &&
+           app_option_same(&f->options, app_option_find(key, strlen(key)), o);
+}
+
 /* Calls `differs` for each flag whose value is another one in a checkpoint. */
 static wf_status compare(const app_options *o, const wf_par_checkpoint *c,
                          wf_status (*differs)(const wf_par_checkpoint *c, const char *key,
@@ -208,17 +194,26 @@ static wf_status compare(const app_options *o, const wf_par_checkpoint *c,
                                               wf_error *error),
                          wf_error *error)
 {
+    wf_error unknown = {WF_OK, ""};
+    saved_flags f = {.from = c};
     int64_t count;
     char **texts = app_resume_texts(o, &count);
     wf_status status =
         texts ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory to compare flags");
 
+    f.known = app_options_saved(c, &f.options, &unknown) == WF_OK;
+    f.json = f.known ? app_options_json(&f.options) : NULL;
     for (int64_t i = 0; i < count && status == WF_OK; i++) {
-        const char *saved = wf_par_checkpoint_option(c, texts[2 * i]);
+        const char *key = texts[2 * i], *mine = texts[2 * i + 1];
+        char *saved = saved_text(&f, key);
 
-        if (saved && strcmp(saved, texts[2 * i + 1]) != 0)
-            status = differs(c, texts[2 * i], texts[2 * i + 1], saved, error);
+        if (saved && strcmp(saved, mine) != 0 && !means_the_same(&f, key, o))
+            status = differs(c, key, mine, saved, error);
+        free(saved);
     }
+    json_decref(f.json);
+    if (f.known)
+        app_options_free(&f.options);
     app_resume_free_texts(texts, count);
     return status;
 }

@@ -169,28 +169,6 @@ static wf_status check_trace(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Checks flags of adapters. Without a rank there are none; a config file may set them all the
-   same. */
-static wf_status check_adapters(app_options *o, wf_error *error)
-{
-    const struct {
-        app_option_id id;
-        bool said;
-    } flags[] = {{APP_OPTION_lora_alpha, o->lora_alpha != 8},
-                 {APP_OPTION_lora_dropout, o->lora_dropout > 0},
-                 {APP_OPTION_lora_targets, strcmp(o->lora_targets, "q,v") != 0},
-                 {APP_OPTION_rslora, o->rslora},
-                 {APP_OPTION_base_dtype, strcmp(o->base_dtype, "same") != 0},
-                 {APP_OPTION_modules_to_save, strcmp(o->modules_to_save, "none") != 0}};
-
-    for (size_t i = 0; i < sizeof flags / sizeof *flags && !o->lora_rank; i++)
-        if (o->given[flags[i].id] && flags[i].said)
-            return wf_error_set(error, WF_EINVAL,
-                                "%s is of adapters; use it with --lora-rank N",
-                                app_option_flag(&app_option_rows[flags[i].id]).text);
-    return WF_OK;
-}
-
 static wf_status check_wrap(app_options *o, wf_error *error)
 {
     if (o->wrap_min_params && o->given[APP_OPTION_wrap_type])
@@ -371,7 +349,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         app_options_derive_from_data,
         check_trace,
         app_options_check_mesh,
-        check_adapters,
+        app_options_check_adapters,
         check_wrap,
         check_plan,
         app_options_check_batch,

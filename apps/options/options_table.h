@@ -137,12 +137,31 @@ wf_status app_options_init_from(app_options *options, wf_error *error);
 /* Takes the options that the folder of --lora-init decides, where one is given. */
 wf_status app_options_lora_init(app_options *options, wf_error *error);
 
+/* The rules of adapters: what they need, and what the folder of --lora-init has. */
+wf_status app_options_check_adapters(app_options *options, wf_error *error);
+
 /* No file is written that is read, or written as another one too. */
 wf_status app_options_files(app_options *options, wf_error *error);
 
 /* Takes the options that the checkpoint decides from which a run continues, where there is
    one. */
 wf_status app_options_resume(app_options *options, wf_error *error);
+
+/* A number, a word or a text of a row as a user would type it; other kinds are not shown. */
+enum { APP_VALUE = 640 };
+const char *app_option_text(const app_options *options, const app_option_row *row,
+                            char text[APP_VALUE]);
+
+/* The flags of the model and of its adapters as gpt_train had them when it made a checkpoint,
+   complete; those that it lacks, and all others, have their defaults. Owner: caller,
+   app_options_free. WF_EINVAL, WF_EDATA: it is none of gpt_train's, or is damaged. */
+wf_status app_options_saved(const wf_par_checkpoint *checkpoint, app_options *saved,
+                            wf_error *error);
+
+/* Returns true where a row of the groups "Model" or "Adapters" means the same as in saved
+   options, however it is written: "0,1" and "0-1", "q" and "q_proj", 0 and what 0 stands for. */
+bool app_option_same(const app_options *saved, const app_option_row *row,
+                     const app_options *options);
 
 /* "96 or 102": the multiples of `of` next to a value, as advice. */
 typedef struct app_multiples {

@@ -24,11 +24,34 @@ static bool trains_something(const wf_par_trainer *t)
     return false;
 }
 
+/* Refuses biases that balance experts where all of them are frozen, as beside adapters: no step
+   would change them. */
+static wf_status check_balance(wf_par_trainer *t)
+{
+    const wf_nn_parameter *frozen = NULL;
+
+    for (int64_t i = 0; i < t->count; i++) {
+        if (!(t->parameter[i]->sign_step > 0))
+            continue;
+        if (!t->parameter[i]->frozen)
+            return WF_OK;
+        frozen = t->parameter[i];
+    }
+    return !frozen ? WF_OK
+                   : wf_fail(t->par->ctx, WF_EINVAL,
+                             "the biases that balance experts (bias_step) are frozen, as is %s: "
+                             "no step would change them; balance by a loss, or not at all, or "
+                             "train them",
+                             frozen->path);
+}
+
 static wf_status check_model(wf_par_trainer *t)
 {
     if (!trains_something(t))
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "all parameters are frozen: a trainer needs one at least that is not");
+    if (check_balance(t) != WF_OK)
+        return wf_context_status(t->par->ctx);
     for (int64_t i = 0; i < t->count; i++)
         if (t->parameter[i]->plan && !t->parameter[i]->frozen &&
             wf_par_state_of(t->parameter[i])->stored != WF_F32)

@@ -9,12 +9,15 @@
 
 bool wf_peft_next(const char **list, char *name, size_t size)
 {
-    size_t n = strcspn(*list, ",");
+    const char *at = *list + strspn(*list, " ");
+    size_t n = strcspn(at, ","), length = n;
 
-    if (!**list)
+    if (!*at)
         return false;
-    snprintf(name, size, "%.*s", (int)n, *list);
-    *list += n + ((*list)[n] == ',');
+    while (length && at[length - 1] == ' ')
+        length--;
+    snprintf(name, size, "%.*s", (int)length, at);
+    *list = at + n + (at[n] == ',');
     return true;
 }
 

@@ -46,6 +46,16 @@ typedef struct wf_par_lora {
 WF_API wf_status wf_par_lora_apply(wf_nn_gpt *model, const wf_par_lora *lora);
 
 /**
+ * wf_par_lora_same - returns true where two lists of names give a model the same adapters and
+ * train the same beside them, however they are written: "q,v" and "v_proj, q_proj"
+ *
+ * Rank, scale and dropout are not compared. Collective: no. Errors: none; false where one of
+ * them names what the model does not have, and without memory
+ */
+WF_API bool wf_par_lora_same(const wf_nn_gpt_config *config, const wf_par_lora *a,
+                             const wf_par_lora *b);
+
+/**
  * wf_par_lora_config - reads the settings of the adapters in a folder of PEFT
  *
  * Collective:  no

@@ -33,7 +33,8 @@ wf_status wf_peft_tensors(wf_nn_gpt *model, const char *like, wf_peft_tensor **l
 wf_status wf_peft_config_parse(wf_par_lora *lora, const char *name, const char *text,
                                size_t bytes, wf_error *error);
 
-/* Reads the next name of a list with commas in between; false at its end. */
+/* Reads the next name of a list with commas in between, without the blanks around it; false at
+   its end. */
 bool wf_peft_next(const char **list, char *name, size_t size);
 
 /* Appends a name to a list, unless it is there; false where it has no room. */
