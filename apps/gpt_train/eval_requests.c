@@ -3,8 +3,8 @@
 #include "apps/gpt_train/sample_text.h"
 #include <stdlib.h>
 
-wf_status app_eval_requests_open(app_options *o, bool data_are_text, app_eval_requests *asked,
-                                 wf_error *error)
+wf_status app_eval_requests_open(const app_options *o, bool data_are_text,
+                                 app_eval_requests *asked, wf_error *error)
 {
     wf_tok *tokenizer = NULL;
 
@@ -24,7 +24,6 @@ wf_status app_eval_requests_open(app_options *o, bool data_are_text, app_eval_re
         asked->answer = calloc((size_t)asked->requests.count, sizeof *asked->answer);
         if (!asked->answer)
             wf_error_set(error, WF_ENOMEM, "no memory for the answers to %s", o->eval_requests);
-        o->eval_request_tokens = wf_gen_answers_longest(&asked->requests);
     }
     wf_tok_close(tokenizer);
     return error->code;
@@ -62,12 +61,15 @@ wf_status app_eval_requests_answer(const app_eval_requests *asked, wf_par *par,
     return WF_OK;
 }
 
-wf_status app_eval_requests_plan(const app_options *o, wf_par *par, wf_nn_gpt *model,
+wf_status app_eval_requests_plan(const app_eval_requests *asked, wf_par *par, wf_nn_gpt *model,
                                  wf_par_trainer *pipelined)
 {
-    const wf_gen_answers_options options = {
-        .par = par, .model = model, .pipelined = pipelined, .batch = WF_GEN_ANSWERS_BATCH};
+    const wf_gen_answers_options options = {.par = par,
+                                            .model = model,
+                                            .pipelined = pipelined,
+                                            .requests = &asked->requests,
+                                            .batch = WF_GEN_ANSWERS_BATCH,
+                                            .copies = 1};
 
-    return o->eval_request_tokens ? wf_gen_answers_plan(&options, o->eval_request_tokens)
-                                  : WF_OK;
+    return asked->requests.count ? wf_gen_answers_find(&options, NULL) : WF_OK;
 }

@@ -11,10 +11,9 @@ typedef struct app_eval_requests {
     wf_gen_answer *answer;    /* [requests], rank 0's */
 } app_eval_requests;
 
-/* Reads the file, where --eval-requests names one, and sets options->eval_request_tokens.
-   Owner: caller, app_eval_requests_close (also of a failed one). Errors: those of
-   app_train_tokenizer_open and wf_gen_requests_read. */
-wf_status app_eval_requests_open(app_options *options, bool data_are_text,
+/* Reads the file, where --eval-requests names one. Owner: caller, app_eval_requests_close (also
+   of a failed one). Errors: those of app_train_tokenizer_open and wf_gen_requests_read. */
+wf_status app_eval_requests_open(const app_options *options, bool data_are_text,
                                  app_eval_requests *asked, wf_error *error);
 void app_eval_requests_close(app_eval_requests *asked);
 
@@ -26,7 +25,7 @@ wf_status app_eval_requests_answer(const app_eval_requests *asked, wf_par *par,
                                    bool (*stop)(void *arg), void *arg, wf_gen_score *score);
 
 /* Takes in a plan what that takes; nothing where there are no questions. */
-wf_status app_eval_requests_plan(const app_options *options, wf_par *par, wf_nn_gpt *model,
+wf_status app_eval_requests_plan(const app_eval_requests *asked, wf_par *par, wf_nn_gpt *model,
                                  wf_par_trainer *pipelined);
 
 #endif

@@ -28,19 +28,21 @@ static wf_status work(app_job *job, wf_process *p, wf_launch_end *end, bool *lau
 
     if (app_job_moves_nothing(o) && end->reported)
         return WF_OK;
-    if (app_job_prepare(job, p, error) != WF_OK)
-        return error->code;
-    if (o->fit_nodes)
-        return print_fit(job, p, error);
-    if (o->plan)
-        return wf_plan_print(app_job_request(job), stdout, error);
-    if (o->calibrate)
-        return app_calibrate(job, stdout, error);
-    *launched = true;
-    app_job_open(job, error);
-    if (error->code == WF_OK)
-        app_job_process(job, p, error);
-    wf_process_run(p, end, error);
+    if (app_job_prepare(job, p, error) != WF_OK) {
+        /* nothing runs */
+    } else if (o->fit_nodes) {
+        print_fit(job, p, error);
+    } else if (o->plan) {
+        wf_plan_print(app_job_request(job), stdout, error);
+    } else if (o->calibrate) {
+        app_calibrate(job, stdout, error);
+    } else {
+        *launched = true;
+        app_job_open(job, error);
+        if (error->code == WF_OK)
+            app_job_process(job, p, error);
+        wf_process_run(p, end, error);
+    }
     if (!end->stuck)
         app_job_close(job);
     return error->code;

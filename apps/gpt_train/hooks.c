@@ -119,7 +119,7 @@ wf_status app_hook_after(wf_par_running *r, void *job)
     if (r->trainer && j->options->eval_ema)
         wf_par_trainer_average(r->trainer, true);
     if (r->trainer)
-        app_eval_requests_plan(j->options, r->par, model, pipelined);
+        app_eval_requests_plan(&j->eval_requests, r->par, model, pipelined);
     if (r->trainer && j->options->eval_ema)
         wf_par_trainer_average(r->trainer, false);
     if (j->options->sample)

@@ -297,16 +297,35 @@ static wf_status read_flip(const app_options *o, wf_flip *flip, wf_error *error)
     return WF_OK;
 }
 
-wf_status app_job_open(app_job *job, wf_error *error)
+/* Finds whether --data are text, where that decides the tokenizer. */
+static wf_status find_text(const app_options *o, bool *is_text, wf_error *error)
 {
-    app_options *o = job->options;
+    wf_dataset *data = NULL;
+
+    *is_text = true;
+    if (o->tokenizer || !o->data.count || app_data_open(o, &data, error) != WF_OK)
+        return error->code;
+    *is_text = !data || wf_dataset_is_text(data);
+    wf_dataset_close(data);
+    return WF_OK;
+}
+
+wf_status app_job_open_texts(app_job *job, wf_error *error)
+{
+    const app_options *o = job->options;
     bool is_text;
 
-    if (app_data_open(o, &job->data, error) != WF_OK)
+    if ((!o->sample && !o->eval_requests) || find_text(o, &is_text, error) != WF_OK ||
+        app_sample_prompt_open(o, is_text, &job->prompt, error) != WF_OK)
         return error->code;
-    is_text = !job->data || wf_dataset_is_text(job->data);
-    if (app_sample_prompt_open(o, is_text, &job->prompt, error) != WF_OK ||
-        app_eval_requests_open(o, is_text, &job->eval_requests, error) != WF_OK ||
+    return app_eval_requests_open(o, is_text, &job->eval_requests, error);
+}
+
+wf_status app_job_open(app_job *job, wf_error *error)
+{
+    const app_options *o = job->options;
+
+    if (app_data_open(o, &job->data, error) != WF_OK ||
         (o->flip_bit && read_flip(o, &job->flip, error) != WF_OK))
         return error->code;
     return WF_OK;

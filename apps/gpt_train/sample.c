@@ -52,8 +52,7 @@ static bool stop_wished(const app_options *o, wf_par *par)
 void app_sample_plan(const app_options *o, const app_sampled *m)
 {
     wf_context *ctx = wf_par_context(m->par);
-    int64_t longest = (int64_t)strlen(o->sample_prompt) + o->sample - 1;
-    int64_t prompt = (int64_t)strlen(o->sample_prompt);
+    const int64_t prompt = (int64_t)m->prompt->ids.count, longest = prompt + o->sample - 1;
     int64_t seen = longest < o->seq_len ? longest : o->seq_len;
     wf_gen_engine e;
 

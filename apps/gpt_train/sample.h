@@ -12,7 +12,7 @@ typedef struct app_sampled {
     wf_nn_gpt *model;
     wf_par_trainer
         *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
-    const app_sample_prompt *prompt; /* NULL in a plan */
+    const app_sample_prompt *prompt;
 } app_sampled;
 
 /* Generates options->sample tokens after the prompt, or up to the one that ends a text; rank 0
@@ -21,8 +21,7 @@ typedef struct app_sampled {
 wf_status app_sample_text(const app_options *options, const app_sampled *from, FILE *out,
                           bool *stopped);
 
-/* In a plan: the token of options->sample that sees most of the text; a prompt has as many as
-   bytes, at most. */
+/* In a plan: the token of options->sample that sees most of the text. */
 void app_sample_plan(const app_options *options, const app_sampled *from);
 
 #endif

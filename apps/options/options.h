@@ -61,9 +61,7 @@ typedef struct app_options {
 #undef OPTION
     bool given[APP_OPTION_COUNT]; /* by the command line or the config file, not by default */
     bool from_config[APP_OPTION_COUNT]; /* by the config file alone */
-    /* tokens of the longest text of eval_requests, once they are read; else 0 */
-    int64_t eval_request_tokens;
-    wf_nn_schedule schedule; /* by lr_schedule and the flags beside it */
+    wf_nn_schedule schedule;            /* by lr_schedule and the flags beside it */
     bool whole_batches; /* micro_batch_size is not asked for: as many sequences as a rank has */
     bool is_fed;        /* its batches come from its caller, and not from files of --data */
     bool bad_checkpoint; /* after a failure: it is of the checkpoint to continue from */

@@ -86,7 +86,8 @@ wf_status app_options_lora_init(app_options *o, wf_error *error)
 
     if (!o->lora_init)
         return WF_OK;
-    if (wf_par_lora_config(o->lora_init, &lora, error) != WF_OK || untie(o, &lora, error) != WF_OK)
+    if (wf_par_lora_config(o->lora_init, &lora, error) != WF_OK ||
+        untie(o, &lora, error) != WF_OK)
         return error->code;
     snprintf(text, sizeof text, "%lld", (long long)lora.rank);
     take(o, APP_OPTION_lora_rank, text, error);
@@ -128,11 +129,12 @@ static wf_status check_balance(const app_options *o, wf_error *error)
     if (!o->lora_rank || !app_options_model(o).experts || strcmp(o->moe_balance, "bias") != 0 ||
         strcmp(o->modules_to_save, "none") != 0)
         return WF_OK;
-    return wf_error_set(error, WF_EINVAL,
-                        "--moe-balance bias beside adapters would change nothing: --lora-rank "
-                        "%lld freezes the biases of experts; use --moe-balance sequence, global "
-                        "or none",
-                        (long long)o->lora_rank);
+    return wf_error_set(
+        error, WF_EINVAL,
+        "--moe-balance bias beside adapters would change nothing: --lora-rank "
+        "%lld freezes the biases of experts; use --moe-balance sequence, global "
+        "or none",
+        (long long)o->lora_rank);
 }
 
 wf_status app_options_check_adapters(app_options *o, wf_error *error)

@@ -6,6 +6,7 @@
 
 enum {
     CHUNK = 512,  /* tokens of a context that go together */
+    PASSES = 64,  /* sizes of passes that a plan remembers */
     AT_ONCE = 128 /* tokens whose logits are there together: of one question or of several */
 };
 
@@ -15,6 +16,11 @@ typedef struct slot {
     int32_t *ids;       /* [count], what is in the cache */
     int64_t count;
 } slot;
+
+/* The sizes of a pass, and of a prefill of a context, whose parts are 0. */
+typedef struct pass {
+    int64_t parts, tokens, length;
+} pass;
 
 /* The work of a copy of the model: requests that it has at once, and logits of some of their
    tokens. */
@@ -27,7 +33,27 @@ typedef struct desk {
     const wf_gen_request **of;
     float *logits, *logsumexp;
     bool stopped;
+    bool planned; /* a dry run: no pass that is smaller than another */
+    int passes;
+    pass taken[PASSES];
 } desk;
+
+/* Returns true where a plan has taken a pass that is as large in every size. */
+static bool is_taken(desk *d, pass next)
+{
+    if (!d->planned)
+        return false;
+    for (int i = 0; i < d->passes; i++) {
+        const pass *p = &d->taken[i];
+
+        if (!p->parts == !next.parts && p->parts >= next.parts && p->tokens >= next.tokens &&
+            p->length >= next.length)
+            return true;
+    }
+    if (d->passes < PASSES)
+        d->taken[d->passes++] = next;
+    return false;
+}
 
 static const int32_t *ids_of(const desk *d, const wf_gen_request *r)
 {
@@ -72,9 +98,9 @@ static wf_status run_context(desk *d, int64_t at, const wf_gen_request *r)
     for (int64_t i = begin; i < end; i++)
         s->ids[i] = ids[i];
     s->count = end;
-    return begin == first ? WF_OK
-                          : wf_gen_engine_prefill(&d->e, at, end, begin, ids + begin,
-                                                  first - begin, NULL, NULL);
+    if (begin == first || is_taken(d, (pass){0, first - begin, end}))
+        return WF_OK;
+    return wf_gen_engine_prefill(&d->e, at, end, begin, ids + begin, first - begin, NULL, NULL);
 }
 
 /* Returns the tokens of a continuation that are still to be predicted after `done` of them. */
@@ -89,6 +115,7 @@ static int64_t left_of(const wf_gen_request *r, int64_t done)
 static wf_status run_pass(desk *d, int64_t parts, int64_t done, int64_t n)
 {
     const int64_t row = d->e.vocabulary;
+    int64_t length = 0;
 
     for (int64_t i = 0; i < parts; i++) {
         const wf_gen_request *r = d->of[i];
@@ -98,7 +125,10 @@ static wf_status run_pass(desk *d, int64_t parts, int64_t done, int64_t n)
         d->part[i].length = r->count - 1;
         d->part[i].first = first > 0 ? first : 0;
         d->part[i].ids = d->slot[d->part[i].slot].ids + d->part[i].first;
+        length = d->part[i].length > length ? d->part[i].length : length;
     }
+    if (is_taken(d, (pass){parts, n, length}))
+        return WF_OK;
     if (wf_gen_engine_prefill_together(&d->e, parts, d->part, n, true, d->logits,
                                        d->logsumexp) != WF_OK)
         return wf_context_status(d->e.ctx);
@@ -159,7 +189,7 @@ static wf_status run_questions(desk *d, int64_t questions)
     return status;
 }
 
-int64_t wf_gen_answers_longest(const wf_gen_requests *r)
+static int64_t longest_of(const wf_gen_requests *r)
 {
     int64_t longest = 0;
 
@@ -221,35 +251,10 @@ static bool desk_new(desk *d, const wf_gen_answers_options *o, int64_t longest)
     return d->slot && d->part && d->of && d->logits && d->logsumexp;
 }
 
-wf_status wf_gen_answers_plan(const wf_gen_answers_options *o, int64_t longest)
-{
-    const int64_t chunk = longest < CHUNK ? longest : CHUNK, n = AT_ONCE / o->batch;
-    wf_context *ctx = wf_par_context(o->par);
-    wf_gen_engine_part part[WF_GEN_ANSWERS_MOST_BATCH] = {{0}};
-    wf_gen_engine e;
-
-    wf_context_training(ctx, false);
-    for (int64_t i = 0; i < o->batch; i++)
-        part[i] = (wf_gen_engine_part){.slot = i, .length = longest};
-    if (wf_gen_engine_open(&e, &(wf_gen_engine_options){.par = o->par,
-                                                        .model = o->model,
-                                                        .pipelined = o->pipelined,
-                                                        .slots = o->batch,
-                                                        .positions = longest,
-                                                        .chunk = CHUNK}) == WF_OK &&
-        wf_gen_engine_prefill(&e, 0, longest, longest - chunk, NULL, chunk, NULL, NULL) ==
-            WF_OK)
-        wf_gen_engine_prefill_together(&e, o->batch, part, n < longest ? n : longest, true,
-                                       NULL, NULL);
-    wf_gen_engine_close(&e);
-    wf_context_training(ctx, true);
-    return wf_context_status(ctx);
-}
-
 wf_status wf_gen_answers_find(const wf_gen_answers_options *o, wf_gen_answer *answer)
 {
     wf_context *ctx = wf_par_context(o->par);
-    const int64_t longest = wf_gen_answers_longest(o->requests);
+    const int64_t longest = longest_of(o->requests);
     desk d;
 
     wf_context_training(ctx, false);
@@ -262,6 +267,7 @@ wf_status wf_gen_answers_find(const wf_gen_answers_options *o, wf_gen_answer *an
                                                                  .positions = longest,
                                                                  .chunk = CHUNK}) == WF_OK) {
         d.answer = answer;
+        d.planned = wf_context_dry_run(ctx);
         run_requests(&d);
     }
     wf_gen_engine_close(&d.e);

@@ -30,7 +30,8 @@ typedef struct wf_gen_answers_options {
  * wf_gen_answers_find - computes the answers of this rank's requests, the same on any exact
  * layout and batch
  *
- * A context is computed once for all choices that follow it.
+ * A context is computed once for all choices that follow it. In a dry run nothing is answered, and
+ * passes that are no smaller in some size than all before are run alone.
  *
  * @param answer  [requests], written where the request is this rank's; NULL: the rank only
  *                takes part
@@ -40,13 +41,6 @@ typedef struct wf_gen_answers_options {
  */
 WF_API wf_status wf_gen_answers_find(const wf_gen_answers_options *options,
                                      wf_gen_answer *answer);
-
-/** wf_gen_answers_longest - returns the tokens of the longest request, in a slot */
-WF_API int64_t wf_gen_answers_longest(const wf_gen_requests *requests);
-
-/** wf_gen_answers_plan - runs, in a plan, the longest context and the fullest pass over
- * answers; options.requests is not read. Collective as wf_gen_answers_find. */
-WF_API wf_status wf_gen_answers_plan(const wf_gen_answers_options *options, int64_t longest);
 
 WF_END_DECLS
 

@@ -140,10 +140,50 @@ static wf_status plan_rank(wf_plan_report *p, wf_plan_request *o, wf_error *erro
     return WF_OK;
 }
 
+size_t wf_plan_run_peak(const wf_plan_report *p)
+{
+    const size_t steps = p->run.report.memory.peak, whole = p->whole.report.memory.peak;
+
+    return steps > whole ? steps : whole;
+}
+
+double wf_plan_room(const wf_plan_report *p)
+{
+    const double there = (double)p->options->device_memory;
+
+    return there > 0 ? there - (double)wf_plan_run_peak(p) : 0;
+}
+
+void wf_plan_print_fit(FILE *out, const wf_plan_report *p)
+{
+    const wf_plan_request *o = p->options;
+    char there[32], gap[32];
+    const bool follows = wf_plan_run_peak(p) > p->run.report.memory.peak;
+    const double room = wf_plan_room(p);
+
+    if (o->job.after)
+        fprintf(out, "  the run, with what follows its steps: %s at its peak\n\n",
+                wf_size_text(gap, (double)wf_plan_run_peak(p)));
+    if (!o->device_memory)
+        return;
+    wf_size_text(there, (double)o->device_memory);
+    if (room >= 0)
+        fprintf(out, "fits in %s, and leaves %s\n", there, wf_size_text(gap, room));
+    else
+        fprintf(out, "does not fit in %s: %s too much; the most is %s%s\n", there,
+                wf_size_text(gap, -room),
+                wf_memory_kind_name(
+                    wf_plan_largest_kind(&(follows ? &p->whole : &p->run)->report.memory)),
+                follows ? ", in what follows the steps" : "");
+    if (!wf_plan_fits(o, &p->run))
+        wf_plan_advice_print(out, &p->advice, &p->limits);
+}
+
 static wf_status make(wf_plan_report *p, wf_plan_request *o, const wf_plan_request *asked,
                       wf_error *error)
 {
-    if (plan_rank(p, o, error) != WF_OK)
+    if (plan_rank(p, o, error) != WF_OK ||
+        (o->job.after && wf_plan_request_start(o, (int)o->rank, &p->whole, error) != WF_OK))
         return error->code;
     plan_strategies(p, asked);
     if (!wf_plan_fits(o, &p->run)) {

@@ -22,6 +22,8 @@ typedef struct wf_plan_report {
     const wf_plan_request *options;
     /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
     wf_plan run;
+    wf_plan
+        whole; /* where a job has more to do after its steps: with all of that, else empty */
     /* one rank's for each coordinate on axis pp, where there is a pipeline */
     wf_plan_ranks_of stages;
     int n_strategies; /* all others; none where there is no data parallelism */
@@ -31,6 +33,14 @@ typedef struct wf_plan_report {
     wf_plan_advice_limits limits;
     wf_plan_advice advice; /* empty where the plan fits */
 } wf_plan_report;
+
+/* Returns the peak of the steps and of what follows them; and what device_memory leaves beside
+   it, below 0 where it does not fit. */
+size_t wf_plan_run_peak(const wf_plan_report *report);
+double wf_plan_room(const wf_plan_report *report);
+
+/* Prints what follows the steps takes, and whether all fits. */
+void wf_plan_print_fit(FILE *out, const wf_plan_report *report);
 
 /* Returns whether a plan fits in device_memory, which may be any. */
 bool wf_plan_fits(const wf_plan_request *options, const wf_plan *run);

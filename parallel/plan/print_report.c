@@ -272,25 +272,6 @@ static void print_left_out(FILE *out, const wf_plan_request *o)
                 : "");
 }
 
-static void print_fit(FILE *out, const wf_plan_report *p)
-{
-    const wf_plan_request *o = p->options;
-    char there[32], gap[32];
-    double room = (double)o->device_memory - (double)p->run.report.memory.peak;
-
-    if (!o->device_memory)
-        return;
-    wf_size_text(there, (double)o->device_memory);
-    if (room >= 0) {
-        fprintf(out, "fits in %s, and leaves %s\n", there, wf_size_text(gap, room));
-        return;
-    }
-    fprintf(out, "does not fit in %s: %s too much; the most is %s\n", there,
-            wf_size_text(gap, -room),
-            wf_memory_kind_name(wf_plan_largest_kind(&p->run.report.memory)));
-    wf_plan_advice_print(out, &p->advice, &p->limits);
-}
-
 static void print_strategies(FILE *out, const wf_plan_report *p)
 {
     char peak[32], each[64];
@@ -351,12 +332,12 @@ static json_t *plan_json(const wf_plan_report *p)
            *json;
     expert_rows rows;
 
-    json =
-        json_pack("{s:{s:I, s:b, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
-                  (json_int_t)o->device_memory, "fits", wf_plan_fits(o, &p->run), "above_mean",
-                  wf_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
-                  wf_stage_plans_json(&p->stages), "strategies", strategies_json(p), "advice",
-                  wf_plan_advice_json(&p->advice));
+    json = json_pack("{s:{s:I, s:b, s:I, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
+                     (json_int_t)o->device_memory, "fits", wf_plan_room(p) >= 0, "run_peak",
+                     (json_int_t)wf_plan_run_peak(p), "above_mean",
+                     wf_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
+                     wf_stage_plans_json(&p->stages), "strategies", strategies_json(p),
+                     "advice", wf_plan_advice_json(&p->advice));
     if (json && expert_rows_of(o, &rows))
         json_object_set_new(json_object_get(json, "plan"), "experts",
                             json_pack("{s:I, s:I, s:I, s:b}", "rows", (json_int_t)rows.balanced,
@@ -390,7 +371,7 @@ wf_status wf_plan_report_write(const wf_plan_report *p, FILE *out, wf_error *err
     fputc('\n', out);
     print_flops(out, r);
     print_time(out, p);
-    print_fit(out, p);
+    wf_plan_print_fit(out, p);
     print_strategies(out, p);
     return o->json ? wf_step_report_publish(plan_json(p), o->json, error) : WF_OK;
 }

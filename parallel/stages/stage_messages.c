@@ -1,5 +1,6 @@
 /* parallel/stages/stage_messages.c - what passes between the stages of a pipeline. */
 #include "parallel/stages/stages_internal.h"
+#include <string.h>
 
 int wf_par_stage_carried(const wf_par_pipeline *p, int stage)
 {
@@ -53,6 +54,34 @@ static wf_tensor *tensor_of(const wf_par_stages *s, int stage, int k, bool gradi
 wf_tensor *wf_par_stage_input(const wf_par_stages *s, int stage, int k)
 {
     return tensor_of(s, stage, k, false, layout_of(s, stage, k, false));
+}
+
+/* Returns the dims of a micro-batch's field, or NULL. */
+static const wf_dim *dims_of(const wf_par_stages *s, const char *input)
+{
+    const wf_par_field *field = s->t->options.field;
+
+    for (int i = 0; i < WF_PAR_FIELDS && field[i].name; i++)
+        if (strcmp(field[i].name, input) == 0)
+            return field[i].dim;
+    return NULL;
+}
+
+wf_tensor *wf_par_stage_input_of(const wf_par_stages *s, int stage, int k, const wf_tensor *x)
+{
+    const wf_par *par = s->t->par;
+    const wf_dim *had = dims_of(s, s->pipeline->input);
+    const wf_layout *layout = layout_of(s, stage, k, false);
+    wf_par_carried b = *border_of(s->pipeline, stage, k);
+
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (wf_par_is_dp(par, axis))
+            layout = wf_layout_whole(par->mesh, layout, axis);
+    b.dim[0] = x->dim[0];
+    for (int d = 1; had && d < b.ndim && d < x->ndim; d++)
+        if (b.dim[d].size == had[d - 1].size)
+            b.dim[d] = x->dim[d];
+    return wf_tensor_new(par->ctx, b.dtype, b.ndim, b.dim, layout, WF_MEMORY_ACTIVATION);
 }
 
 /* The layout in which it travels: of what tensor-parallel ranks have alike each sends a part,

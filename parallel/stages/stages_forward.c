@@ -11,6 +11,7 @@
 /* A batch and its index among those that go through one after the other. */
 typedef struct travel {
     wf_par_stages *s;
+    const wf_tensor *x;              /* of wf_par_pipeline_forward; NULL: batches */
     int64_t number;                  /* 0, 1, .. */
     wf_message *sent[WF_NN_CARRIED]; /* the last messages of this rank */
 } travel;
@@ -45,7 +46,8 @@ static wf_tensor *announced(const travel *v, int stage, int k, int from)
     announcement h;
 
     if (wf_context_dry_run(par->ctx))
-        return wf_par_stage_input(v->s, stage, k);
+        return v->x ? wf_par_stage_input_of(v->s, stage, k, v->x)
+                    : wf_par_stage_input(v->s, stage, k);
     if (wf_recv(wf_mesh_comm(par->mesh, par->pp_axis), 1, from, &h, sizeof h, &error) == WF_OK)
         return as_said(par, &h);
     wf_fail(par->ctx, error.code, "%s", error.text);
@@ -187,7 +189,7 @@ wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par
 wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x, wf_par_head_function *head)
 {
     wf_context *ctx = t->par->ctx;
-    travel v = {.s = wf_par_stages_of(t)};
+    travel v = {.s = wf_par_stages_of(t), .x = x};
     wf_tensor *carried[WF_NN_CARRIED] = {x};
 
     if (!v.s) {

@@ -137,6 +137,10 @@ bool wf_par_stage_wants(const wf_par_pipeline *p, int stage, int k);
 /* The k-th tensor that comes into a stage, without values. Owner: the scope */
 wf_tensor *wf_par_stage_input(const wf_par_stages *s, int stage, int k);
 
+/* The same in a plan where x is the input of step 0, and not a micro-batch's: dims that a
+   micro-batch's input has too are those of x, and data-parallel ranks have all of it. */
+wf_tensor *wf_par_stage_input_of(const wf_par_stages *s, int stage, int k, const wf_tensor *x);
+
 /* The inputs of step 0 in a batch, as many as wf_par_stage_carried of stage 0. */
 void wf_par_stage_batch(const wf_par_pipeline *p, const wf_par_batch *batch, wf_tensor **x);
 

@@ -37,12 +37,13 @@ static wf_status check_balance(wf_par_trainer *t)
             return WF_OK;
         frozen = t->parameter[i];
     }
-    return !frozen ? WF_OK
-                   : wf_fail(t->par->ctx, WF_EINVAL,
-                             "the biases that balance experts (bias_step) are frozen, as is %s: "
-                             "no step would change them; balance by a loss, or not at all, or "
-                             "train them",
-                             frozen->path);
+    return !frozen
+               ? WF_OK
+               : wf_fail(t->par->ctx, WF_EINVAL,
+                         "the biases that balance experts (bias_step) are frozen, as is %s: "
+                         "no step would change them; balance by a loss, or not at all, or "
+                         "train them",
+                         frozen->path);
 }
 
 static wf_status check_model(wf_par_trainer *t)

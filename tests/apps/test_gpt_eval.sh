@@ -143,7 +143,37 @@ import json
 rows = [json.loads(line) for line in open("way.jsonl")][1:]
 if [[r.get("acc"), r.get("answer_bits_per_byte"), r["digest"]] for r in rows] != json.load(open("said")): print(rows)'
 done
-refuse "questions that are missing" 3 "nowhere.jsonl" "${small[@]}" --eval-requests nowhere.jsonl
+for way in "" "--tp 2 --dp 2" "--pp 2 --micro-batch-size 1 --rank 1" "--dp 2 --ema 0.9 --eval-ema"; do
+    # shellcheck disable=SC2086
+    plan_is_run "with questions $way" "${small[@]}" --eval-requests asked.jsonl $way
+done
+# What questions and a sample take after the steps is in the plan, to the byte: a rank runs with that, and with no byte less.
+narrow=("${small[@]}" --seq-len 16 --positions 160 --global-batch-size 1 --steps 2)
+python3 -c "print('a b ' * 200)" >words.txt
+"$bin/gpt_data" train-bpe words.txt --output words --vocab-size 300 >out 2>err || cat err
+for way in "--eval-requests asked.jsonl" "--sample 150 --positions 400 --seq-len 200 --sample-prompt abababab" \
+    "--sample 250 --positions 400 --seq-len 200 --vocab-size 300 --tokenizer words --sample-prompt abababab" \
+    "--pp 2 --tp 2 --eval-requests asked.jsonl"; do
+    rank=$([[ $way != --pp* ]] || echo "--rank 3") # the fullest
+    # shellcheck disable=SC2086
+    run "a plan with $way" "${narrow[@]}" $way --plan --json plan.json $rank
+    peak=$(python3 -c 'import json; print(json.load(open("plan.json"))["plan"]["run_peak"])')
+    # shellcheck disable=SC2086
+    run "runs with what it says" "${narrow[@]}" $way --device-memory "$peak"
+    # shellcheck disable=SC2086
+    "$gpt_train" "${narrow[@]}" $way --device-memory $((peak - 1)) >out 2>err
+    result "and with no less" "$([ $? != 0 ] && grep -q "out of memory" err || cat out err)"
+    for room in 0 1; do
+        # shellcheck disable=SC2086
+        run "a plan with $room bytes less" "${narrow[@]}" $way $rank --plan --json plan.json --device-memory $((peak - room))
+        shows "which says so" "$([ $room = 0 ] && echo "^fits in " || echo "^does not fit in .*: 1 B too much")"
+        result "as JSON, too" "$(python3 -c 'import json, sys
+if json.load(open("plan.json"))["plan"]["fits"] != (sys.argv[1] == "0"): print("other")' $room)"
+    done
+done
+for plan in "" --plan; do
+    refuse "questions that are missing $plan" 3 "nowhere.jsonl" "${small[@]}" --eval-requests nowhere.jsonl $plan
+done
 refuse "questions without validation" 2 "--eval-requests asked.jsonl is looked at where the validation loss is" \
     "${small[@]}" --eval-requests asked.jsonl --eval-interval 0
 

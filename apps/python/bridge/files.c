@@ -177,6 +177,7 @@ int weft_python_plan(int argc, char **argv, char **report, wf_error *error)
         free(*report);
         *report = NULL;
     }
+    app_job_close(&job);
     app_options_free(&options);
     return (int)error->code;
 }
