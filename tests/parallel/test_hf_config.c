@@ -275,7 +275,7 @@ static void layers_without_experts(void)
                 {", \"decoder_sparse_step\": 1, \"mlp_only_layers\": []", 0},
                 {", \"decoder_sparse_step\": 2", 0x15},
                 {", \"decoder_sparse_step\": 3, \"mlp_only_layers\": [2]", 0x1f},
-                {", \"mlp_only_layers\": [0, 3, 3, 9]", 0x9},
+                {", \"mlp_only_layers\": [0, 3, 3]", 0x9},
                 {", \"mlp_only_layers\": null", 0},
                 {", \"decoder_sparse_step\": 9", 0x3f}};
     static const char *const wrong[] = {

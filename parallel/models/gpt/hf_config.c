@@ -207,14 +207,16 @@ static wf_status take_factors(const location *p, const wf_hf_key *row, void *fie
 
 static wf_status take_skip(const location *p, const wf_hf_key *row, void *field)
 {
+    const wf_nn_gpt_config *m = (const wf_nn_gpt_config *)((char *)field - row->offset);
     bool by_interval = json_is_array(p->value) && json_array_size(p->value) == 0 &&
                        strcmp(row->family, "llama4_text") == 0;
 
-    if (!p->value || by_interval || wf_hf_skip_read(p->value, field))
+    if (!p->value || by_interval || wf_hf_skip_read(p->value, m->layers, field))
         return WF_OK;
     return wf_error_set(p->at.error, WF_EUNSUPPORTED,
-                        "%s: \"%s\" is no array of ones with a zero at every n-th index",
-                        p->at.name, p->key);
+                        "%s: \"%s\" is no array of ones with a zero at every n-th index, of as "
+                        "many numbers as there are layers, %lld",
+                        p->at.name, p->key, (long long)m->layers);
 }
 
 static void print_value(const json_t *value, char text[WORD])
@@ -239,8 +241,9 @@ static bool says(const json_t *value, const char *words)
     return number_of(words, text) >= 0;
 }
 
-static wf_status must(const location *p, const wf_hf_key *row, const char *type)
+static wf_status must(const location *p, const wf_hf_key *row, const wf_hf_config *c)
 {
+    const char *type = c->family->type;
     const json_t *wrong = p->value, *one = NULL;
     char text[WORD];
 
@@ -251,8 +254,12 @@ static wf_status must(const location *p, const wf_hf_key *row, const char *type)
 
         while (i < n && says(one = json_array_get(p->value, i), row->words))
             i++;
-        if (i == n)
+        if (i == n && (int64_t)n == c->model.layers)
             return WF_OK;
+        if (i == n)
+            return wf_error_set(p->at.error, WF_EUNSUPPORTED,
+                                "%s: \"%s\" has %zu elements, and there are %lld layers",
+                                p->at.name, p->key, n, (long long)c->model.layers);
         wrong = one;
     }
     print_value(wrong, text);
@@ -294,7 +301,7 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
     if (status != WF_OK)
         return status;
     if (row->kind == WF_HF_MUST || row->kind == WF_HF_EACH)
-        return must(&p, row, c->family->type);
+        return must(&p, row, c);
     return takes[row->kind](&p, row, (char *)&c->model + row->offset);
 }
 

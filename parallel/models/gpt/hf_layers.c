@@ -11,10 +11,12 @@ static const char *word_of(const wf_nn_gpt_config *m)
     return m->window_chunks ? chunked : sliding;
 }
 
-bool wf_hf_skip_read(const json_t *array, int64_t *every)
+bool wf_hf_skip_read(const json_t *array, int64_t layers, int64_t *every)
 {
     size_t count = json_array_size(array), n = 0;
 
+    if (!json_is_array(array) || (int64_t)count != layers)
+        return false;
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_array_get(array, i);
         bool zero = json_is_integer(one) && json_integer_value(one) == 0;
@@ -133,7 +135,9 @@ static const char *read_list(const json_t *array, const wf_nn_gpt_config *m, wf_
 
         if (!json_is_integer(one) || layer < 0)
             return "it must be an array of numbers of layers";
-        if (layer < m->layers && layer >= WF_NN_LISTED_BLOCKS)
+        if (layer >= m->layers)
+            return "it names a layer that the model does not have: they are numbered from 0";
+        if (layer >= WF_NN_LISTED_BLOCKS)
             return "Weft knows lists of up to 512 layers";
         wf_nn_block_list(list, layer);
     }

@@ -8,9 +8,9 @@
 #include "nn/models/gpt/gpt.h"
 #include <jansson.h>
 
-/* Reads n, 0 for none, from an array of ones with a zero at every n-th index; false: it is no
-   such array. */
-bool wf_hf_skip_read(const json_t *array, int64_t *every);
+/* Reads n, 0 for none, from an array with a one for each layer but a zero for every n-th;
+   false: it is no such array. */
+bool wf_hf_skip_read(const json_t *array, int64_t layers, int64_t *every);
 json_t *wf_hf_skip_write(int64_t layers, int64_t every);
 
 /* Reads a list of wf_rope_factors, whose other one has `count` numbers, or 0 where it is not
