@@ -39,14 +39,16 @@ wf_status app_job_process(app_job *job, wf_process *process, wf_error *error);
 /* Sets the options of mesh and micro-batches to those of a job. */
 void app_job_take_mesh(app_options *options, const wf_par_job *job);
 
-/* Opens texts, and chooses how ranks are started, their mesh where fewer processes are there, and what the run
-   chooses by itself: --device, --threads-per-rank, --accumulate, --micro-batch-size; prints
-   lines about these. Owner: the caller, app_job_close, also after errors. Errors: WF_EINVAL,
-   those of app_job_open_texts, wf_process_check, wf_launcher_choose, wf_topology_read */
+/* Opens texts, and chooses how ranks are started, their mesh where fewer processes are there,
+   and what the run chooses by itself: --device, --threads-per-rank, --accumulate,
+   --micro-batch-size; prints lines about these. Owner: the caller, app_job_close, also after
+   errors. Errors: WF_EINVAL, those of app_job_open_texts, wf_process_check, wf_launcher_choose,
+   wf_topology_read */
 wf_status app_job_prepare(app_job *job, wf_process *process, wf_error *error);
 
 /* Opens the prompt of a sample and evaluation tasks, whose lengths plans know, too. Owner: the
-   caller, app_job_close, also after errors. Errors: those of wf_dataset_open, wf_tok_open, .. */
+   caller, app_job_close, also after errors. Errors: those of wf_dataset_open, wf_tok_open,
+   .. */
 wf_status app_job_open_texts(app_job *job, wf_error *error);
 
 /* Opens data, and what drills read. Owner and errors as above */

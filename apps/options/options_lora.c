@@ -123,7 +123,7 @@ static wf_status check_flags(const app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Checks that biases of experts are trained: PEFT's files have no place for them. */
+/* Checks that biases of experts are trained: PEFT's files do not have them. */
 static wf_status check_balance(const app_options *o, wf_error *error)
 {
     if (!o->lora_rank || !app_options_model(o).experts || strcmp(o->moe_balance, "bias") != 0 ||

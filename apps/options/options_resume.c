@@ -14,7 +14,7 @@ enum { DIFFERENCES = 1024 };
 typedef struct decision {
     app_options *o;
     const wf_par_checkpoint *from;
-    app_options saved;        /* what it was made with, complete */
+    app_options saved;        /* the flags that it was made with, complete */
     bool known;               /* gpt_train has made it: saved is filled */
     char differ[DIFFERENCES]; /* all that contradict */
 } decision;

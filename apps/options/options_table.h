@@ -159,7 +159,7 @@ wf_status app_options_saved(const wf_par_checkpoint *checkpoint, app_options *sa
                             wf_error *error);
 
 /* Returns true where a row of the groups "Model" or "Adapters" means the same as in saved
-   options, however it is written: "0,1" and "0-1", "q" and "q_proj", 0 and what 0 stands for. */
+   options, however it is written: "0,1" and "0-1", "q" and "q_proj", 0 and the default. */
 bool app_option_same(const app_options *saved, const app_option_row *row,
                      const app_options *options);
 

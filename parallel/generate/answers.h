@@ -30,8 +30,8 @@ typedef struct wf_gen_answers_options {
  * wf_gen_answers_find - computes the answers of this rank's requests, the same on any exact
  * layout and batch
  *
- * A context is computed once for all choices that follow it. In a dry run nothing is answered, and
- * passes that are no smaller in some size than all before are run alone.
+ * A context is computed once for all choices that follow it. In a dry run nothing is answered,
+ * and passes that are no smaller in some size than all before are run alone.
  *
  * @param answer  [requests], written where the request is this rank's; NULL: the rank only
  *                takes part

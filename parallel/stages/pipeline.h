@@ -141,7 +141,8 @@ typedef wf_tensor *wf_par_head_function(wf_nn_module *model, wf_tensor *x);
  * and generation
  *
  * Shapes are those of x, which need not be a micro-batch's: each message of a tensor follows
- * one with its shape. A plan, which receives nothing, has them from x, which all ranks give then.
+ * one with its shape. A plan, which receives nothing, has them from x, which all ranks give
+ * then.
  *
  * @param x     input of step 0; read on ranks that have stage 0
  * @param head  run after the last step; NULL: none

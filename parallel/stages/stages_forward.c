@@ -11,7 +11,7 @@
 /* A batch and its index among those that go through one after the other. */
 typedef struct travel {
     wf_par_stages *s;
-    const wf_tensor *x;              /* of wf_par_pipeline_forward; NULL: batches */
+    const wf_tensor *x;              /* the input of wf_par_pipeline_forward; NULL: batches */
     int64_t number;                  /* 0, 1, .. */
     wf_message *sent[WF_NN_CARRIED]; /* the last messages of this rank */
 } travel;

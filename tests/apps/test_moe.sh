@@ -56,6 +56,15 @@ run "resumed elsewhere" "${on[@]}" --lora-rank 2 --resume adapters/step-00000001
 result "with its digests" "$(digests out | diff <(sed 1d one.txt) -)"
 result "for PEFT" "$("$bin/gpt_export" adapters peft 2>&1)"
 
+refuse "biases that adapters freeze" 2 "^gpt_train: --moe-balance bias beside adapters would change nothing: --lora-rank 2 freezes" \
+    "${on[@]}" --moe-balance bias --lora-rank 2
+for plan in "" --plan; do
+    refuse "biases that are frozen $plan" 2 "biases that balance experts \(bias_step\) are frozen, as is block\.[0-9]\.moe\.bias" \
+        "${mixture[@]}" --moe-balance bias --freeze block.*.moe $plan
+done
+run "biases that are trained beside adapters" "${on[@]}" --moe-balance bias --lora-rank 2 --modules-to-save block.*.moe.bias
+run "biases of some blocks" "${mixture[@]}" --moe-balance bias --freeze block.0
+
 full=("${mixture[@]}" --moe-expert-capacity-factor 0.5)
 texts() { sed -n 's/^\(step [0-9]*\)\/.*  loss \([0-9.]*\) .*digest \(.*\)$/\1 \2 \3/p' "$1"; }
 run "experts with a capacity" "${full[@]}" --save full --moe-report --log-jsonl full.jsonl

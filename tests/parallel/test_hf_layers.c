@@ -96,7 +96,8 @@ static void lists_of_every_family(void)
         wf_error error;
 
         if (parse(f->type, NULL, NULL, &error) != WF_OK) {
-            CU_ASSERT(strcmp(f->type, "gpt2") == 0); /* with names of its own, and no list */
+            CU_ASSERT(strcmp(f->type, "gpt2") ==
+                      0); /* its names are others, and it has no list */
             continue;
         }
         for (const wf_hf_key *row = NULL; (row = wf_hf_key_next(f, row));)
