@@ -38,20 +38,28 @@ static void swap_bytes(char *a, char *b, size_t n)
         SWAP(a[i], b[i]);
 }
 
-/* Makes what the other function has of an extension: a copy, or, of one that the context has
-   had only since the functions began, what it has before its first use. */
-static wf_status open_extension(wf_context *ctx, call_state *s, int i, bool copied)
+/* Copies an extension that the context has already, for the other function. */
+static wf_status open_extension(wf_context *ctx, call_state *s, int i)
 {
     const wf_extension *of = ctx->extension[i].of;
 
-    if (!of || !of->of_call || s->extension[i])
+    if (!of || !of->of_call)
         return WF_OK;
     s->extension[i] = calloc(1, of->bytes);
     if (!s->extension[i])
         return wf_fail(ctx, WF_ENOMEM, "no memory for two calls beside each other");
-    if (copied)
-        memcpy(s->extension[i], ctx->extension[i].data, of->bytes);
+    memcpy(s->extension[i], ctx->extension[i].data, of->bytes);
     return WF_OK;
+}
+
+bool wf_beside_extend(wf_context *ctx, int i, const wf_extension *of)
+{
+    struct wf_turns *t = ctx->turns;
+
+    if (!t || !of->of_call)
+        return true;
+    t->other.extension[i] = calloc(1, of->bytes);
+    return t->other.extension[i] != NULL;
 }
 
 static void swap_state(wf_context *ctx, call_state *s)
@@ -59,7 +67,7 @@ static void swap_state(wf_context *ctx, call_state *s)
     SWAP(ctx->now, s->now);
     SWAP(ctx->failure.path, s->path);
     for (int i = 0; i < WF_EXTENSIONS; i++)
-        if (open_extension(ctx, s, i, false) == WF_OK && s->extension[i])
+        if (s->extension[i])
             swap_bytes(ctx->extension[i].data, s->extension[i], ctx->extension[i].of->bytes);
     wf_handles_swap(ctx, &s->scopes);
 }
@@ -88,7 +96,7 @@ static wf_status open_state(wf_context *ctx, call_state *s)
     s->now.scopes = (wf_scopes){.owned = NULL};
     s->now.action = NULL;
     for (int i = 0; i < WF_EXTENSIONS && status == WF_OK; i++)
-        status = open_extension(ctx, s, i, true);
+        status = open_extension(ctx, s, i);
     return status;
 }
 

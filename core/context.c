@@ -158,7 +158,9 @@ void *wf_context_extension(wf_context *ctx, const wf_extension *extension)
     }
     if (!ctx->extension[i].of) {
         ctx->extension[i].data = calloc(1, extension->bytes);
-        if (!ctx->extension[i].data) {
+        if (!ctx->extension[i].data || !wf_beside_extend(ctx, i, extension)) {
+            free(ctx->extension[i].data);
+            ctx->extension[i].data = NULL;
             wf_fail(ctx, WF_ENOMEM, "no memory for extension %s of a context", extension->name);
             return NULL;
         }

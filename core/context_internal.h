@@ -107,6 +107,10 @@ void wf_scopes_empty(wf_scopes *s);
 void wf_scopes_free(wf_scopes *s);
 
 /* core/context.c */
+/* Gives the other one of two calls beside each other its own of a new extension, in its state
+   before the first use; false: no memory. */
+bool wf_beside_extend(wf_context *ctx, int i, const wf_extension *of);
+
 /* Returns whether results can be stored as a narrow type: kernels round to and widen bf16
    alone; a plan counts any. */
 bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype);

@@ -1,7 +1,6 @@
 /*
- * text.c - text to text: tokenises files with a model's own tokenizer, trains a small model on
- * a mixture of them with logs and checkpoints, evaluates it, and lets it write. All flags but
- * four are those of wf_par_run:
+ * text.c - tokenises files with a model's own tokenizer, trains a small model on a mixture of
+ * them, evaluates it, and lets it write. All flags but four are those of wf_par_run:
  *
  *     text --tokenizer tokenizer.json --a one.txt --b two.txt --dp 2 --log-jsonl run.jsonl
  *     --tensorboard events
@@ -88,8 +87,11 @@ static wf_status write_text(wf_par_running *r, void *arg)
 
     (void)arg;
     if (wf_gen_continue(&engine, &options, prompt, &text) == WF_OK &&
-        wf_context_rank(wf_par_context(r->par)) == 0)
-        printf("%s%.*s\n", prompt, (int)text.text.bytes, text.text.data);
+        wf_context_rank(wf_par_context(r->par)) == 0) {
+        printf("%s", prompt);
+        wf_tok_print(text.text.data, text.text.bytes, stdout);
+        putchar('\n');
+    }
     wf_gen_text_free(&text);
     return WF_OK;
 }

@@ -125,7 +125,7 @@ python "they are those of an evaluation" '
 import json
 mine, theirs = json.loads(open("got").read())["prompt_logprobs"], json.load(open("evaluated"))["nats_per_token"]
 if len(mine) != 29 or abs(sum(mine) / 29 + theirs) > 1e-6: print(sum(mine) / 29, theirs)'
-other "for transformers" 2 "does not have its bias or capacity of experts" gpt_export full full.folder
+other "for transformers" 2 "does not have its capacity of experts" gpt_export full full.folder
 other "with other sequences" 2 "--seq-len 16 gives experts another capacity than the checkpoint full/step-00000004 has, by sequences of 32" \
     gpt_train "${full[@]}" --seq-len 16 --positions 32 --steps 5 --resume full/step-00000004
 made() { sed -n '/^--- sample ---$/,$p' out; }

@@ -88,26 +88,26 @@ static void not_left_out(void)
     wf_nn_gpt_config llama = *wf_nn_gpt_family("llama"), model = llama;
 
     model.score_cap = 30;
-    is_refused(model, "caps");
+    is_refused(model, "(.score_cap)");
     model = llama;
     model.logit_cap = 30;
-    is_refused(model, "caps");
+    is_refused(model, "(.logit_cap)");
     model = llama;
     model.head_bias = true;
-    is_refused(model, ".head_bias");
+    is_refused(model, "(.head_bias)");
     model = llama;
     model.sinks = true;
-    is_refused(model, ".sinks");
+    is_refused(model, "(.sinks)");
     model = llama;
     model.rope_neighbours = true;
-    is_refused(model, ".rope_neighbours");
+    is_refused(model, "(.rope_neighbours)");
     model = *wf_nn_gpt_family("mistral");
     model.window = 8;
     model.window_rope_base = 500;
-    is_refused(model, ".window_rope_base");
+    is_refused(model, "(.window_rope_base)");
     model = *wf_nn_gpt_family("gpt2");
     model.gelu_erf = true;
-    is_refused(model, ".gelu_erf");
+    is_refused(model, "(.gelu_erf)");
 }
 
 /* Masks and angles that older versions wrote beside weights, and a bias. */

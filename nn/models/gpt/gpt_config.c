@@ -2,6 +2,7 @@
    comparison. */
 #include "nn/models/gpt/gpt.h"
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 const wf_nn_gpt_config *wf_nn_gpt_family(const char *name)
@@ -201,13 +202,107 @@ const char *wf_nn_gpt_rope_wrong(const wf_nn_gpt_config *m)
     return wrong;
 }
 
-static bool same_scaling(const wf_rope_scaling *a, const wf_rope_scaling *b)
+/* Names ways of comparing a field of two configs. */
+typedef enum compared {
+    OF_SIZE,     /* by value; families leave it open */
+    OF_FAMILY,   /* by value, which a family has */
+    OF_PRESENCE, /* by value; a family has it, or has it not (0) */
+    OF_TRAINING  /* by whether it is there (0: not) */
+} compared;
+
+typedef struct property {
+    const char *name;
+    size_t offset, bytes;
+    compared how;
+} property;
+
+#define PROPERTY(words, field, how)                                                            \
+    {                                                                                          \
+        words " (." #field ")", offsetof(wf_nn_gpt_config, field),                             \
+            sizeof((wf_nn_gpt_config *)NULL)->field, how                                       \
+    }
+
+/* Fields whose bytes are their value. */
+static const property properties[] = {
+    PROPERTY("norm", norm, OF_FAMILY),
+    PROPERTY("order of norms", order, OF_FAMILY),
+    PROPERTY("gain offset of norms", gain_offset, OF_FAMILY),
+    PROPERTY("kind of positions", position, OF_FAMILY),
+    PROPERTY("kind of MLP", mlp, OF_FAMILY),
+    PROPERTY("gelu of erf", gelu_erf, OF_FAMILY),
+    PROPERTY("branches of a block", parallel, OF_FAMILY),
+    PROPERTY("norm of both branches", shared_norm, OF_FAMILY),
+    PROPERTY("bias of the head", head_bias, OF_FAMILY),
+    PROPERTY("pairs of RoPE", rope_neighbours, OF_FAMILY),
+    PROPERTY("bias of q, k and v", qkv_bias, OF_FAMILY),
+    PROPERTY("bias of attention's output", out_bias, OF_FAMILY),
+    PROPERTY("bias of the MLP", mlp_bias, OF_FAMILY),
+    PROPERTY("norm of q and k of a head", qk_norm, OF_FAMILY),
+    PROPERTY("norm of q and k of all heads", qk_norm_wide, OF_FAMILY),
+    PROPERTY("norm of q and k without gains", qk_l2_norm, OF_FAMILY),
+    PROPERTY("head tied to the embedding", tied, OF_FAMILY),
+    PROPERTY("number of key-value heads", kv_heads, OF_SIZE),
+    PROPERTY("width of a head", head_dim, OF_SIZE),
+    PROPERTY("width of the MLP", ffn, OF_SIZE),
+    PROPERTY("number of experts", experts, OF_PRESENCE),
+    PROPERTY("number of experts of a token", top_k, OF_SIZE),
+    PROPERTY("width of experts", expert_ffn, OF_SIZE),
+    PROPERTY("width of the shared expert", shared_ffn, OF_PRESENCE),
+    PROPERTY("scores of experts", router, OF_FAMILY),
+    PROPERTY("weights of experts that add up to 1", router_normalised, OF_FAMILY),
+    PROPERTY("weights of what experts take", weigh_input, OF_FAMILY),
+    PROPERTY("factor of weights of experts", router_factor, OF_SIZE),
+    PROPERTY("blocks without experts", dense_blocks, OF_SIZE),
+    PROPERTY("gate of the shared expert", shared_gate, OF_FAMILY),
+    PROPERTY("bias of experts", bias_step, OF_TRAINING),
+    PROPERTY("capacity of experts", expert_capacity, OF_SIZE),
+    PROPERTY("vocabulary", vocabulary, OF_SIZE),
+    PROPERTY("number of positions", positions, OF_SIZE),
+    PROPERTY("number of layers", layers, OF_SIZE),
+    PROPERTY("number of heads", heads, OF_SIZE),
+    PROPERTY("width", width, OF_SIZE),
+    PROPERTY("epsilon of norms", eps, OF_SIZE),
+    PROPERTY("base of RoPE", rope_base, OF_SIZE),
+    PROPERTY("base of RoPE in windows", window_rope_base, OF_SIZE),
+    PROPERTY("blocks without RoPE", rope_skip, OF_SIZE),
+    PROPERTY("sliding window", window, OF_SIZE),
+    PROPERTY("chunks as windows", window_chunks, OF_FAMILY),
+    PROPERTY("first block with a window", window_first, OF_SIZE),
+    PROPERTY("blocks without a window", window_skip, OF_SIZE),
+    PROPERTY("blocks with a window", window_blocks, OF_SIZE),
+    PROPERTY("share of a head that is rotated", rotary, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.kind, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.factor, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.low_freq_factor, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.high_freq_factor, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.original_positions, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.beta_fast, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.beta_slow, OF_SIZE),
+    PROPERTY("scaling of RoPE", rope_scaling.attention_factor, OF_SIZE),
+    PROPERTY("cap of scores", score_cap, OF_SIZE),
+    PROPERTY("cap of logits", logit_cap, OF_SIZE),
+    PROPERTY("sinks of attention", sinks, OF_FAMILY),
+    PROPERTY("scale of the embedding", embedding_scale, OF_SIZE),
+    PROPERTY("scale of residuals", residual_scale, OF_SIZE),
+    PROPERTY("scale of attention", attention_scale, OF_SIZE),
+    PROPERTY("divisor of logits", logit_divisor, OF_SIZE),
+    PROPERTY("temperature of queries", temperature, OF_SIZE),
+    PROPERTY("temperature of queries", temperature_every, OF_SIZE),
+};
+
+enum { PROPERTIES = sizeof properties / sizeof *properties };
+
+/* Returns true where a field is not 0. */
+static bool is_there(const wf_nn_gpt_config *c, const property *p)
 {
-    return a->kind == b->kind && a->factor == b->factor &&
-           a->low_freq_factor == b->low_freq_factor &&
-           a->high_freq_factor == b->high_freq_factor &&
-           a->original_positions == b->original_positions && a->beta_fast == b->beta_fast &&
-           a->beta_slow == b->beta_slow && a->attention_factor == b->attention_factor;
+    static const char none[sizeof(wf_nn_gpt_config)];
+
+    return memcmp((const char *)c + p->offset, none, p->bytes) != 0;
+}
+
+static bool same_value(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b, const property *p)
+{
+    return memcmp((const char *)a + p->offset, (const char *)b + p->offset, p->bytes) == 0;
 }
 
 static bool same_factors(const wf_rope_factors *a, const wf_rope_factors *b)
@@ -218,108 +313,35 @@ static bool same_factors(const wf_rope_factors *a, const wf_rope_factors *b)
            memcmp(a->long_factor, b->long_factor, bytes) == 0;
 }
 
-static bool same_blocks(const wf_nn_blocks *a, const wf_nn_blocks *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
-static bool have_windows_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
-{
-    return a->window_first == b->window_first && a->window_skip == b->window_skip &&
-           same_blocks(&a->window_blocks, &b->window_blocks);
-}
-
-static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
-{
-    return a->embedding_scale == b->embedding_scale && a->residual_scale == b->residual_scale &&
-           a->attention_scale == b->attention_scale && a->logit_divisor == b->logit_divisor &&
-           a->temperature == b->temperature && a->temperature_every == b->temperature_every;
-}
-
-static bool same_limits(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
-{
-    return !(a->bias_step > 0) == !(b->bias_step > 0) &&
-           a->expert_capacity == b->expert_capacity;
-}
-
 bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 {
-    return a->norm == b->norm && a->gain_offset == b->gain_offset &&
-           a->position == b->position && a->mlp == b->mlp && a->qkv_bias == b->qkv_bias &&
-           a->out_bias == b->out_bias && a->mlp_bias == b->mlp_bias &&
-           a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
-           a->order == b->order && a->tied == b->tied && a->parallel == b->parallel &&
-           a->shared_norm == b->shared_norm && a->head_bias == b->head_bias &&
-           a->gelu_erf == b->gelu_erf && a->sinks == b->sinks &&
-           a->window_chunks == b->window_chunks && a->qk_l2_norm == b->qk_l2_norm &&
-           a->rope_neighbours == b->rope_neighbours && !a->experts == !b->experts &&
-           !a->shared_ffn == !b->shared_ffn && a->shared_gate == b->shared_gate &&
-           a->router == b->router && a->router_normalised == b->router_normalised &&
-           a->weigh_input == b->weigh_input;
+    for (int i = 0; i < PROPERTIES; i++) {
+        const property *p = &properties[i];
+
+        if ((p->how == OF_FAMILY && !same_value(a, b, p)) ||
+            (p->how == OF_PRESENCE && is_there(a, p) != is_there(b, p)))
+            return false;
+    }
+    return true;
 }
 
 const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
                                  int *count)
 {
     const wf_nn_gpt_config a = wf_nn_gpt_complete(one), b = wf_nn_gpt_complete(other);
-    const struct {
-        const char *name;
-        bool same;
-    } property[] = {
-        {"norm", a.norm == b.norm},
-        {"order of norms", a.order == b.order},
-        {"gain offset of norms", a.gain_offset == b.gain_offset},
-        {"kind of positions", a.position == b.position},
-        {"kind of MLP (.mlp, .gelu_erf)", a.mlp == b.mlp && a.gelu_erf == b.gelu_erf},
-        {"branches of a block (.parallel, .shared_norm)",
-         a.parallel == b.parallel && a.shared_norm == b.shared_norm},
-        {"bias of the head, or pairs of RoPE (.head_bias, .rope_neighbours)",
-         a.head_bias == b.head_bias && a.rope_neighbours == b.rope_neighbours},
-        {"bias of q, k and v (.qkv_bias)", a.qkv_bias == b.qkv_bias},
-        {"bias of attention's output (.out_bias)", a.out_bias == b.out_bias},
-        {"bias of the MLP (.mlp_bias)", a.mlp_bias == b.mlp_bias},
-        {"norm of q and k (.qk_norm, .qk_l2_norm)", a.qk_norm == b.qk_norm &&
-                                                        a.qk_norm_wide == b.qk_norm_wide &&
-                                                        a.qk_l2_norm == b.qk_l2_norm},
-        {"head tied to the embedding (.tied)", a.tied == b.tied},
-        {"number of key-value heads (.kv_heads)", a.kv_heads == b.kv_heads},
-        {"width of a head (.head_dim)", a.head_dim == b.head_dim},
-        {"width of the MLP (.ffn)", a.ffn == b.ffn},
-        {"number of experts, or of those of a token (.experts, .top_k)",
-         a.experts == b.experts && a.top_k == b.top_k},
-        {"width of experts (.expert_ffn, .shared_ffn)",
-         a.expert_ffn == b.expert_ffn && a.shared_ffn == b.shared_ffn},
-        {"weights of experts (.router, .router_normalised, .weigh_input, .router_factor)",
-         a.router == b.router && a.router_normalised == b.router_normalised &&
-             a.weigh_input == b.weigh_input && a.router_factor == b.router_factor},
-        {"blocks without experts (.dense_blocks)",
-         same_blocks(&a.dense_blocks, &b.dense_blocks)},
-        {"gate of the shared expert (.shared_gate)", a.shared_gate == b.shared_gate},
-        {"bias or capacity of experts (.bias_step, .expert_capacity)", same_limits(&a, &b)},
-        {"vocabulary", a.vocabulary == b.vocabulary},
-        {"number of positions", a.positions == b.positions},
-        {"number of layers, of heads or width",
-         a.layers == b.layers && a.heads == b.heads && a.width == b.width},
-        {"epsilon of norms (.eps)", a.eps == b.eps},
-        {"base of RoPE (.rope_base, .window_rope_base)",
-         a.rope_base == b.rope_base && a.window_rope_base == b.window_rope_base},
-        {"blocks without RoPE (.rope_skip)", a.rope_skip == b.rope_skip},
-        {"sliding window (.window, .window_chunks)",
-         a.window == b.window && a.window_chunks == b.window_chunks},
-        {"blocks with a window (.window_first, .window_skip, .window_blocks)",
-         have_windows_alike(&a, &b)},
-        {"share of a head that is rotated (.rotary)", a.rotary == b.rotary},
-        {"scaling of RoPE (.rope_scaling)", same_scaling(&a.rope_scaling, &b.rope_scaling) &&
-                                                same_factors(&a.rope_factors, &b.rope_factors)},
-        {"caps of scores or logits, or sinks (.score_cap, .logit_cap, .sinks)",
-         a.score_cap == b.score_cap && a.logit_cap == b.logit_cap && a.sinks == b.sinks},
-        {"scales of embedding, residuals, queries, attention or logits", same_scales(&a, &b)}};
     const char *first = NULL;
 
     *count = 0;
-    for (size_t i = 0; i < sizeof property / sizeof *property; i++)
-        if (!property[i].same && (*count)++ == 0)
-            first = property[i].name;
+    for (int i = 0; i < PROPERTIES; i++) {
+        const property *p = &properties[i];
+        const bool same =
+            p->how == OF_TRAINING ? is_there(&a, p) == is_there(&b, p) : same_value(&a, &b, p);
+
+        if (!same && (*count)++ == 0)
+            first = p->name;
+    }
+    if (!same_factors(&a.rope_factors, &b.rope_factors) && (*count)++ == 0)
+        first = "scaling of RoPE (.rope_factors)";
     return first;
 }
 
