@@ -33,7 +33,8 @@ typedef struct wf_cuda {
     struct wf_cuda_staging *staging;     /* memory.c: pinned memory on the way to the GPU */
     struct wf_cuda_transfers *transfers; /* transfers.c; NULL: none has begun */
     struct wf_cuda_levels *levels;       /* levels.c: on the device; NULL: not asked for yet */
-    bool capturing;                      /* graph.c: the stream is captured */
+    struct wf_cuda_rope_kept *rope_tables; /* rope_table.cu */
+    bool capturing;                        /* graph.c: the stream is captured */
     wf_now *now; /* graph.c: what captured kernels read; there from the first capture on */
     wf_error *failure; /* the first failure that could not be returned at once; under `lock` */
     void *lock;
@@ -123,6 +124,9 @@ cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint6
 
 /* Widens what is stored as nf4 to f32 or bf16 (core/nf4_tensor.h), by nf4.cu. */
 cudaError_t wf_cuda_launch_nf4(wf_cuda *cuda, const wf_tensor *t, wf_dtype as, void *to);
+
+/* rope_table.cu: frees the tables that are kept. */
+void wf_cuda_rope_close(wf_cuda *cuda);
 
 /* ---- linear.c: frees blas and math ---- */
 void wf_cuda_math_close(wf_cuda *cuda);

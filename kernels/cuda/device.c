@@ -174,6 +174,7 @@ static void close_device(wf_device *device)
             cudaStreamSynchronize(cuda->stream);
         wf_cuda_graph_close(cuda);
         wf_cuda_levels_close(cuda);
+        wf_cuda_rope_close(cuda);
         wf_cuda_math_close(cuda);
         wf_cuda_memory_close(cuda);
         wf_cuda_transfers_close(cuda);

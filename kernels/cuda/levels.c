@@ -23,7 +23,7 @@ void wf_cuda_levels_close(wf_cuda *cuda)
 
 const wf_cuda_levels *wf_cuda_levels_of(wf_cuda *cuda)
 {
-    wf_cuda_levels levels = {{{0}}};
+    wf_cuda_levels levels;
     void *block = NULL;
     cudaError_t code;
 
@@ -35,6 +35,7 @@ const wf_cuda_levels *wf_cuda_levels_of(wf_cuda *cuda)
     wf_cuda_note(cuda, code, "tables of levels");
     if (code != cudaSuccess)
         return NULL;
+    memset(&levels, 0, sizeof levels); /* padding too */
     fill(&levels);
     wf_cuda_memory.write(&cuda->device, block, &levels, sizeof levels);
     cuda->levels = block;
