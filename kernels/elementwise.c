@@ -281,6 +281,13 @@ wf_tensor *wf_tanh_grad(wf_tensor *x, wf_tensor *dy)
     return wf_apply(&wf_op_tanh_grad, NULL, 0, 2, x, dy);
 }
 
+wf_tensor *wf_axpby(float a, wf_tensor *x, float b, wf_tensor *y)
+{
+    const float attr[] = {a, b};
+
+    return wf_elementwise_apply(&wf_op_axpby, attr, sizeof attr, 2, x, y);
+}
+
 wf_tensor *wf_neg(wf_tensor *x)
 {
     return wf_scale(x, -1);

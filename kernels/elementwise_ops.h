@@ -88,6 +88,14 @@ WF_API wf_tensor *wf_pow(wf_tensor *x, float exponent);
 WF_API wf_tensor *wf_clamp(wf_tensor *x, float low, float high);
 
 /**
+ * wf_axpby - a x + b y, of which each product is rounded, and then the sum
+ *
+ * Layout:      "...,...->..."
+ * Gradient:    to x and y
+ */
+WF_API wf_tensor *wf_axpby(float a, wf_tensor *x, float b, wf_tensor *y);
+
+/**
  * wf_div - a / b; wf_maximum, wf_minimum - the greater and the lesser of two, a NaN where one
  * is
  *

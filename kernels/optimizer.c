@@ -4,6 +4,7 @@
  *     adamw   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
  *             p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p)
  *     sgd     m = beta1 m + g + weight_decay p,  p = p - lr m
+ *     unit_norm         x = x / (|x| + eps), |x| the norm of a matrix
  *     update_elements   a function of the user's, of a run of elements at a time
  *
  * with g = grad_scale * gradient. Where beta1 is 0, sgd neither reads nor writes m. The CPU's
@@ -59,6 +60,28 @@ wf_status wf_update_elements(wf_tensor *param, wf_tensor *grad, int states,
     for (int k = 0; k < WF_UPDATE_STATES; k++) /* the slots of other states are not looked at */
         call.in[2 + k] = k < states ? state[k] : grad;
     return wf_dispatch(&call);
+}
+
+wf_status wf_unit_norm(wf_tensor *x, double eps)
+{
+    wf_call call = {
+        .op = &wf_op_unit_norm, .n_in = 1, .in = {x}, .attr = &eps, .attr_size = sizeof eps};
+
+    return wf_dispatch(&call);
+}
+
+static wf_status unit_norm_reference(const wf_call *call, void *workspace)
+{
+    const double *eps = call->attr;
+    double *x = call->in[0]->data, squares = 0;
+    int64_t n = wf_tensor_local_count(call->in[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        squares += x[i] * x[i];
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= sqrt(squares) + *eps;
+    return WF_OK;
 }
 
 static wf_status adamw_reference(const wf_call *call, void *workspace)
@@ -128,6 +151,7 @@ const wf_op wf_op_adamw = {WF_OP_ROW(adamw), .writes = WF_IN(2) | WF_IN(3),
                            .reference = {.run = adamw_reference}};
 const wf_op wf_op_sgd = {WF_OP_ROW(sgd), .writes = WF_IN(2),
                          .reference = {.run = sgd_reference}};
+const wf_op wf_op_unit_norm = {WF_OP_ROW(unit_norm), .reference = {.run = unit_norm_reference}};
 const wf_op wf_op_update_elements = {WF_OP_ROW(update_elements),
                                      .writes = WF_IN(2) | WF_IN(3) | WF_IN(4),
                                      .reference = {.run = elements_reference}};

@@ -94,14 +94,23 @@ typedef void wf_update_run(const wf_update *u, int64_t n, float *p, const float 
  * In both, g = grad_scale grad. Where beta1 is 0, wf_sgd neither reads nor writes m.
  *
  * @param m, v  of wf_adamw also stored in 8 bits, both: WF_DYNAMIC8 and WF_DYNAMIC8U. They are
- *           widened, the step is that of floats, and m and v are stored narrow; on the CPU
- *           alone
+ *           widened, the step is that of floats, and m and v are stored narrow
  * Layout:      all four alike, any but partial
  */
 WF_API wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,
                           const wf_update *update);
 WF_API wf_status wf_sgd(wf_tensor *param, wf_tensor *grad, wf_tensor *m,
                         const wf_update *update);
+
+/**
+ * wf_unit_norm - divides a matrix by its Frobenius norm, in place, without the host waiting for
+ * it: x = x (1 / (|x| + eps)), of which the factor is rounded to float. The squares are added
+ * as wf_squares_add adds them.
+ *
+ * @param x     [m, n]
+ * Layout:      whole
+ */
+WF_API wf_status wf_unit_norm(wf_tensor *x, double eps);
 
 /**
  * wf_update_elements - makes one step of an optimizer of one's own, in place, by a function of

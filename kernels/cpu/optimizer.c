@@ -4,6 +4,8 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/shared_internal.h"
+#include "kernels/unit_norm_internal.h"
+#include <string.h>
 
 static wf_adamw_constants constants(const wf_update *u)
 {
@@ -165,6 +167,36 @@ static wf_status update_elements(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+typedef struct scaling {
+    float *x, by;
+} scaling;
+
+static void scale_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const scaling *s = arg;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        s->x[i] = s->by * s->x[i];
+}
+
+static wf_status unit_norm(const wf_call *call, void *workspace)
+{
+    const double *eps = call->attr;
+    wf_tensor *x = call->in[0];
+    scaling s = {.x = x->data};
+    wf_exact_sum sum;
+
+    (void)workspace;
+    memset(&sum, 0, sizeof sum);
+    wf_context_device(call->ctx)->sum_squares(1, &x, &sum);
+    s.by = wf_unit_factor(&sum, *eps);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(x), WF_TASK_ELEMENTS,
+                       scale_task, &s);
+    return WF_OK;
+}
+
+const wf_kernel wf_cpu_unit_norm = {.run = unit_norm};
 const wf_kernel wf_cpu_adamw = {.run = adamw, .dynamic8_ok = WF_IN(2) | WF_IN(3)};
 const wf_kernel wf_cpu_sgd = {.run = sgd};
 const wf_kernel wf_cpu_update_elements = {.run = update_elements,

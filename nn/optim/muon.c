@@ -1,7 +1,7 @@
 /* nn/optim/muon.c - see the header. Every product is one of kernels/linear.c, so its bits are
    fixed. */
 #include "nn/optim/muon.h"
-#include "core/numerics/squares.h"
+#include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/optim/method_internal.h"
@@ -12,18 +12,6 @@ enum { STEPS = 5 };
 
 static const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 
-/* Returns the Frobenius norm; 0 in a plan. */
-static double norm_of(wf_tensor *x)
-{
-    wf_squares squares;
-    wf_exact_sum sum;
-
-    wf_squares_begin(&squares, x->ctx);
-    wf_squares_add(&squares, 1, &x);
-    wf_squares_end(&squares, &sum);
-    return sqrt(wf_exact_value(&sum));
-}
-
 /* a x + (b A + c A A) x, A being symmetric to the bit: so A A is A A^T, and x A is x A^T. */
 static wf_tensor *step(wf_tensor *x)
 {
@@ -32,9 +20,9 @@ static wf_tensor *step(wf_tensor *x)
 
     wf_scope_open(x->ctx);
     gram = tall ? wf_linear_dw(x, x) : wf_linear(x, x);
-    mix = wf_add(wf_scale(gram, b), wf_scale(wf_linear(gram, gram), c));
-    y = wf_add(wf_scale(x, a), tall ? wf_linear(x, mix) : wf_linear_dx(1, &mix, &x));
-    return wf_scope_return(x->ctx, y);
+    mix = wf_axpby(b, gram, c, wf_linear(gram, gram));
+    y = tall ? wf_linear(x, mix) : wf_linear_dx(1, &mix, &x);
+    return wf_scope_return(x->ctx, wf_axpby(a, x, 1, y));
 }
 
 wf_status wf_nn_orthogonalize(wf_tensor *x)
@@ -53,7 +41,7 @@ wf_status wf_nn_orthogonalize(wf_tensor *x)
     for (int d = 0; d < 2; d++) /* the model's splits have no meaning here: one chain each */
         dims[d] = wf_dim_width(x->dim[d].size);
     x = wf_tensor_view(x, 2, dims, NULL);
-    y = x ? wf_scale(x, (float)(1 / (norm_of(x) + 1e-7))) : NULL;
+    y = x && wf_unit_norm(x, 1e-7) == WF_OK ? x : NULL;
     for (int i = 0; i < STEPS && y; i++)
         y = step(y);
     if (y && wf_init_fill(x, 0) == WF_OK)

@@ -46,6 +46,8 @@ void try_expressions(void)
         {"leaky_relu_grad", "a:bsn a:bsn", "a:bsn", "n", WITH(leak)},
         {"elu", "a:bsn", "a:bsn", "n", WITH(leak)},
         {"elu_grad", "a:bsn a:bsn", "a:bsn", "n", WITH(leak)},
+        {"axpby", "a:bsn a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"axpby_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", WITH(bounds)},
         {"clamp", "a:bsn", "a:bsn", "n", WITH(bounds)},
         {"clamp_grad", "a:bsn a:bsn", "a:bsn", "n", WITH(bounds)},
         {"maximum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},

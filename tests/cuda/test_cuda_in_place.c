@@ -2,11 +2,14 @@
  * tests/cuda/test_cuda_in_place.c - initialisation and optimizers on the emulated GPU, which
  * have the CPU's bits, and casts, which have those of core/numerics/bf16.h.
  */
+#include "core/host_data.h"
 #include "core/numerics/bf16.h"
 #include "core/numerics/random.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/devices.h"
+#include "kernels/parameters.h"
 #include "kernels/shared_internal.h"
+#include "nn/optim/muon.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
 #include <stdlib.h>
@@ -25,6 +28,7 @@ static void on_cpu(const wf_call *like, numbers *in)
     CU_ASSERT_PTR_NOT_NULL_FATAL(cpu);
     call.ctx = cpu;
     for (int i = 0; i < call.n_in; i++) {
+        in[i].t.ctx = cpu;
         in[i].t.data = in[i].host;
         call.in[i] = &in[i].t;
     }
@@ -75,6 +79,7 @@ static void in_place(void)
                                      .bias2 = 20,
                                      .grad_scale = 0.7F};
     static const wf_init_attr attr = {.key = 5, .stream = 77, .arg = {-1.5F, 0.5F, -2.25F, -1}};
+    static const double eps = 1e-7;
     static const char *const inits[] = {"init_fill", "init_normal", "init_uniform",
                                         "init_truncated", "init_scale"};
     static const int64_t sizes[] = {1, 31, 64, 1000};
@@ -86,6 +91,7 @@ static void in_place(void)
                 try_in_place(inits[i], WITH(attr), 1, sizes[s], part);
             try_in_place("adamw", WITH(update), 4, sizes[s], part);
             try_in_place("sgd", WITH(update), 3, sizes[s], part);
+            try_in_place("unit_norm", WITH(eps), 1, sizes[s], part);
         }
     close_context();
 }
@@ -139,10 +145,57 @@ static void casts(void)
     wf_context_close(own);
 }
 
+/* Orthogonalizes a matrix, of which elements are written to `out`; returns what the device was
+   asked for. */
+static wf_device_counts orthogonalized(wf_device *device, int64_t rows, int64_t columns,
+                                       float *out)
+{
+    const wf_dim dims[] = {wf_dim_width(rows), wf_dim_width(columns)};
+    wf_error error = {WF_OK, ""};
+    wf_context *own = wf_context_open(device, NULL, &error);
+    wf_device_counts before = {0}, after = {0};
+    wf_tensor *x;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(own);
+    x = wf_tensor_new(own, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_init_normal(x, 0, 3, 11);
+    if (device->counts)
+        before = device->counts();
+    CU_ASSERT_EQUAL(wf_nn_orthogonalize(x), WF_OK);
+    if (device->counts)
+        after = device->counts();
+    CU_ASSERT_EQUAL(wf_data_get(x, 0, rows * columns, out), WF_OK);
+    wf_context_close(own);
+    return (wf_device_counts){after.launches - before.launches, after.syncs - before.syncs,
+                              after.waits - before.waits};
+}
+
+/* Muon's directions have the CPU's bits; nothing of them waits for the host. */
+static void directions(void)
+{
+    enum { SHORT = 24, LONG = 40 };
+    float cpu[SHORT * LONG], gpu[SHORT * LONG];
+    wf_error error = {WF_OK, ""};
+
+    for (int tall = 0; tall < 2; tall++) {
+        const int64_t rows = tall ? LONG : SHORT, columns = tall ? SHORT : LONG;
+        wf_device_counts asked;
+
+        orthogonalized(wf_cpu_device(1, &error), rows, columns, cpu);
+        asked = orthogonalized(wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error), rows,
+                               columns, gpu);
+        CU_ASSERT(memcmp(cpu, gpu, sizeof cpu) == 0);
+        CU_ASSERT_EQUAL(asked.syncs, 0);
+        CU_ASSERT_EQUAL(asked.launches, 3 + 5 * 5 + 2);
+    }
+}
+
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"in place, as on the CPU", in_place}, {"casts", casts}, {NULL, NULL}};
+    static const wf_test tests[] = {{"in place, as on the CPU", in_place},
+                                    {"casts", casts},
+                                    {"directions of Muon", directions},
+                                    {NULL, NULL}};
 
     return gpu_test_main("cuda_in_place", tests);
 }

@@ -198,6 +198,19 @@ static void sgd_plain(op_case *c, const op_shape *s)
     c->apply = apply_sgd_plain;
 }
 
+static void apply_unit_norm(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_unit_norm(in[0], 0.25);
+    out[0] = in[0];
+}
+
+static void unit_norm(op_case *c, const op_shape *s)
+{
+    *c = (op_case){.n_in = 1, .n_out = 1, .apply = apply_unit_norm};
+    c->in[0] =
+        (op_operand){.ndim = 2, .dim = {wf_dim_width(s->tokens), wf_dim_width(s->width)}};
+}
+
 /* Reads and writes all that there is, each number for itself. */
 static void mix(const wf_update *u, int64_t n, float *p, const float *g, float *const *state)
 {
@@ -239,6 +252,7 @@ static const op_entry cases[] = {
     {"adamw", adamw},
     {"sgd", sgd},
     {"sgd without momentum", sgd_plain},
+    {"unit_norm", unit_norm},
     {"update_elements", update_elements},
     {NULL, NULL},
 };

@@ -217,7 +217,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->number[0] = 1.5f;
     else if (strncmp(op->name, "leaky_relu", 10) == 0 || strncmp(op->name, "elu", 3) == 0)
         a->number[0] = 0.25f;
-    else if (op_is(op, "clamp") || op_is(op, "clamp_grad"))
+    else if (strncmp(op->name, "clamp", 5) == 0 || strncmp(op->name, "axpby", 5) == 0)
         a->number[0] = -0.5f, a->number[1] = 0.75f;
     else if (op_is(op, "route") || op_is(op, "route_grad"))
         a->route = (wf_route_options){.k = op_is(op, "route") ? 3 : letter_dim('k').size,
