@@ -12,12 +12,12 @@ __global__ void __launch_bounds__(WF_BLOCK)
 {
     constexpr int PACK = wf_pack<float>::N;
     WF_SHARED(float, factor, 1);
+    WF_SHARED(wf_exact_sum, sum, 1); /* its limbs are indexed */
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK * PACK;
 
     if (threadIdx.x == 0) {
-        wf_exact_sum sum = *squares;
-
-        *factor = wf_unit_factor(&sum, eps);
+        *sum = *squares;
+        *factor = wf_unit_factor(sum, eps);
     }
     __syncthreads();
     for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * PACK; i < n; i += step) {
