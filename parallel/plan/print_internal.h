@@ -22,7 +22,7 @@ typedef struct wf_plan_report {
     const wf_plan_request *options;
     /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
     wf_plan run;
-    wf_plan whole; /* what a job does after its steps, too; empty if that is nothing */
+    wf_plan whole; /* run, and work after its steps; empty if there is none */
     /* one rank's for each coordinate on axis pp, where there is a pipeline */
     wf_plan_ranks_of stages;
     int n_strategies; /* all others; none where there is no data parallelism */
