@@ -123,12 +123,22 @@ wf_mesh *wf_mesh_new(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis 
     return mesh;
 }
 
+/* Returns true where a collective or a move of rows is under way. */
+static bool is_moving(const wf_mesh *mesh)
+{
+    bool moving = mesh->rows != NULL;
+
+    for (int i = 0; i < mesh->n_axes; i++)
+        moving |= mesh->comm[i] && mesh->comm[i]->in_flight;
+    return moving;
+}
+
 void wf_mesh_close(wf_mesh *mesh)
 {
     if (!mesh)
         return;
-    if (mesh->rows && wf_context_status(mesh->ctx) != WF_OK) /* the cause, not what it leaves */
-        wf_comm_abort(mesh->world, wf_context_error(mesh->ctx));
+    if (is_moving(mesh) && wf_context_status(mesh->ctx) != WF_OK)
+        wf_comm_abort(mesh->world, wf_context_error(mesh->ctx)); /* not what it leaves */
     for (int i = mesh->n_axes - 1; i >= 0; i--)
         wf_comm_close(mesh->comm[i]);
     if (mesh->rows)
