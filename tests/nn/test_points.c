@@ -30,12 +30,14 @@ static bool has(const passed *p, const wf_nn_type *type, const char *point, size
     return false;
 }
 
+/* Notes a point. Tokens of "dispatch" become others, as of an exchange, which passes points of
+   its own. */
 static void note(void *self, wf_nn_module *m, const char *point, int n, wf_tensor **x)
 {
     passed *p = self;
 
-    (void)n;
-    (void)x;
+    if (n > 1 && strcmp(point, "dispatch") == 0)
+        x[1] = wf_tensor_alias(x[1]);
     if (p->n == MOST || has(p, m->type, point, strlen(point)))
         return;
     p->at[p->n].type = m->type;
