@@ -191,13 +191,13 @@ WF_API const char *wf_par_strategy_name(int i);
 
 /**
  * wf_par_exchanges - returns whether tokens are exchanged with the owners of their experts: as
- * `dispatch` says, and with AUTO where at most half of the rows of a gather are to move, if
- * experts are equally likely
+ * options->dispatch says, and with AUTO where at most half of the rows of a gather are to move,
+ * if experts are equally likely, on the CPU, which alone has exchanges of rows
  *
  * @param ranks    data-parallel ranks that split experts
  * @param experts  of a mixture, of which a token chooses k
  */
-WF_API bool wf_par_exchanges(wf_par_dispatch dispatch, int64_t ranks, int64_t experts,
+WF_API bool wf_par_exchanges(const wf_par_options *options, int64_t ranks, int64_t experts,
                              int64_t k);
 
 /** wf_par_ep_part - returns the data-parallel ranks that split experts: ep x etp over tp; 1

@@ -191,11 +191,13 @@ wf_status wf_par_find_axes(wf_par *par, wf_error *error)
     return status == WF_OK ? find_cp_axis(par, error) : status;
 }
 
-bool wf_par_exchanges(wf_par_dispatch dispatch, int64_t ranks, int64_t experts, int64_t k)
+bool wf_par_exchanges(const wf_par_options *o, int64_t ranks, int64_t experts, int64_t k)
 {
-    if (ranks < 2 || dispatch == WF_PAR_DISPATCH_GATHER)
+    if (ranks < 2 || o->dispatch == WF_PAR_DISPATCH_GATHER)
         return false;
-    return dispatch == WF_PAR_DISPATCH_EXCHANGE ||
+    if (o->dispatch == WF_PAR_DISPATCH_EXCHANGE)
+        return true;
+    return (!o->device || strcmp(o->device, "cpu") == 0) &&
            wf_rows_share((experts + ranks - 1) / ranks, experts, k) <= 0.5;
 }
 

@@ -104,7 +104,8 @@ wf_status app_job_prepare(app_job *job, wf_process *p, wf_error *error)
 {
     app_options *o = job->options;
 
-    if (app_job_open_texts(job, error) != WF_OK || app_job_process(job, p, error) != WF_OK ||
+    if ((!o->fit_nodes && !o->calibrate && app_job_open_texts(job, error) != WF_OK) ||
+        app_job_process(job, p, error) != WF_OK ||
         (!o->plan && wf_process_check(p, error) != WF_OK))
         return error->code;
     if (app_job_moves_nothing(o)) {

@@ -297,13 +297,16 @@ static wf_status read_flip(const app_options *o, wf_flip *flip, wf_error *error)
     return WF_OK;
 }
 
-/* Finds whether --data are text, where that decides the tokenizer. */
+/* Finds whether --data are text, where that decides the tokenizer. A plan takes data that are
+   not here for text. */
 static wf_status find_text(const app_options *o, bool *is_text, wf_error *error)
 {
     wf_dataset *data = NULL;
+    wf_error absent = {WF_OK, ""};
 
     *is_text = true;
-    if (o->tokenizer || !o->data.count || app_data_open(o, &data, error) != WF_OK)
+    if (o->tokenizer || !o->data.count ||
+        app_data_open(o, &data, o->plan ? &absent : error) != WF_OK)
         return error->code;
     *is_text = !data || wf_dataset_is_text(data);
     wf_dataset_close(data);

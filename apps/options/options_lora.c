@@ -123,11 +123,12 @@ static wf_status check_flags(const app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Checks that biases of experts are trained: PEFT's files do not have them. */
+/* Checks that biases of experts that are asked for are trained: PEFT's files do not have them.
+   A checkpoint may have frozen ones. */
 static wf_status check_balance(const app_options *o, wf_error *error)
 {
-    if (!o->lora_rank || !app_options_model(o).experts || strcmp(o->moe_balance, "bias") != 0 ||
-        strcmp(o->modules_to_save, "none") != 0)
+    if (!o->given[APP_OPTION_moe_balance] || !o->lora_rank || !app_options_model(o).experts ||
+        strcmp(o->moe_balance, "bias") != 0 || strcmp(o->modules_to_save, "none") != 0)
         return WF_OK;
     return wf_error_set(
         error, WF_EINVAL,

@@ -124,17 +124,6 @@ static wf_status check_cuda_graph(app_options *o, wf_error *error)
                         why);
 }
 
-/* Returns true where a lost data-parallel rank takes state with it that no other rank has. */
-static bool is_alone(const app_options *o)
-{
-    int64_t groups = o->dp_replicate       ? o->dp_replicate
-                     : o->shard_group_size ? o->dp / o->shard_group_size
-                                           : 1;
-    bool copies = strcmp(o->strategy, "no_shard") == 0;
-
-    return o->dp == 1 || (!copies && groups == 1 && strcmp(o->redundancy, "none") == 0);
-}
-
 static wf_status check_elastic(app_options *o, wf_error *error)
 {
     if (!o->elastic && (o->min_dp > 1 || o->rejoin_after || o->recovery_dir))
@@ -158,15 +147,6 @@ static wf_status check_elastic(app_options *o, wf_error *error)
     if (o->min_dp > o->dp)
         return wf_error_set(error, WF_EINVAL, "--min-dp %lld is more than --dp %lld",
                             (long long)o->min_dp, (long long)o->dp);
-    if (is_alone(o))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--elastic on continues with what other data parallel ranks hold, and "
-            "%s: %s",
-            o->dp == 1 ? "--dp is 1" : "of this strategy each holds its own shard",
-            o->dp == 1 ? "use --dp 2 or more"
-                       : "use --redundancy buddy, or --strategy no_shard or "
-                         "hybrid_shard, which keep copies");
     return WF_OK;
 }
 

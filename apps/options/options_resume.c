@@ -19,14 +19,14 @@ typedef struct decision {
     char differ[DIFFERENCES]; /* all that contradict */
 } decision;
 
-/* Sequences may be shorter than the model allows, and what is dropped may change from here
-   on. */
+/* Sequences may be shorter than the model allows, and what is dropped and how frozen matrices
+   are stored may change from here on. */
 static bool is_fixed(const app_option_row *row)
 {
     app_option_id id = (app_option_id)(row - app_option_rows);
 
     return id != APP_OPTION_seq_len && id != APP_OPTION_dropout &&
-           id != APP_OPTION_lora_dropout;
+           id != APP_OPTION_lora_dropout && id != APP_OPTION_base_dtype;
 }
 
 /* Returns true where a flag was given by the user, or by --init-from; 0 is a default where the
@@ -50,15 +50,17 @@ static bool is_decided(const app_options *o, const app_option_row *row)
 static wf_status settle(decision *d, const app_option_row *row, const app_options *theirs,
                         const char *where, wf_error *error)
 {
-    char mine[APP_VALUE], other[APP_VALUE];
+    char texts[2][APP_VALUE];
+    const char *mine = app_option_text(d->o, row, texts[0]);
+    const char *other = app_option_text(theirs, row, texts[1]);
+    const bool decided = is_decided(d->o, row), alike = strcmp(mine, other) == 0;
     size_t used = strlen(d->differ);
 
-    app_option_text(d->o, row, mine);
-    app_option_text(theirs, row, other);
-    if (!is_decided(d->o, row) ||
-        (strcmp(mine, other) != 0 && d->known && app_option_same(&d->saved, row, d->o)))
+    if (decided && !is_fixed(row))
+        return WF_OK;
+    if (!decided || (!alike && d->known && app_option_same(&d->saved, row, d->o)))
         return app_option_set(d->o, row, where, other, error);
-    if (is_fixed(row) && strcmp(mine, other) != 0)
+    if (!alike)
         snprintf(d->differ + used, sizeof d->differ - used, "%s%s %.200s (it has %.200s)",
                  used ? ", " : "", app_option_flag(row).text, mine, other);
     return WF_OK;

@@ -17,10 +17,8 @@ const char *app_option_text(const app_options *o, const app_option_row *row,
         snprintf(text, APP_VALUE, "%.15g", *(const double *)field);
     else if (row->kind == APP_KIND_BOOL)
         snprintf(text, APP_VALUE, "%s", *(const bool *)field ? "on" : "off");
-    else if (row->kind == APP_KIND_TEXT)
-        snprintf(text, APP_VALUE, "%s", *(char *const *)field);
     else
-        snprintf(text, APP_VALUE, "%s", (const char *)field);
+        return row->kind == APP_KIND_TEXT ? *(char *const *)field : (const char *)field;
     return text;
 }
 

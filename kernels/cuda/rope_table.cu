@@ -138,6 +138,16 @@ void trim_tables(wf_cuda *cuda)
     }
 }
 
+/* Removes the newest table. */
+void drop_table(wf_cuda *cuda)
+{
+    wf_cuda_rope_kept *t = cuda->rope_tables;
+
+    cuda->rope_tables = t->next;
+    cudaFreeAsync(t->data, cuda->stream);
+    free(t);
+}
+
 /* Adds a table without contents. */
 wf_cuda_rope_kept *add_table(wf_cuda *cuda, const wf_rope_table_key &key)
 {
@@ -203,6 +213,8 @@ cudaError_t wf_cuda_rope_table(const wf_call *call, void *workspace, wf_rope_row
             return cudaErrorMemoryAllocation;
         data = t ? t->data : data;
         error = fill_table(call, key, data);
+        if (t && error != cudaSuccess)
+            drop_table(cuda);
     }
     *rows = {data, data + key.tokens * key.half, key.tokens, key.half};
     return error;
@@ -210,11 +222,6 @@ cudaError_t wf_cuda_rope_table(const wf_call *call, void *workspace, wf_rope_row
 
 void wf_cuda_rope_close(wf_cuda *cuda)
 {
-    while (cuda->rope_tables) {
-        wf_cuda_rope_kept *t = cuda->rope_tables;
-
-        cuda->rope_tables = t->next;
-        cudaFreeAsync(t->data, cuda->stream);
-        free(t);
-    }
+    while (cuda->rope_tables)
+        drop_table(cuda);
 }

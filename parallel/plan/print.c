@@ -179,11 +179,28 @@ void wf_plan_print_fit(FILE *out, const wf_plan_report *p)
         wf_plan_advice_print(out, &p->advice, &p->limits);
 }
 
+/* Plans what follows the steps, too: of the rank that is asked for, or, in a pipeline, of the
+   one that then takes most. */
+static wf_status plan_whole(wf_plan_report *p, const wf_plan_request *o, wf_error *error)
+{
+    const bool each = p->stages.count && !o->rank_given;
+
+    for (int i = 0; o->job.after && i < (each ? p->stages.count : 1); i++) {
+        const int rank = each ? p->stages.run[i].report.rank : (int)o->rank;
+        wf_plan whole = {0};
+
+        if (wf_plan_request_start(o, rank, &whole, error) != WF_OK)
+            return error->code;
+        if (i == 0 || whole.report.memory.peak > p->whole.report.memory.peak)
+            p->whole = whole;
+    }
+    return WF_OK;
+}
+
 static wf_status make(wf_plan_report *p, wf_plan_request *o, const wf_plan_request *asked,
                       wf_error *error)
 {
-    if (plan_rank(p, o, error) != WF_OK ||
-        (o->job.after && wf_plan_request_start(o, (int)o->rank, &p->whole, error) != WF_OK))
+    if (plan_rank(p, o, error) != WF_OK || plan_whole(p, o, error) != WF_OK)
         return error->code;
     plan_strategies(p, asked);
     if (!wf_plan_fits(o, &p->run)) {

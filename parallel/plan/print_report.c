@@ -40,13 +40,13 @@ static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
     of.k = m->top_k;
     of.mine = (m->experts + ranks - 1) / ranks;
     of.all = m->experts;
-    of.features = (int64_t)(m->expert_ffn / m->mixtures);
+    of.features = wf_sim_expert_features(m);
     of.together = o->job.mesh.exact_off ? of.tokens : (seq + chunks - 1) / chunks;
     rows->balanced = (of.tokens * of.k + ranks - 1) / ranks;
     rows->most = wf_experts_room(&of, 0);
     rows->room = wf_experts_room(&of, m->buffer);
     of.together = seq;
-    rows->wave = cp > 1 || !wf_par_exchanges(o->job.mesh.dispatch, ep, m->experts, m->top_k) ? 0
+    rows->wave = cp > 1 || !wf_par_exchanges(&o->job.mesh, ep, m->experts, m->top_k) ? 0
                  : o->etp > 1 ? of.tokens / seq
                               : wf_experts_wave(&of, m->buffer);
     return true;
@@ -63,7 +63,8 @@ static void print_experts(FILE *out, const wf_plan_request *o)
             " at most, with room for %" PRId64 " at a time; tokens are ",
             rows.balanced, rows.most, rows.room);
     if (rows.wave)
-        fprintf(out, "exchanged, %" PRId64 " sequences at a time\n", rows.wave);
+        fprintf(out, "exchanged, %" PRId64 " %s at a time\n", rows.wave,
+                rows.wave == 1 ? "sequence" : "sequences");
     else
         fprintf(out, "gathered\n");
 }
@@ -271,7 +272,8 @@ static void print_left_out(FILE *out, const wf_plan_request *o)
             o->job.mesh.device && strcmp(o->job.mesh.device, "cuda") == 0
                 ? ";\n  on the GPU also the CUDA context, what the "
                   "handles of cuBLAS and cuDNN keep (the workspace "
-                  "of their products is counted), and NCCL's buffers"
+                  "of their products is counted), tables of RoPE, up to 16 MiB and "
+                  "those of graphs, and NCCL's buffers"
                 : "");
 }
 

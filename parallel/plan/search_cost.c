@@ -21,10 +21,9 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                        .replicate = c->replicate,
                        .shard = c->shard / wf_search_ep(c),
                        .ep = wf_search_ep(c),
-                       .exchange =
-                           wf_search_cp(c) == 1 && /* else they are gathered */
-                           wf_par_exchanges(s->options->job.mesh.dispatch, wf_search_ep(c),
-                                            s->model.experts, s->model.top_k),
+                       .exchange = wf_search_cp(c) == 1 && /* else they are gathered */
+                                   wf_par_exchanges(&s->options->job.mesh, wf_search_ep(c),
+                                                    s->model.experts, s->model.top_k),
                        .overlap = !s->options->job.mesh.moe_overlap_off,
                        .tp = c->tp,
                        .features = c->features,

@@ -22,9 +22,9 @@ static bool exchanges(const wf_par_plan_hook *p)
 {
     const wf_nn_moe *m = (const wf_nn_moe *)p->module;
 
-    return p->par->cp_axis < 0 && wf_par_exchanges(p->par->options.dispatch,
-                                                   wf_mesh_size(p->par->mesh, p->par->ep_axis),
-                                                   m->gate->tensor->dim[0].size, m->route.k);
+    return p->par->cp_axis < 0 &&
+           wf_par_exchanges(&p->par->options, wf_mesh_size(p->par->mesh, p->par->ep_axis),
+                            m->gate->tensor->dim[0].size, m->route.k);
 }
 
 /* Returns how many sequences of tokens x [b, t, ..] are exchanged at a time, of those of the

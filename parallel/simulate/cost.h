@@ -95,6 +95,9 @@ WF_API double wf_sim_router_weights(const wf_sim_model *model);
 WF_API double wf_sim_chosen_weights(const wf_sim_model *model);
 WF_API double wf_sim_head_weights(const wf_sim_model *model);
 
+/** wf_sim_expert_features - returns the features of an expert; 0 without mixtures. */
+WF_API int64_t wf_sim_expert_features(const wf_sim_model *model);
+
 /** wf_sim_keys - returns how many keys a token sees, in the mean of tokens and blocks. */
 WF_API double wf_sim_keys(const wf_sim_model *model);
 

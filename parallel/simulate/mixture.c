@@ -126,10 +126,9 @@ static void add_context_moves(const wf_sim_costing *c, double share, wf_sim_step
                                            wf_sim_cp(l), wf_sim_cp_stride(l)));
 }
 
-/* Returns the features of an expert. */
-static double features_of(const wf_sim_model *m)
+int64_t wf_sim_expert_features(const wf_sim_model *m)
 {
-    return m->mixtures > 0 ? m->expert_ffn / m->mixtures : 0;
+    return m->mixtures > 0 ? llround(m->expert_ffn / m->mixtures) : 0;
 }
 
 /* Returns in how many waves tokens are exchanged (wf_experts_wave). */
@@ -142,7 +141,7 @@ static double waves_of(const wf_sim_costing *c)
                                   .k = m->top_k,
                                   .mine = (m->experts + ranks - 1) / ranks,
                                   .all = m->experts,
-                                  .features = (int64_t)features_of(m),
+                                  .features = wf_sim_expert_features(m),
                                   .together = m->seq};
 
     return l->exchange && !l->features ? (double)all / (double)wf_experts_wave(&rows, m->buffer)
@@ -181,7 +180,7 @@ static void add_feature_moves(const wf_sim_costing *c, double share, double all,
     const wf_sim_layout *l = c->layout;
     const wf_sim_model *m = c->model;
     double k = (double)m->top_k, d = (double)m->width, a = (double)wf_dtype_size(l->dtype);
-    double features = features_of(m);
+    double features = (double)wf_sim_expert_features(m);
     double rows = move(c, WF_SIM_REDUCE_SCATTER, all * k * d * 4, false);
     double terms =
         2 * move(c, WF_SIM_REDUCE_SCATTER, all * k * features * 4 / (double)l->tp, false);

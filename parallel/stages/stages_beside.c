@@ -19,9 +19,8 @@ static void find_exchange(void *arg, wf_nn_module *m)
     const wf_par *par = s->t->par;
     const wf_nn_moe *moe = wf_nn_as_moe(m);
 
-    s->beside |=
-        moe && wf_par_exchanges(par->options.dispatch, wf_mesh_size(par->mesh, par->ep_axis),
-                                moe->gate->tensor->dim[0].size, moe->route.k);
+    s->beside |= moe && wf_par_exchanges(&par->options, wf_mesh_size(par->mesh, par->ep_axis),
+                                         moe->gate->tensor->dim[0].size, moe->route.k);
 }
 
 void wf_par_stages_find_exchange(wf_par_stages *s)

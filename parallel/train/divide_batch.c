@@ -60,8 +60,9 @@ wf_status wf_par_divide_batch(wf_par_trainer *t, int64_t batch)
                        "global batch %" PRId64
                        " in micro-steps of one sequence on each of %" PRId64
                        " data-parallel ranks, of which %d split experts: gradients of "
-                       "experts are sums over these ranks' sequences, so the batch is dp times "
-                       "1, 2, 4, .. sequences; or let experts lie on .tp alone",
+                       "experts are sums over these ranks' sequences, so dp is a power of two, "
+                       "and the batch dp times 1, 2, 4, .. sequences; or take larger "
+                       "micro-batches, or let experts lie on .tp alone",
                        o->global_batch, dp, wf_mesh_size(par->mesh, par->ep_axis));
     return WF_OK;
 }

@@ -24,9 +24,9 @@ static bool trains_something(const wf_par_trainer *t)
     return false;
 }
 
-/* Refuses biases that balance experts where all of them are frozen, as beside adapters: no step
-   would change them. */
-static wf_status check_balance(wf_par_trainer *t)
+/* Reports biases that balance experts where all of them are frozen, as beside adapters: no step
+   changes them. */
+static void look_at_balance(wf_par_trainer *t)
 {
     const wf_nn_parameter *frozen = NULL;
 
@@ -34,16 +34,14 @@ static wf_status check_balance(wf_par_trainer *t)
         if (!(t->parameter[i]->sign_step > 0))
             continue;
         if (!t->parameter[i]->frozen)
-            return WF_OK;
+            return;
         frozen = t->parameter[i];
     }
-    return !frozen
-               ? WF_OK
-               : wf_fail(t->par->ctx, WF_EINVAL,
-                         "the biases that balance experts (bias_step) are frozen, as is %s: "
-                         "no step would change them; balance by a loss, or not at all, or "
-                         "train them",
-                         frozen->path);
+    if (frozen)
+        wf_context_warn(t->par->ctx, frozen,
+                        "the biases that balance experts (bias_step) are frozen, as is %s: no "
+                        "step changes them; balance by a loss, or not at all, or train them",
+                        frozen->path);
 }
 
 static wf_status check_model(wf_par_trainer *t)
@@ -51,8 +49,7 @@ static wf_status check_model(wf_par_trainer *t)
     if (!trains_something(t))
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "all parameters are frozen: a trainer needs one at least that is not");
-    if (check_balance(t) != WF_OK)
-        return wf_context_status(t->par->ctx);
+    look_at_balance(t);
     for (int64_t i = 0; i < t->count; i++)
         if (t->parameter[i]->plan && !t->parameter[i]->frozen &&
             wf_par_state_of(t->parameter[i])->stored != WF_F32)

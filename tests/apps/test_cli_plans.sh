@@ -122,6 +122,9 @@ run "a plan of a mixture" "${mixture[@]}" --plan
 shows "rows of its experts" "experts take 32 rows of a block if loads are equal, 128 at most, .* tokens are exchanged, 8 sequences at a time$"
 run "in waves" "${mixture[@]}" --moe-buffer 1.25 --plan
 shows "with less room" "128 at most, with room for 40 at a time; tokens are exchanged, 4 sequences at a time$"
+run "features that are a third" "${tiny[@]}" --arch llama --n-expert 8 --moe-top-k 1 --moe-ffn 56 --moe-dense 0 --n-layer 3 \
+    --dp 4 --ep 4 --seq-len 84 --global-batch-size 4 --moe-dispatch exchange --moe-buffer 1 --plan
+shows "count whole" "tokens are exchanged, 2 sequences at a time$"
 run "with a gather and a buffer" "${mixture[@]}" --moe-dispatch gather --moe-buffer 1.25 --plan
 shows "the same rows, gathered, with less room" "128 at most, with room for 40 at a time; tokens are gathered$"
 refuse "a buffer without experts" 2 "--moe-buffer is for a mixture of experts" --arch llama --moe-buffer 1.25 --plan

@@ -154,9 +154,8 @@ python3 -c "print('a b ' * 200)" >words.txt
 for way in "--eval-requests asked.jsonl" "--sample 150 --positions 400 --seq-len 200 --sample-prompt abababab" \
     "--sample 250 --positions 400 --seq-len 200 --vocab-size 300 --tokenizer words --sample-prompt abababab" \
     "--pp 2 --tp 2 --eval-requests asked.jsonl"; do
-    rank=$([[ $way != --pp* ]] || echo "--rank 3") # the fullest
     # shellcheck disable=SC2086
-    run "a plan with $way" "${narrow[@]}" $way --plan --json plan.json $rank
+    run "a plan with $way" "${narrow[@]}" $way --plan --json plan.json
     peak=$(python3 -c 'import json; print(json.load(open("plan.json"))["plan"]["run_peak"])')
     # shellcheck disable=SC2086
     run "runs with what it says" "${narrow[@]}" $way --device-memory "$peak"
@@ -165,7 +164,7 @@ for way in "--eval-requests asked.jsonl" "--sample 150 --positions 400 --seq-len
     result "and with no less" "$([ $? != 0 ] && grep -q "out of memory" err || cat out err)"
     for room in 0 1; do
         # shellcheck disable=SC2086
-        run "a plan with $room bytes less" "${narrow[@]}" $way $rank --plan --json plan.json --device-memory $((peak - room))
+        run "a plan with $room bytes less" "${narrow[@]}" $way --plan --json plan.json --device-memory $((peak - room))
         shows "which says so" "$([ $room = 0 ] && echo "^fits in " || echo "^does not fit in .*: 1 B too much")"
         result "as JSON, too" "$(python3 -c 'import json, sys
 if json.load(open("plan.json"))["plan"]["fits"] != (sys.argv[1] == "0"): print("other")' $room)"

@@ -60,6 +60,23 @@ older dense seed
 run "a seed of an older checkpoint" "${llama[@]}" --steps 2 --resume old/step --seed 7
 result "is reported" "$(grep -q '^from here on --seed is 7; the checkpoint was made with ' err || cat err)"
 
+# What may change from here on: it is taken, and reported.
+while read -r from flag value was; do
+    run "$flag $value from here on" "${llama[@]}" --steps 2 --resume "$from" "$flag" "$value"
+    result "is reported" "$(grep -qE "^from here on $flag is \"?$value\"?; the checkpoint was made with \"?$was\"?$" err out || cat err)"
+done <<'END'
+dense --seq-len 8 16
+dense --dropout 0.1 0.0
+adapters --base-dtype nf4 same
+END
+run "sequences that are shorter" "${llama[@]}" --steps 2 --resume dense --seq-len 8
+result "are trained" "$(grep -q 'a step is 4 sequences of 8 bytes' out || cat out)"
+
+# Long texts come whole.
+blocks=$(seq -s, 0 2 398)
+run "a long list" "${llama[@]}" --n-layer 400 --n-embd 8 --ffn 8 --sliding-window 4 --window-blocks "$blocks" --steps 1 --save list
+run "is the checkpoint's" --data text.txt --global-batch-size 4 --steps 2 --resume list --eval-interval 0
+
 # The same, written in another way: the digest is that of a run without the flag.
 while read -r from flag value written; do
     rm -rf old

@@ -102,6 +102,10 @@ result "near the CPU's losses" "$(python3 -c '
 import re
 gpu, cpu = ([float(x) for x in re.findall(r"(?:loss|norm|router_z) +([0-9.]+)", open(f).read())] for f in ("mixture", "out"))
 if len(gpu) != 6 or max(abs(a - b) for a, b in zip(gpu, cpu)) > 1e-3: print(gpu, cpu)')"
+many=(--arch mixtral --n-expert 8 --moe-top-k 1)
+run "experts of which few are chosen" --device cuda --digest "${many[@]}"
+wanted=$(digest)
+same "gathered, which is what there is" "${many[@]}" --dp 4 --ep 4
 full=(--arch mixtral --n-expert 4 --moe-expert-capacity-factor 0.5)
 run "experts with a capacity" --device cuda --digest "${full[@]}"
 wanted=$(digest)
