@@ -43,9 +43,9 @@ bool wf_par_lora_same(const wf_nn_gpt_config *config, const wf_par_lora *a,
                       const wf_par_lora *b)
 {
     adapted one, other;
-    bool same = build(config, a, &one) & build(config, b, &other);
+    const bool there[] = {build(config, a, &one), build(config, b, &other)};
+    bool same = there[0] && there[1] && one.count == other.count;
 
-    same = same && one.count == other.count;
     for (int64_t i = 0; same && i < one.count; i++)
         same = strcmp(one.parameter[i]->path, other.parameter[i]->path) == 0 &&
                one.parameter[i]->frozen == other.parameter[i]->frozen;
