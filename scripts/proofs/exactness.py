@@ -195,6 +195,8 @@ def possible(run):
         return False
     if (run.get("etp") and not run.get("mixture", True)) or (run.get("mixture") and "dropout" in run.get("adapter", "")):
         return False
+    if run.get("adapted") and "bias" in run.get("balance", ""):  # adapters freeze biases, which is refused
+        return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
     return group in ("open", None) or group <= dp
