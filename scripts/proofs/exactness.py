@@ -188,14 +188,11 @@ def possible(run):
     group, dp, ep = run.get("group", "open"), run.get("dp", 8), run.get("ep", 2 if run.get("dispatch") == "exchange" else 1)
     if run.get("accumulate") == "group:2" and BATCH // run.get("dp", 1) // run.get("micro", 1) < 2:
         return False
-    if not goes_together(run):
-        return False
-    if ep > min(dp, group if isinstance(group, int) else dp) or (ep > 1 and run.get("accumulate") == "group:2") or (
+    if not goes_together(run) or ep > min(dp, group if isinstance(group, int) else dp) or (ep > 1 and run.get("accumulate") == "group:2") or (
             ep == 1 and run.get("dispatch") == "exchange") or (run.get("etp") and run.get("tp", 2) == 1):
         return False
-    if (run.get("etp") and not run.get("mixture", True)) or (run.get("mixture") and "dropout" in run.get("adapter", "")):
-        return False
-    if run.get("adapted") and "bias" in run.get("balance", ""):  # adapters freeze biases, which is refused
+    if (run.get("etp") and not run.get("mixture", True)) or (run.get("mixture") and "dropout" in run.get("adapter", "")) or (
+            run.get("adapted") and "bias" in run.get("balance", "")):  # adapters freeze biases, which is refused
         return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
