@@ -305,12 +305,12 @@ static wf_status find_text(const app_options *o, bool *is_text, wf_error *error)
     wf_error absent = {WF_OK, ""};
 
     *is_text = true;
-    if (o->tokenizer || !o->data.count ||
-        app_data_open(o, &data, o->plan ? &absent : error) != WF_OK)
-        return error->code;
-    *is_text = !data || wf_dataset_is_text(data);
+    if (o->tokenizer || !o->data.count)
+        return WF_OK;
+    if (app_data_open(o, &data, o->plan ? &absent : error) == WF_OK)
+        *is_text = !data || wf_dataset_is_text(data);
     wf_dataset_close(data);
-    return WF_OK;
+    return error->code;
 }
 
 wf_status app_job_open_texts(app_job *job, wf_error *error)

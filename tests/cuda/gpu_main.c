@@ -12,3 +12,13 @@ int gpu_test_main(const char *suite, const wf_test *tests)
     }
     return wf_test_main(suite, tests);
 }
+
+wf_context *gpu_context(void)
+{
+    wf_error error = {WF_OK, ""};
+    wf_device *device = wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error);
+    wf_context *ctx = wf_context_open(device, &(wf_context_options){.seed = 7}, &error);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    return ctx;
+}

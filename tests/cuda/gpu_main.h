@@ -2,9 +2,13 @@
 #ifndef WF_TESTS_CUDA_GPU_MAIN_H
 #define WF_TESTS_CUDA_GPU_MAIN_H
 
+#include "core/context.h"
 #include "tests/harness.h"
 
 /* wf_test_main, or 77 (skipped) with the reason where there is no GPU. */
 int gpu_test_main(const char *suite, const wf_test *tests);
+
+/* Opens a context on the first GPU, of seed 7. */
+wf_context *gpu_context(void);
 
 #endif

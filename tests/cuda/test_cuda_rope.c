@@ -15,16 +15,6 @@
 
 enum { TOKENS = 5, HEADS_HERE = 3, FEATURES = 8, N = TOKENS * HEADS_HERE * FEATURES };
 
-static wf_context *open_context(void)
-{
-    wf_error error = {WF_OK, ""};
-    wf_device *device = wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error);
-    wf_context *ctx = wf_context_open(device, &(wf_context_options){.seed = 7}, &error);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
-    return ctx;
-}
-
 static wf_tensor *heads_of(wf_context *ctx, int64_t tokens)
 {
     const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(tokens), wf_dim_width(HEADS_HERE),
@@ -48,7 +38,7 @@ static int64_t launches(wf_context *ctx)
 static void one_table(void)
 {
     const wf_rope_options how = {.base = 10000}, other = {.base = 500};
-    wf_context *ctx = open_context();
+    wf_context *ctx = gpu_context();
     wf_tensor *x = heads_of(ctx, TOKENS), *y;
     int64_t begun = launches(ctx);
     float got[N], want[N];
@@ -93,7 +83,7 @@ static void factors_that_change(void)
                                              .original_positions = 64,
                                              .attention_factor = 1},
                                  .factors = &factors};
-    wf_context *ctx = open_context();
+    wf_context *ctx = gpu_context();
     wf_tensor *x = heads_of(ctx, TOKENS);
 
     for (int k = 1; k <= 3; k++) {
@@ -109,7 +99,7 @@ static void factors_that_change(void)
 static void many_tables(void)
 {
     enum { BASES = 7 };
-    wf_context *ctx = open_context();
+    wf_context *ctx = gpu_context();
 
     for (int round = 0; round < 3; round++)
         for (int b = 1; b <= BASES; b++) {
@@ -137,7 +127,7 @@ static void graphs(void)
 {
     const wf_rope_options kept = {.base = 10000}, made_in_it = {.base = 777};
     const wf_now now = {.step = 1};
-    wf_context *ctx = open_context();
+    wf_context *ctx = gpu_context();
     wf_tensor *x = heads_of(ctx, TOKENS), *y[2], *want[2];
     float got[N], expected[N];
     wf_graph *graph;

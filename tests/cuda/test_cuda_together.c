@@ -20,16 +20,6 @@ static int64_t size_of(int i)
     return i % SOME == 3 ? 0 : i % SOME == 5 ? MOST - i : 1 + 5 * i;
 }
 
-static wf_context *open_context(void)
-{
-    wf_error error = {WF_OK, ""};
-    wf_device *device = wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error);
-    wf_context *ctx = wf_context_open(device, &(wf_context_options){.seed = 7}, &error);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
-    return ctx;
-}
-
 /* Makes the tensor `member` of parameter i; of odd ones a row that begins anywhere. */
 static wf_tensor *new_tensor(wf_context *ctx, int i, int member)
 {
@@ -70,7 +60,7 @@ static void update(wf_context *ctx, bool sgd, int i, wf_tensor *const *p)
 /* Runs the updates of all parameters and returns how many events they are; results to out. */
 static int64_t updates(bool sgd, bool together, float out[PARAMETERS][2 * MOST])
 {
-    wf_context *ctx = open_context();
+    wf_context *ctx = gpu_context();
     wf_tensor *p[PARAMETERS][TENSORS];
     wf_error error = {WF_OK, ""};
     wf_trace *trace = wf_trace_open(1 << 12, &error);
@@ -111,7 +101,7 @@ static void bits(void)
 /* Another op comes after the calls that wait. */
 static void order(void)
 {
-    wf_context *ctx = open_context();
+    wf_context *ctx = gpu_context();
     wf_tensor *p[TENSORS], *before, *after;
     float got[2 * MOST], want[2 * MOST];
     int64_t n;

@@ -47,6 +47,29 @@ static inline bool plan(training *t)
     return error.code == WF_OK;
 }
 
+/* Checks that four ranks train with as much memory as the plan says of the one that takes most,
+   and with a byte less do not. */
+static inline void peak_is_enough(training t)
+{
+    static reports planned;
+    wf_error error = {WF_OK, ""};
+
+    t.steps = 2;
+    t.watch = report_step;
+    t.arg = &planned;
+    if (!plan(&t))
+        return;
+    t.layout.plan = false;
+    t.watch = NULL;
+    for (int rank = 0; rank < 4; rank++)
+        if (planned.of[rank].memory.peak > t.layout.memory_limit)
+            t.layout.memory_limit = planned.of[rank].memory.peak;
+    CU_ASSERT(train(&t));
+    t.layout.memory_limit--;
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 4}, training_rank, &t, &error),
+                    WF_ENOMEM);
+}
+
 static inline bool same(const char *what, int rank, double planned, double ran)
 {
     if (planned == ran)

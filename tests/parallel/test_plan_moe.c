@@ -88,30 +88,12 @@ static void plan_is_run(void)
 /* Rows that one rank has at most, and no more room than a buffer has, do for all tokens. */
 static void bound_is_enough(void)
 {
-    static reports planned;
-
     for (int b = 0; b < BUFFERS; b++) {
         training t = mixture(&rows[3], buffers[b]);
-        wf_error error = {WF_OK, ""};
-        size_t limit = 0;
 
         t.change = choose_first;
         t.frozen = "block.*.moe.router";
-        t.steps = 2;
-        t.watch = report_step;
-        t.arg = &planned;
-        if (!plan(&t))
-            return;
-        t.layout.plan = false;
-        t.watch = NULL;
-        for (int rank = 0; rank < 4; rank++)
-            if (planned.of[rank].memory.peak > limit)
-                limit = planned.of[rank].memory.peak;
-        t.layout.memory_limit = limit;
-        CU_ASSERT(train(&t));
-        t.layout.memory_limit--;
-        CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 4}, training_rank, &t, &error),
-                        WF_ENOMEM);
+        peak_is_enough(t);
     }
 }
 
