@@ -12,7 +12,12 @@
 namespace
 {
 
-enum { STREAMED = 32 /* tokens of a tile of the other side */ };
+/* Returns the tokens of a tile of the other side: of more than 128 dims registers have room for
+   the scores of 16. Groups of 16 are added one after the other, so bits do not depend on it. */
+constexpr __host__ __device__ int streamed_tokens(int dim)
+{
+    return dim > 128 ? 16 : 32;
+}
 
 /* Makes of the score of a pair p and, from v . dy, ds before its factor 1 / sqrt(dim); both 0
    where the query does not see the key. */
@@ -32,21 +37,27 @@ __device__ __forceinline__ float kept_of(const wf_cuda_heads &a, bool seen, int 
     return seen && a.threshold ? keep(a, blockIdx.y, blockIdx.z, query, key) : 1.0f;
 }
 
-/* Products become p and ds of a thread's pairs; lse and delta are those of a pair's query. */
-template <int N, bool BY_KEYS>
+/* Numbers of a query. */
+struct query_numbers {
+    float lse, delta;
+};
+
+/* Products become p and ds of a thread's pairs; of_pair(i) gives the numbers of a pair's
+   query. */
+template <int N, bool BY_KEYS, class F>
 __device__ __forceinline__ void make_terms(float (&p)[N / 2], float (&ds)[N / 2],
                                            const wf_cuda_heads &a, int query, int key,
-                                           uint32_t set, const float *lse, const float *delta)
+                                           uint32_t set, F of_pair)
 {
     score_products<N, BY_KEYS>(p, a, query, key, set);
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
         const bool seen = set >> i & 1;
-        const int own = BY_KEYS ? i / 4 * 2 + i % 2 : i / 2 % 2;
+        const query_numbers own = of_pair(i);
 
         gradient_terms(p[i], ds[i], seen,
                        kept_of(a, seen, query_at<BY_KEYS>(query, i), key_at<BY_KEYS>(key, i)),
-                       lse[own], delta[own], a);
+                       own.lse, own.delta, a);
     }
 }
 
@@ -119,51 +130,53 @@ template <int DIM>
 __global__ void __launch_bounds__(ATTENTION_THREADS)
     tensor_dq_kernel(const WF_GRID_CONSTANT wf_cuda_heads a)
 {
-    constexpr int TILE = bytes_of_tokens<DIM>(OWN), HALF = bytes_of_tokens<DIM>(STREAMED);
+    constexpr int KEYS = streamed_tokens(DIM);
+    constexpr int TILE = bytes_of_tokens<DIM>(OWN), HALF = bytes_of_tokens<DIM>(KEYS);
     WF_DYNAMIC_SHARED(char, queries);
     char *dys = queries + TILE, *stages = dys + TILE;
     const int64_t head = head_at(a, a.query_tokens), stride = a.heads * a.dim;
     const int first = (int)(a.dq_tokens.first + (gridDim.x - 1 - blockIdx.x) * (int64_t)OWN);
     const int query = first + row_of_thread();
     const query_view view[2] = {view_of(a, query), view_of(a, query + 8)};
-    const float lse[2] = {of_query(a.lse, query, a), of_query(a.lse, query + 8, a)};
-    const float delta[2] = {of_query(a.delta, query, a), of_query(a.delta, query + 8, a)};
+    const query_numbers own[2] = {
+        {of_query(a.lse, query, a), of_query(a.delta, query, a)},
+        {of_query(a.lse, query + 8, a), of_query(a.delta, query + 8, a)}};
     const int dim = (int)a.dim;
     const int64_t at = group_at(a, a.key_tokens), k_stride = a.groups * a.dim;
     key_walk walk = walk_keys(view_of(a, first + (int)threadIdx.x % WF_WARP),
                               view_of(a, first + (int)threadIdx.x % WF_WARP + WF_WARP));
-    key_tile tile = next_keys<STREAMED>(&walk);
+    key_tile tile = next_keys<KEYS>(&walk);
     float dq[DIM / 2];
 
     wf_clear(dq);
     load_tokens<OWN, DIM>(queries, a.q, head, stride, first, a.query_tokens, a);
     load_tokens<OWN, DIM>(dys, a.dy, head, stride, first, a.query_tokens, a);
-    load_pair<STREAMED, DIM>(stages, a.k, a.v, at, k_stride, tile.key, a.key_tokens, a,
-                             tile.any);
+    load_pair<KEYS, DIM>(stages, a.k, a.v, at, k_stride, tile.key, a.key_tokens, a, tile.any);
     for (int stage = 0; tile.any; stage ^= 1) {
-        const key_tile next = next_keys<STREAMED>(&walk);
+        const key_tile next = next_keys<KEYS>(&walk);
         const char *keys = stages + stage * 2 * HALF;
         uint64_t seen[2], shown = shown_bits(a, tile.key);
-        uint32_t set, terms[STREAMED / 4];
-        float p[STREAMED / 2], ds[STREAMED / 2];
+        uint32_t set, terms[KEYS / 4];
+        float p[KEYS / 2], ds[KEYS / 2];
 
-        load_pair<STREAMED, DIM>(stages + (stage ^ 1) * 2 * HALF, a.k, a.v, at, k_stride,
-                                 next.key, a.key_tokens, a, next.any);
+        load_pair<KEYS, DIM>(stages + (stage ^ 1) * 2 * HALF, a.k, a.v, at, k_stride, next.key,
+                             a.key_tokens, a, next.any);
         wf_copy_wait<1>();
         __syncthreads();
 #pragma unroll
         for (int r = 0; r < 2; r++)
             seen[r] = view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
-        set = seen_scores<STREAMED>(seen);
+        set = seen_scores<KEYS>(seen);
         if (__any_sync(0xffffffffu, set != 0)) {
-            multiply_tokens<STREAMED, DIM>(p, queries, keys, dim);
-            multiply_tokens<STREAMED, DIM>(ds, dys, keys + HALF, dim);
-            make_terms<STREAMED, false>(p, ds, a, query, tile.key, set, lse, delta);
+            multiply_tokens<KEYS, DIM>(p, queries, keys, dim);
+            multiply_tokens<KEYS, DIM>(ds, dys, keys + HALF, dim);
+            make_terms<KEYS, false>(p, ds, a, query, tile.key, set,
+                                    [&](int i) { return own[i / 2 % 2]; });
             if (a.dbias)
-                put_bias_terms<STREAMED>(ds, query, tile.key, set, a);
-            scale_terms<STREAMED>(ds, a.scale);
-            round_scores<STREAMED>(terms, ds);
-            add_tokens<STREAMED, DIM>(dq, terms, keys, dim);
+                put_bias_terms<KEYS>(ds, query, tile.key, set, a);
+            scale_terms<KEYS>(ds, a.scale);
+            round_scores<KEYS>(terms, ds);
+            add_tokens<KEYS, DIM>(dq, terms, keys, dim);
         }
         __syncthreads();
         tile = next;
@@ -197,7 +210,8 @@ __device__ __forceinline__ query_walk walk_queries(const wf_cuda_heads &a, int k
     return {key, a.bidirectional ? 0 : key, (int)(last < all ? last : all), shown_bits(a, key)};
 }
 
-/* A tile has 32 queries, a lane's each; it begins where a group of 16 does. */
+/* A tile's queries are a lane's each; it begins where a group of 16 does. */
+template <int QUERIES>
 __device__ __forceinline__ query_tile next_queries(const wf_cuda_heads &a, query_walk *w)
 {
     while (w->at < w->end) {
@@ -206,10 +220,10 @@ __device__ __forceinline__ query_tile next_queries(const wf_cuda_heads &a, query
                         true};
         const int own = t.query + (int)threadIdx.x % WF_WARP;
         const query_view view = view_of(a, own);
-        const bool counts = own >= t.from && view.origin == origin;
+        const bool counts = own >= t.from && own < t.query + QUERIES && view.origin == origin;
         const unsigned others = __ballot_sync(0xffffffffu, own >= t.from && !counts);
 
-        t.end = others ? t.query + __ffs((int)others) - 1 : t.query + STREAMED;
+        t.end = others ? t.query + __ffs((int)others) - 1 : t.query + QUERIES;
         w->at = t.end;
         if (__any_sync(0xffffffffu,
                        counts && own < t.end && seen_bits(view, w->key, w->shown) != 0))
@@ -221,46 +235,43 @@ __device__ __forceinline__ query_tile next_queries(const wf_cuda_heads &a, query
 /* A query of a tile, for the block's keys: `seen` has a bit for each that it sees. */
 struct __align__(16) query_terms
 {
-    float lse, delta;
+    query_numbers own;
     uint64_t seen;
 };
 
 /* Queries of a tile on their way to a stage. */
-template <int DIM>
+template <int QUERIES, int DIM>
 __device__ __forceinline__ void load_queries(char *stage, query_terms *terms,
                                              const query_tile &tile, const query_walk &w,
                                              const wf_cuda_heads &a)
 {
     const int own = tile.query + (int)threadIdx.x;
 
-    load_pair<STREAMED, DIM>(stage, a.q, a.dy, head_at(a, a.query_tokens), a.heads * a.dim,
-                             tile.query, a.query_tokens, a, tile.any);
-    if (tile.any && threadIdx.x < STREAMED)
-        terms[threadIdx.x] = {of_query(a.lse, own, a), of_query(a.delta, own, a),
+    load_pair<QUERIES, DIM>(stage, a.q, a.dy, head_at(a, a.query_tokens), a.heads * a.dim,
+                            tile.query, a.query_tokens, a, tile.any);
+    if (tile.any && threadIdx.x < QUERIES)
+        terms[threadIdx.x] = {{of_query(a.lse, own, a), of_query(a.delta, own, a)},
                               own >= tile.from && own < tile.end
                                   ? seen_bits(view_of(a, own), w.key, w.shown)
                                   : 0};
 }
 
-/* Rows of the thread's pairs are keys here, columns are queries: reads of these what a pair
-   needs; returns the set of pairs that see each other. */
-__device__ __forceinline__ uint32_t read_queries(const query_terms *terms,
-                                                 float (&lse)[STREAMED / 4],
-                                                 float (&delta)[STREAMED / 4])
+/* Rows of the thread's pairs are keys here, columns are queries: returns that of pair i. */
+__device__ __forceinline__ const query_terms &query_of_pair(const query_terms *terms, int i)
 {
-    const int column = (int)threadIdx.x % 4 * 2, row = row_of_thread();
+    return terms[query_at<true>(0, i)];
+}
+
+/* Returns the set of the thread's pairs that see each other. */
+template <int QUERIES>
+__device__ __forceinline__ uint32_t seen_by_queries(const query_terms *terms)
+{
+    const int row = row_of_thread();
     uint32_t set = 0;
 
 #pragma unroll
-    for (int c = 0; c < STREAMED / 4; c++) {
-        const query_terms own = terms[c / 2 * 8 + column + c % 2];
-        const uint64_t seen = own.seen >> row;
-
-        lse[c] = own.lse;
-        delta[c] = own.delta;
-        set |= (uint32_t)(seen & 1) << (c / 2 * 4 + c % 2);
-        set |= (uint32_t)(seen >> 8 & 1) << (c / 2 * 4 + c % 2 + 2);
-    }
+    for (int i = 0; i < QUERIES / 2; i++)
+        set |= (uint32_t)(query_of_pair(terms, i).seen >> row >> i / 2 % 2 * 8 & 1) << i;
     return set;
 }
 
@@ -284,7 +295,8 @@ template <int DIM, bool DK, bool DV>
 __global__ void __launch_bounds__(ATTENTION_THREADS)
     tensor_dkv_kernel(const WF_GRID_CONSTANT wf_cuda_heads a)
 {
-    constexpr int TILE = bytes_of_tokens<DIM>(OWN), HALF = bytes_of_tokens<DIM>(STREAMED);
+    constexpr int QUERIES = streamed_tokens(DIM);
+    constexpr int TILE = bytes_of_tokens<DIM>(OWN), HALF = bytes_of_tokens<DIM>(QUERIES);
     WF_DYNAMIC_SHARED(char, keys);
     char *values = keys + TILE, *stages = values + TILE;
     query_terms *terms = (query_terms *)(stages + 4 * HALF);
@@ -292,40 +304,42 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     const int first = (int)(a.dk_tokens.first + blockIdx.x * (int64_t)OWN), dim = (int)a.dim;
     const int key = first + row_of_thread();
     query_walk walk = walk_queries(a, first);
-    query_tile tile = next_queries(a, &walk);
+    query_tile tile = next_queries<QUERIES>(a, &walk);
     float dk[DIM / 2], dv[DIM / 2];
 
     wf_clear(dk);
     wf_clear(dv);
     load_tokens<OWN, DIM>(keys, a.k, at, stride, first, a.key_tokens, a);
     load_tokens<OWN, DIM>(values, a.v, at, stride, first, a.key_tokens, a);
-    load_queries<DIM>(stages, terms, tile, walk, a);
+    load_queries<QUERIES, DIM>(stages, terms, tile, walk, a);
     for (int stage = 0; tile.any; stage ^= 1) {
-        const query_tile next = next_queries(a, &walk);
+        const query_tile next = next_queries<QUERIES>(a, &walk);
         const char *queries = stages + stage * 2 * HALF, *dys = queries + HALF;
-        uint32_t set, rounded[STREAMED / 4];
-        float p[STREAMED / 2], ds[STREAMED / 2], lse[STREAMED / 4], delta[STREAMED / 4];
+        const query_terms *own = terms + stage * QUERIES;
+        uint32_t set, rounded[QUERIES / 4];
+        float p[QUERIES / 2], ds[QUERIES / 2];
 
-        load_queries<DIM>(stages + (stage ^ 1) * 2 * HALF, terms + (stage ^ 1) * STREAMED, next,
-                          walk, a);
+        load_queries<QUERIES, DIM>(stages + (stage ^ 1) * 2 * HALF,
+                                   terms + (stage ^ 1) * QUERIES, next, walk, a);
         wf_copy_wait<1>();
         __syncthreads();
-        set = read_queries(terms + stage * STREAMED, lse, delta);
+        set = seen_by_queries<QUERIES>(own);
         if (__any_sync(0xffffffffu, set != 0)) {
-            multiply_tokens<STREAMED, DIM>(p, keys, queries, dim);
+            multiply_tokens<QUERIES, DIM>(p, keys, queries, dim);
             if (DK)
-                multiply_tokens<STREAMED, DIM>(ds, values, dys, dim);
+                multiply_tokens<QUERIES, DIM>(ds, values, dys, dim);
             else
                 wf_clear(ds);
-            make_terms<STREAMED, true>(p, ds, a, tile.query, key, set, lse, delta);
+            make_terms<QUERIES, true>(p, ds, a, tile.query, key, set,
+                                      [&](int i) { return query_of_pair(own, i).own; });
             if (DV) {
-                round_scores<STREAMED>(rounded, p);
-                add_tokens<STREAMED, DIM>(dv, rounded, dys, dim);
+                round_scores<QUERIES>(rounded, p);
+                add_tokens<QUERIES, DIM>(dv, rounded, dys, dim);
             }
             if (DK) {
-                scale_terms<STREAMED>(ds, a.scale);
-                round_scores<STREAMED>(rounded, ds);
-                add_tokens<STREAMED, DIM>(dk, rounded, queries, dim);
+                scale_terms<QUERIES>(ds, a.scale);
+                round_scores<QUERIES>(rounded, ds);
+                add_tokens<QUERIES, DIM>(dk, rounded, queries, dim);
             }
         }
         __syncthreads();
@@ -342,15 +356,16 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 template <int DIM> cudaError_t launch_dq(cudaStream_t stream, const wf_cuda_heads *a)
 {
     return launch_attention(tensor_dq_kernel<DIM>, a->dq_tokens.count,
-                            bytes_of_tokens<DIM>(2 * OWN + 4 * STREAMED), stream, a);
+                            bytes_of_tokens<DIM>(2 * OWN + 4 * streamed_tokens(DIM)), stream,
+                            a);
 }
 
 template <int DIM, bool DK, bool DV>
 cudaError_t launch_dkv(cudaStream_t stream, const wf_cuda_heads *a)
 {
     return launch_attention(tensor_dkv_kernel<DIM, DK, DV>, a->dk_tokens.count,
-                            bytes_of_tokens<DIM>(2 * OWN + 4 * STREAMED) +
-                                2 * STREAMED * (int)sizeof(query_terms),
+                            bytes_of_tokens<DIM>(2 * OWN + 4 * streamed_tokens(DIM)) +
+                                2 * streamed_tokens(DIM) * (int)sizeof(query_terms),
                             stream, a);
 }
 
