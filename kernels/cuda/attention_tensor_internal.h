@@ -87,7 +87,7 @@ static __device__ __forceinline__ void multiply_tokens(float (&s)[N / 2], const 
     const int row = (int)threadIdx.x / WF_WARP * OWN_OF_WARP; /* the warp's first */
 
     wf_clear(s);
-#pragma unroll 4 /* all at once would hold more of their fragments than registers have room for */
+#pragma unroll 4 /* registers have no room for the fragments of all at once */
     for (int d = 0; d < DIM; d += WF_TILE_STEP) {
         uint32_t x[4], y[4];
 
