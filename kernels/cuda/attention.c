@@ -165,6 +165,19 @@ static bool is_empty(const wf_cuda_heads *h)
     return h->batch == 0 || h->query_tokens.count == 0 || h->heads == 0;
 }
 
+/* Reports once that our kernels of floats serve heads of bf16. */
+static void report_floats(const wf_call *call, const wf_cuda_heads *h)
+{
+    static const char of;
+
+    if (h->type == WF_BF16 && !wf_cuda_on_tensor_cores(h))
+        wf_cuda_host_table->context_warn(
+            call->ctx, &of,
+            "attention in bf16 is on multiply-adds instead of tensor cores, since its heads "
+            "have %" PRId64 " dims, no multiple of 8",
+            h->dim);
+}
+
 static size_t forward_workspace(const wf_call *call)
 {
     wf_cuda_heads h = heads_of(call);
@@ -185,6 +198,7 @@ static wf_status forward(const wf_call *call, void *workspace)
         return WF_OK;
     if (is_plain(call) && wf_cudnn_attention(call, &h, false, workspace, &status))
         return status;
+    report_floats(call, &h);
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention(wf_cuda_of(call)->stream, &h),
                          call->op->name);
 }

@@ -17,7 +17,6 @@
  * bits that they have alone: those of a tile of queries come one after the other.
  */
 #include "kernels/cuda/attention_tile_internal.h"
-#include <cfloat>
 
 namespace
 {
@@ -38,13 +37,6 @@ __device__ __forceinline__ float half_warp_greatest(float x)
     for (int step = SIDE / 2; step > 0; step /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
     return x;
-}
-
-/* Returns the initial maximum of a row's scores: finite where a tile may have only masked keys,
-   so that it then changes nothing. */
-__device__ __forceinline__ float lowest(const wf_cuda_heads &a)
-{
-    return is_bounded(a) || a.mask || a.bias ? -FLT_MAX : -INFINITY;
 }
 
 /* Scores of rows from i and columns from j become terms of the sum; what was summed before is
@@ -175,6 +167,8 @@ cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a
 {
     const int64_t tokens = a->query_tokens.count;
 
+    if (wf_cuda_on_tensor_cores(a))
+        return wf_cuda_launch_tensor_attention(stream, a);
     if (a->dim <= COLUMNS)
         return launch_tiles<64>(forward_kernel<64, 1>, tokens, 3, stream, a);
     if (a->dim <= 2 * COLUMNS)

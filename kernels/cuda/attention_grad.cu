@@ -56,14 +56,6 @@ __device__ __forceinline__ void terms(float &p, float &ds, int64_t i, int64_t j,
     p = kept * x;
 }
 
-/* lse and delta of query i of the block's head; 0 past the end. */
-__device__ __forceinline__ float of_query(const float *all, int64_t i, const wf_cuda_heads &a)
-{
-    const wf_cuda_tokens &t = a.query_tokens;
-
-    return i < end_of(t) ? all[(blockIdx.z * t.count + i) * a.heads + blockIdx.y] : 0.0f;
-}
-
 /* The thread's part of the gradient of the bias: rows from `row` on, columns from `column`
    on. */
 template <int M>
@@ -209,9 +201,7 @@ template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *
     cudaError_t status =
         wf_launch(delta_kernel<T>, wf_grid(rows, WF_BLOCK / WF_WARP), WF_BLOCK, 0, stream, *a);
 
-    if (status == cudaSuccess)
-        status = launch_heads(stream, a);
-    return status || !a->dk_parts ? status : wf_cuda_launch_group_sums(stream, a);
+    return status ? status : launch_heads(stream, a);
 }
 
 /* Rows of the gradient of sinks; y has `heads` of them for each token. */
@@ -262,7 +252,11 @@ wf_status attention_sinks_rows(const wf_call *call, void *)
 
 cudaError_t wf_cuda_launch_attention_grad(cudaStream_t stream, const wf_cuda_heads *a)
 {
-    return a->type == WF_BF16 ? launch<wf_bf16>(stream, a) : launch<float>(stream, a);
+    cudaError_t status = wf_cuda_on_tensor_cores(a) ? wf_cuda_launch_tensor_gradients(stream, a)
+                         : a->type == WF_BF16       ? launch<wf_bf16>(stream, a)
+                                                    : launch<float>(stream, a);
+
+    return status || !a->dk_parts ? status : wf_cuda_launch_group_sums(stream, a);
 }
 
 const wf_kernel wf_cuda_attention_sinks_rows = {attention_sinks_rows, NULL, 0,

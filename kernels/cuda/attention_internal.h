@@ -60,6 +60,17 @@ typedef struct wf_cuda_heads {
 cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a);
 cudaError_t wf_cuda_launch_attention_grad(cudaStream_t stream, const wf_cuda_heads *a);
 
+/* Returns true for what our kernels compute on tensor cores: bf16 of dims that are multiples
+   of 8. */
+static inline bool wf_cuda_on_tensor_cores(const wf_cuda_heads *a)
+{
+    return a->type == WF_BF16 && a->dim % 8 == 0;
+}
+
+/* Launch for such heads: y and lse; delta, dq, and each query head's dk and dv. */
+cudaError_t wf_cuda_launch_tensor_attention(cudaStream_t stream, const wf_cuda_heads *a);
+cudaError_t wf_cuda_launch_tensor_gradients(cudaStream_t stream, const wf_cuda_heads *a);
+
 /* k and v of bf16, of dims that are multiples of 8, copied to each query head: [batch, tokens,
    heads, dim]. */
 cudaError_t wf_cuda_launch_spread(cudaStream_t stream, const wf_cuda_heads *a, void *k,
@@ -68,6 +79,19 @@ cudaError_t wf_cuda_launch_spread(cudaStream_t stream, const wf_cuda_heads *a, v
 cudaError_t wf_cuda_launch_add_sinks(cudaStream_t stream, const wf_cuda_heads *a);
 /* dk and dv from dk_parts and dv_parts. */
 cudaError_t wf_cuda_launch_group_sums(cudaStream_t stream, const wf_cuda_heads *a);
+
+/* Attention of tokens that continue sequences, to a cache [slots, room, groups, dim] of keys
+   and values that holds theirs as well: token 0 of sequence b is at first[b] of row slot[b].
+   Read of heads are q, y, sinks, query_tokens.count, sizes, window, scale and cap. */
+typedef struct wf_cuda_cached {
+    wf_cuda_heads heads;
+    const void *k, *v;
+    const int32_t *first, *slot;
+    int64_t room;
+} wf_cuda_cached;
+
+/* For heads that wf_cuda_on_tensor_cores takes: the bits of wf_cuda_launch_tensor_attention. */
+cudaError_t wf_cuda_launch_tensor_cached(cudaStream_t stream, const wf_cuda_cached *c);
 
 WF_END_DECLS
 

@@ -4,7 +4,7 @@
  *
  * A block makes 128 x 64 elements of a node, each of its eight warps 32 x 32.
  */
-#include "kernels/cuda/tensor_tile_internal.h"
+#include "kernels/cuda/tensor_fragment_internal.h"
 
 enum {
     DOWN = WF_TENSOR_TILE,
@@ -19,99 +19,23 @@ enum {
 namespace
 {
 
-#ifdef WF_CUDA_EMULATED
-template <bool ALONG> float element(const char *tile, int row, int term)
-{
-    int line = ALONG ? row : term, at = ALONG ? term : row;
-    uint16_t bits;
-
-    memcpy(&bits,
-           tile + at / 64 * WF_TILE_BLOCK + line * WF_TILE_LINE +
-               ((at % 64 / 8 ^ line % 8) * 16) + at % 8 * 2,
-           2);
-    return __uint_as_float((uint32_t)bits << 16);
-}
-
-template <bool A, bool B>
-void multiply(float (&sum)[SUMS], const char *a, const char *b, int step, int warp, int lane)
-{
-    for (int i = 0; i < SUMS; i++) {
-        int row = warp / 2 * 32 + i / 16 * 16 + lane / 4 + i / 2 % 2 * 8;
-        int column = warp % 2 * 32 + i / 4 % 4 * 8 + lane % 4 * 2 + i % 2;
-
-        for (int k = step * WF_TILE_STEP; k < (step + 1) * WF_TILE_STEP; k++)
-            sum[i] = fmaf(element<A>(a, row, k), element<B>(b, column, k), sum[i]);
-    }
-}
-#else
-/* Four matrices of 8 x 8 elements, a row of each from the thread that names it. */
-template <bool ALONG>
-__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const char *from)
-{
-    uint32_t at = wf_shared_address(from);
-
-    if (ALONG)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-}
-
-/* Returns the address of a lane's row of four matrices: rows from `row` on, terms from `term`
-   on. The second matrix is the next eight rows of the first where by_rows, else the next eight
-   terms. */
-template <bool ALONG>
-__device__ __forceinline__ const char *matrix_row(const char *tile, int row, int term, int lane,
-                                                  bool by_rows)
-{
-    int second = lane / 8 % 2 * 8, third = lane / 16 * 8;
-
-    row += by_rows ? second : third;
-    term += by_rows ? third : second;
-    if (ALONG)
-        row += lane % 8;
-    else
-        term += lane % 8;
-    return ALONG ? tile + row * WF_TILE_LINE + ((term / 8 ^ row % 8) * 16)
-                 : tile + row / 64 * WF_TILE_BLOCK + term * WF_TILE_LINE +
-                       ((row % 64 / 8 ^ term % 8) * 16);
-}
-
-__device__ __forceinline__ void multiply_fragment(float *sum, const uint32_t (&a)[4],
-                                                  uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /* 16 terms: sum[16 i + 4 j ..] is fragment (i, j) of the warp's rows and columns. */
 template <bool A, bool B>
 __device__ __forceinline__ void multiply(float (&sum)[SUMS], const char *a, const char *b,
                                          int step, int warp, int lane)
 {
     int row = warp / 2 * 32, column = warp % 2 * 32, term = step * WF_TILE_STEP;
-    uint32_t x[2][4], y[2][4];
+    uint32_t x[2][4], y[8];
 
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        load_matrices<A>(x[i], matrix_row<A>(a, row + 16 * i, term, lane, true));
-        load_matrices<B>(y[i], matrix_row<B>(b, column + 16 * i, term, lane, false));
+        wf_load_fragment<A>(x[i], a, row + 16 * i, term, lane, true);
+        wf_load_fragment<B>(y + 4 * i, b, column + 16 * i, term, lane, false);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            multiply_fragment(sum + 16 * i + 4 * j, x[i], y[j / 2][2 * (j % 2)],
-                              y[j / 2][2 * (j % 2) + 1]);
+        wf_multiply_fragments<4>(sum + 16 * i, x[i], y);
 }
-#endif
 
 /* The next tiles of both factors on their way to a stage, where there are some. */
 template <bool A, bool B>

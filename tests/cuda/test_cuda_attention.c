@@ -139,91 +139,8 @@ static void attention_from_a_first_token(void)
     from_first((int64_t[]){2, 2, 67, 72}, 66, 0, WF_F32, &batch, &batch_grad);
     from_first((int64_t[]){2, 1, 99, 136}, 0, 0, WF_F32, &batch, &batch_grad);
     from_first((int64_t[]){4, 4, 70, 64}, 40, 0, WF_BF16, &batch, &batch_grad);
-}
-
-/* Tokens [begin, begin + n) of sequence b of operand or output t, in memory of their own */
-static numbers tokens_of(const numbers *t, int64_t b, int64_t begin, int64_t n)
-{
-    wf_dim dims[WF_MAX_DIMS];
-    numbers part;
-    size_t row = bytes_of(&t->t) / (size_t)(t->t.dim[0].size * t->t.dim[1].size);
-
-    memcpy(dims, t->t.dim, sizeof dims);
-    dims[0].size = 1;
-    dims[1].size = n;
-    part = numbers_of(t->t.ndim, dims, t->t.dtype);
-    memcpy(part.host, (char *)t->host + row * (size_t)(b * t->t.dim[1].size + begin),
-           row * (size_t)n);
-    return part;
-}
-
-/* Returns true where results of the document at `begin` are those that it has alone; in: q, k,
-   v. */
-static bool is_alone(const wf_call *like, const numbers *in, const numbers *whole, int64_t b,
-                     int64_t begin, int64_t n)
-{
-    wf_call call = *like;
-    numbers part[3], out[2], want[2];
-    bool same = true;
-
-    call.op = &wf_op_attention;
-    call.n_in = 3;
-    for (int i = 0; i < 3; i++)
-        part[i] = tokens_of(&in[i], b, begin, n);
-    for (int o = 0; o < 2; o++) {
-        want[o] = tokens_of(&whole[o], b, begin, n);
-        out[o] = tokens_of(&whole[o], b, begin, n);
-        memset(out[o].host, 0xff, bytes_of(&out[o].t));
-    }
-    run_on_device(&call, part, out, false);
-    for (int o = 0; o < 2; o++) {
-        same = same && memcmp(out[o].host, want[o].host, bytes_of(&out[o].t)) == 0;
-        free(out[o].host);
-        free(want[o].host);
-    }
-    for (int i = 0; i < 3; i++)
-        free(part[i].host);
-    return same;
-}
-
-/* Tiles of keys count from where a document begins, or a chunk, so it has the bits that it has
-   alone. */
-static void are_alone(int32_t window)
-{
-    const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(150), d = wf_dim_width(10);
-    const wf_dim q_dims[] = {b, t, {3, 1, WF_CHUNKS_8}, d};
-    const wf_attention_attr attr = {.window = window};
-    const wf_call call = {.op = &wf_op_attention_from, .n_in = 4, .n_out = 2, .attr = &attr};
-    numbers in[4], out[2];
-
-    open_context(false);
-    for (int i = 0; i < 3; i++)
-        in[i] = random_numbers(4, q_dims, WF_F32);
-    in[3] = firsts(q_dims);
-    for (int i = 0; i < 150; i++) /* in place of the window of the second sequence */
-        ((int32_t *)in[3].host)[150 + i] = i < 3 ? 0 : i < 81 ? 3 : 81;
-    out[0] = numbers_of(4, q_dims, WF_F32);
-    out[1] = numbers_of(3, q_dims, WF_F32);
-    run_on_device(&call, in, out, false);
-    CU_ASSERT(is_alone(&call, in, out, 0, 0, 5));
-    CU_ASSERT(is_alone(&call, in, out, 0, 5, 1));
-    CU_ASSERT(is_alone(&call, in, out, 0, 6, 69));
-    CU_ASSERT(is_alone(&call, in, out, 0, 75, 75));
-    CU_ASSERT(is_alone(&call, in, out, 1, 3, 78));
-    CU_ASSERT(is_alone(&call, in, out, 1, 81, 69));
-    CU_ASSERT(is_alone(&call, in, out, 0, 108, 33) == (window == -33));
-    CU_ASSERT(is_alone(&call, in, out, 1, 147, 3) == (window == -33));
-    for (int i = 0; i < 4; i++)
-        free(in[i].host);
-    for (int o = 0; o < 2; o++)
-        free(out[o].host);
-    close_context();
-}
-
-static void a_document_is_alone(void)
-{
-    are_alone(40);
-    are_alone(-33);
+    from_first((int64_t[]){2, 1, 99, 72}, 11, 0.2F, WF_BF16, &batch, &batch_grad);
+    from_first((int64_t[]){2, 1, 67, 136}, 0, 0, WF_BF16, &batch, &batch_grad);
 }
 
 static void attention_to_all(void)
@@ -257,6 +174,12 @@ static void attention_of_bf16(void)
                     &over_groups_grad);
     attention_parts((int64_t[]){8, 4, 33, 12}, 0.1F, WF_BF16, false, false, &over_groups,
                     &over_groups_grad);
+    attention_parts((int64_t[]){8, 4, 69, 8}, 0.1F, WF_BF16, false, false, &over_groups,
+                    &over_groups_grad);
+    attention_parts((int64_t[]){4, 2, 130, 128}, 0, WF_BF16, false, false, &over_batch,
+                    &over_batch_grad);
+    attention_parts((int64_t[]){2, 1, 35, 256}, 0, WF_BF16, false, true, &over_batch,
+                    &over_batch_grad);
 }
 
 enum { SLOTS = 3, ROOM = 77 };
@@ -273,9 +196,10 @@ static numbers positions(int32_t a, int32_t b)
 }
 
 /* heads, groups, tokens, dim */
-static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, const split *parts)
+static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, double cap,
+                   const split *parts)
 {
-    const wf_cached_attr attr = {.window = window};
+    const wf_cached_attr attr = {.window = window, .cap = cap};
     const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(shape[2]), d = wf_dim_width(shape[3]);
     const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_CHUNKS_8}, d};
     const wf_dim cache[] = {
@@ -289,8 +213,8 @@ static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, const
 
     open_context(false);
     in[0] = random_numbers(4, q_dims, dtype);
-    in[1] = random_numbers(4, cache, WF_F32);
-    in[2] = random_numbers(4, cache, WF_F32);
+    in[1] = random_numbers(4, cache, dtype);
+    in[2] = random_numbers(4, cache, dtype);
     in[3] = positions((int32_t)(ROOM - shape[2]), 3);
     in[4] = positions(2, 0);
     in[5] = random_numbers(1, &q_dims[2], WF_F32);
@@ -308,36 +232,122 @@ static void attention_to_a_cache(void)
     static const split groups = {
         "over groups", {2, 2, 2, WHOLE, WHOLE, 0}, {2}, 1u << 2 | 1u << 4};
 
-    cached((int64_t[]){5, 1, 1, 10}, WF_F32, 0, &heads);
-    cached((int64_t[]){3, 3, 65, 72}, WF_F32, 20, &heads);
-    cached((int64_t[]){8, 4, 7, 256}, WF_F32, 1, &groups);
-    cached((int64_t[]){8, 4, 33, 64}, WF_BF16, 0, &groups);
+    cached((int64_t[]){5, 1, 1, 10}, WF_F32, 0, 0, &heads);
+    cached((int64_t[]){3, 3, 65, 72}, WF_F32, 20, 0, &heads);
+    cached((int64_t[]){8, 4, 7, 256}, WF_F32, 1, 0.7, &groups);
+    cached((int64_t[]){8, 4, 33, 64}, WF_BF16, 0, 0, &groups);
+    cached((int64_t[]){5, 1, 1, 136}, WF_BF16, 20, 0.7, &heads);
+    cached((int64_t[]){8, 4, 3, 12}, WF_BF16, -33, 0, &groups);
+    cached((int64_t[]){3, 3, 65, 72}, WF_BF16, -33, 0, &heads);
+}
+
+/* Row `row` of cache or text t, of a token each, in elements of bf16. */
+static uint16_t *row_of(const numbers *t, int64_t row)
+{
+    return (uint16_t *)t->host + row * t->t.dim[2].size * t->t.dim[3].size;
+}
+
+static size_t row_bytes(const numbers *t)
+{
+    return (size_t)(t->t.dim[2].size * t->t.dim[3].size) * sizeof(uint16_t);
+}
+
+/* Returns whether n tokens at once, at the end of the text and at its beginning, have the rows
+   of the whole text; text: q, k, v, y. After a text the cache is NaN. */
+static bool continues(const numbers *text, const numbers *cache, int64_t n, int32_t window)
+{
+    const int64_t tokens = text[0].t.dim[1].size, first[] = {tokens - n, 0};
+    const wf_cached_attr attr = {.window = window};
+    const wf_call call = {.op = &wf_op_attention_cached,
+                          .n_in = 5,
+                          .n_out = 1,
+                          .attr = &attr,
+                          .attr_size = sizeof attr};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(n), text[0].t.dim[2],
+                           text[0].t.dim[3]};
+    numbers in[5] = {numbers_of(4, dims, WF_BF16), cache[0], cache[1],
+                     positions((int32_t)first[0], 0), positions(2, 0)};
+    numbers out = numbers_of(4, dims, WF_BF16);
+    bool same = true;
+
+    for (int64_t i = 0; i < 2 * n; i++)
+        memcpy(row_of(&in[0], i), row_of(&text[0], first[i / n] + i % n), row_bytes(&out));
+    run_on_device(&call, in, &out, false);
+    for (int64_t i = 0; i < 2 * n; i++)
+        same = same && memcmp(row_of(&out, i), row_of(&text[3], first[i / n] + i % n),
+                              row_bytes(&out)) == 0;
+    free(in[0].host);
+    free(in[3].host);
+    free(in[4].host);
+    free(out.host);
+    return same;
+}
+
+/* heads, groups, tokens, dim */
+static void as_in_training(const int64_t shape[4], int32_t window)
+{
+    const wf_attention_attr attr = {.window = window};
+    const wf_dim t = wf_dim_chunked(shape[2]), d = wf_dim_width(shape[3]);
+    const wf_dim q_dims[] = {wf_dim_batch(1), t, {shape[0], 1, WF_CHUNKS_8}, d};
+    const wf_dim k_dims[] = {wf_dim_batch(1), t, {shape[1], 1, WF_CHUNKS_8}, d};
+    const wf_dim room[] = {wf_dim_width(SLOTS), wf_dim_width(ROOM), k_dims[2], d};
+    const wf_call call = {.op = &wf_op_attention, .n_in = 3, .n_out = 2, .attr = &attr};
+    numbers text[5], cache[2]; /* q, k, v; y, lse */
+
+    open_context(false);
+    for (int i = 0; i < 4; i++)
+        text[i] = random_numbers(4, i == 1 || i == 2 ? k_dims : q_dims, WF_BF16);
+    text[4] = numbers_of(3, q_dims, WF_F32);
+    run_on_device(&call, text, &text[3], false);
+    for (int i = 0; i < 2; i++) {
+        cache[i] = numbers_of(4, room, WF_BF16);
+        memset(cache[i].host, 0xff, bytes_of(&cache[i].t));
+        for (int slot = 0; slot < SLOTS; slot += 2)
+            memcpy(row_of(&cache[i], (int64_t)slot * ROOM), text[1 + i].host,
+                   bytes_of(&text[1 + i].t));
+    }
+    CU_ASSERT(continues(text, cache, 1, window));
+    CU_ASSERT(continues(text, cache, 7, window));
+    CU_ASSERT(continues(text, cache, shape[2], window));
+    for (int i = 0; i < 5; i++)
+        free(text[i].host);
+    for (int i = 0; i < 2; i++)
+        free(cache[i].host);
+    close_context();
+}
+
+static void a_cache_has_the_bits_of_training(void)
+{
+    as_in_training((int64_t[]){6, 2, 75, 64}, 0);
+    as_in_training((int64_t[]){3, 3, 70, 8}, 20);
+    as_in_training((int64_t[]){2, 1, 70, 136}, -33);
 }
 
 /* Only what is written changes, in the caches alone. */
-static void a_cache_is_written(void)
+static void cache_is_written(wf_dtype dtype)
 {
     const wf_dim new_dims[] = {wf_dim_batch(2), wf_dim_chunked(9), wf_dim_chunked(3),
                                wf_dim_width(5)};
     const wf_dim cache[] = {wf_dim_width(SLOTS), wf_dim_width(ROOM), wf_dim_chunked(3),
                             wf_dim_width(5)};
     const wf_call call = {.op = &wf_op_cache_write, .n_in = 6};
-    const int64_t first[] = {ROOM - 9, 4}, slot[] = {2, 0}, row = 3 * 5;
+    const size_t first[] = {ROOM - 9, 4}, slot[] = {2, 0};
+    const size_t row = 3 * 5 * wf_dtype_size(dtype);
     numbers in[6];
-    float *want[2];
+    char *want[2];
 
     open_context(false);
     for (int i = 0; i < 4; i++)
-        in[i] = random_numbers(4, i < 2 ? cache : new_dims, WF_F32);
+        in[i] = random_numbers(4, i < 2 ? cache : new_dims, dtype);
     in[4] = positions((int32_t)first[0], (int32_t)first[1]);
     in[5] = positions((int32_t)slot[0], (int32_t)slot[1]);
     for (int i = 0; i < 2; i++) {
         want[i] = malloc(bytes_of(&in[i].t));
         CU_ASSERT_PTR_NOT_NULL_FATAL(want[i]);
         memcpy(want[i], in[i].host, bytes_of(&in[i].t));
-        for (int64_t b = 0; b < 2; b++)
+        for (size_t b = 0; b < 2; b++)
             memcpy(want[i] + (slot[b] * ROOM + first[b]) * row,
-                   (float *)in[2 + i].host + b * 9 * row, (size_t)(9 * row) * sizeof(float));
+                   (char *)in[2 + i].host + b * 9 * row, 9 * row);
     }
     run_on_device(&call, in, NULL, false);
     for (int i = 0; i < 2; i++) {
@@ -349,17 +359,23 @@ static void a_cache_is_written(void)
     close_context();
 }
 
+static void a_cache_is_written(void)
+{
+    cache_is_written(WF_F32);
+    cache_is_written(WF_BF16);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"attention over heads, groups and sequences", attention_heads},
         {"attention to all tokens", attention_to_all},
         {"attention from a first token on", attention_from_a_first_token},
-        {"a document is alone", a_document_is_alone},
         {"attention with dropout", attention_with_dropout},
         {"attention, gradients underflow", attention_of_zeros},
         {"attention of bf16", attention_of_bf16},
         {"attention to a cache", attention_to_a_cache},
+        {"a cache has the bits of training", a_cache_has_the_bits_of_training},
         {"a cache is written", a_cache_is_written},
         {NULL, NULL},
     };

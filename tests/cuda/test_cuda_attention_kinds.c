@@ -148,6 +148,25 @@ static void attention_of_every_kind(void)
                             .masked = true,
                             .bias_dims = 3,
                             .dtype = WF_BF16});
+    attention_of(&(general){.heads = 3,
+                            .groups = 3,
+                            .tokens = 67,
+                            .keys = 37,
+                            .dim = 72,
+                            .masked = true,
+                            .bias_dims = 4,
+                            .dropout = 0.2F,
+                            .dtype = WF_BF16});
+    attention_of(&(general){.heads = 4,
+                            .groups = 2,
+                            .tokens = 66,
+                            .keys = 66,
+                            .dim = 8,
+                            .causal = true,
+                            .masked = true,
+                            .window = 7,
+                            .cap = 0.7F,
+                            .dtype = WF_BF16});
 }
 
 /* i32 [2, tokens]: documents of other lengths in each sequence. */
@@ -248,6 +267,17 @@ static void attention_of_some_tokens(void)
         &(general){
             .heads = 2, .groups = 2, .tokens = 37, .keys = 37, .dim = 136, .dtype = WF_BF16},
         false);
+    for (int packed = 0; packed < 2; packed++) /* chunks, windows */
+        part_of_tokens(&(general){.heads = 2,
+                                  .groups = 1,
+                                  .tokens = 150,
+                                  .keys = 150,
+                                  .dim = 24,
+                                  .causal = true,
+                                  .window = packed ? 30 : -67,
+                                  .dropout = packed ? 0.1F : 0,
+                                  .dtype = WF_BF16},
+                       packed);
 }
 
 /* Sinks beside all tokens and some of them, and their gradient by rows. */
@@ -314,6 +344,15 @@ static void sinks(void)
         &(general){
             .heads = 2, .groups = 1, .tokens = 37, .keys = 37, .dim = 136, .dtype = WF_BF16},
         false);
+    sinks_beside(&(general){.heads = 4,
+                            .groups = 1,
+                            .tokens = 90,
+                            .keys = 90,
+                            .dim = 64,
+                            .causal = true,
+                            .window = 30,
+                            .dtype = WF_BF16},
+                 true);
 }
 
 int main(void)

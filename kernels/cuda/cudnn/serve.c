@@ -14,9 +14,7 @@
  * which is the slower of the two.
  */
 #include "kernels/cuda/cudnn/serve_internal.h"
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #ifdef WF_CUDA_EMULATED
@@ -36,20 +34,11 @@ static bool is_exact(const wf_call *call)
     return wf_cuda_host_table->context_exact(call->ctx);
 }
 
-/* Returns why cuDNN does not serve attention of these heads of bf16; NULL: it may. */
-static const char *refusal(const wf_cuda_heads *h)
+/* Returns whether cuDNN may serve attention of these heads of bf16. */
+static bool serves(const wf_cuda_heads *h)
 {
-    if (h->threshold)
-        return "dropout";
-    if (h->bidirectional)
-        return "tokens that see later ones";
-    if (h->from)
-        return "documents";
-    if (h->window < 0)
-        return "chunks";
-    if (h->dim % 8 != 0 || h->dim > MOST_DIM)
-        return "heads of more than 128 dims, or of no multiple of 8";
-    return NULL;
+    return !h->threshold && !h->bidirectional && !h->from && h->window >= 0 &&
+           h->dim % 8 == 0 && h->dim <= MOST_DIM;
 }
 
 /* Returns true for heads that cuDNN may serve if they are of the right kind. */
@@ -60,7 +49,7 @@ static bool has_work(const wf_cuda_heads *h)
 
 bool wf_cudnn_may_serve(const wf_cuda_heads *h)
 {
-    return has_work(h) && !refusal(h);
+    return has_work(h) && serves(h);
 }
 
 bool wf_cudnn_is_found(void)
@@ -266,29 +255,6 @@ static wf_status complete(const wf_call *call, const wf_cuda_heads *h)
                : WF_OK;
 }
 
-/* Reports once, of each reason, that our kernels serve attention instead of cuDNN. */
-static void report(const wf_call *call, const void *of, const char *why)
-{
-    wf_cuda_host_table->context_warn(
-        call->ctx, of,
-        "attention in bf16 is by kernels of Weft's own, on multiply-adds instead of tensor "
-        "cores, since cuDNN does not serve %s",
-        why);
-}
-
-/* Reports a shape for which cuDNN has no plan. */
-static void report_shape(const wf_call *call, const wf_cudnn_heads *key)
-{
-    static const char of[2][2][2];
-    char why[160];
-
-    snprintf(why, sizeof why, "%s%s%s of %" PRId64 " tokens in heads of %" PRId64 " dims here",
-             key->backward ? "the gradient" : "sequences",
-             key->capped ? " with a cap of scores" : "", key->window ? " in a window" : "",
-             key->tokens, key->dim);
-    report(call, &of[key->backward][key->capped][key->window > 0], why);
-}
-
 bool wf_cudnn_attention(const wf_call *call, const wf_cuda_heads *h, bool backward,
                         void *workspace, wf_status *status)
 {
@@ -296,9 +262,7 @@ bool wf_cudnn_attention(const wf_call *call, const wf_cuda_heads *h, bool backwa
     int64_t batch, first = 0;
     bool staged;
 
-    if (c && refusal(h))
-        report(call, refusal(h), refusal(h));
-    if (!c || refusal(h))
+    if (!c || !serves(h))
         return false;
     batch = at_once(call, h, backward);
     staged = is_staged(call, h, backward);
@@ -312,10 +276,8 @@ bool wf_cudnn_attention(const wf_call *call, const wf_cuda_heads *h, bool backwa
         s = wf_cudnn_served(call, c, &key, status);
         if (s)
             *status = run(call, c, s, &some, staged, workspace);
-        else if (*status == WF_OK) {
-            report_shape(call, &key);
+        else if (*status == WF_OK)
             return false; /* nothing was written that our kernels would not write */
-        }
         if (*status != WF_OK)
             return true;
         first += some.batch;
