@@ -8,11 +8,13 @@
 #define WF_KERNELS_CUDA_HOPPER_INTERNAL_H
 
 #include "kernels/cuda/tensor_map_internal.h"
+#include "kernels/cuda/tile_schedule_internal.h"
 
-enum {
-    WF_HOPPER_CLUSTER = 2, /* blocks that share shared memory */
-    WF_HOPPER_SUMS = 64    /* sums of a thread: a warpgroup's 64 x 128 */
-};
+enum { WF_HOPPER_SUMS = 64 /* sums of a thread: a warpgroup's 64 x 128 */ };
+
+#ifdef WF_CUDA_EMULATED
+#include "kernels/cuda/hopper_emulated_internal.h"
+#else
 
 /* ---- barriers in shared memory ---- */
 
@@ -21,11 +23,30 @@ static __device__ __forceinline__ void wf_barrier_begin(uint32_t at, int arrival
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
 }
 
+/* Makes the beginning of barriers known to the whole cluster, and to the accelerator. */
+static __device__ __forceinline__ void wf_barriers_have_begun(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Arrives at a barrier of this block. */
+static __device__ __forceinline__ void wf_arrive(uint32_t at)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+/* Arrives, with `bytes` bytes that are still to come. */
+static __device__ __forceinline__ void wf_expect(uint32_t at, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+                 : "memory");
+}
+
 /* Arrives at the same barrier of every block of the cluster. */
 static __device__ __forceinline__ void wf_arrive_everywhere(uint32_t at)
 {
 #pragma unroll
-    for (int block = 0; block < WF_HOPPER_CLUSTER; block++)
+    for (int block = 0; block < WF_CLUSTER; block++)
         asm volatile("{\n"
                      " .reg .b32 there;\n"
                      " mapa.shared::cluster.u32 there, %0, %1;\n"
@@ -62,6 +83,26 @@ static __device__ __forceinline__ void wf_wait_for(uint32_t at, int phase)
                  : "memory");
 }
 
+/* Waits for THREADS threads of the block at one of its numbered barriers. */
+template <int THREADS> static __device__ __forceinline__ void wf_sync_threads(int barrier)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+}
+
+/* Changes how many registers each thread of a warpgroup has: to fewer, or to more when others
+   have given theirs. */
+template <int COUNT> static __device__ __forceinline__ void wf_give_registers(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+template <int COUNT> static __device__ __forceinline__ void wf_take_registers(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+/* ---- boxes ---- */
+
 /* Copies a box of 64 terms or rows of a factor, into this block's shared memory, or where
    `to_all` into that of every block of the cluster. */
 static __device__ __forceinline__ void wf_copy_box(uint32_t to, const CUtensorMap *map,
@@ -71,7 +112,7 @@ static __device__ __forceinline__ void wf_copy_box(uint32_t to, const CUtensorMa
         asm volatile(
             "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
             ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-            "l"(map), "r"(full), "r"(x), "r"(y), "h"((uint16_t)((1 << WF_HOPPER_CLUSTER) - 1))
+            "l"(map), "r"(full), "r"(x), "r"(y), "h"((uint16_t)((1 << WF_CLUSTER) - 1))
             : "memory");
     else
         asm volatile(
@@ -79,6 +120,38 @@ static __device__ __forceinline__ void wf_copy_box(uint32_t to, const CUtensorMa
             "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
             "l"(map), "r"(full), "r"(x), "r"(y)
             : "memory");
+}
+
+/* Stores a box from this block's shared memory; what lies outside of the map is left out. */
+static __device__ __forceinline__ void wf_store_box(const CUtensorMap *map, uint32_t from,
+                                                    int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], "
+                 "[%1];" ::"l"(map),
+                 "r"(from), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+/* Lets the accelerator see what this thread has written to shared memory. */
+static __device__ __forceinline__ void wf_boxes_are_written(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wf_stores_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Waits until this thread's stores have read shared memory, or are done. */
+static __device__ __forceinline__ void wf_stores_have_read(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wf_stores_are_done(void)
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 /* ---- wgmma ---- */
@@ -96,16 +169,6 @@ static __device__ __forceinline__ void wf_sums_commit(void)
 template <int N> static __device__ __forceinline__ void wf_sums_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-/* A tile as the instruction takes it: its address, the distance of blocks of 64 rows where
-   terms do not lie along, that of eight lines, the swizzle of 128 bytes. All distances in units
-   of 16 bytes. */
-template <bool ALONG> static __device__ __forceinline__ uint64_t wf_described(uint32_t tile)
-{
-    return (uint64_t)((tile & 0x3ffff) >> 4) |
-           (uint64_t)(ALONG ? 1 : WF_TILE_BLOCK / 16) << 16 |
-           (uint64_t)(8 * WF_TILE_LINE / 16) << 32 | (uint64_t)1 << 62;
 }
 
 /* d[64 x 128] += 16 terms of a b^T. */
@@ -132,6 +195,20 @@ static __device__ __forceinline__ void wf_multiply(float (&d)[WF_HOPPER_SUMS], u
           "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]),
           "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "l"(a), "l"(b), "n"((int)!A), "n"((int)!B));
+}
+
+#endif
+
+/* ---- operands of wgmma ---- */
+
+/* A tile as the instruction takes it: its address, the distance of blocks of 64 rows where
+   terms do not lie along, that of eight lines, the swizzle of 128 bytes. All distances in units
+   of 16 bytes. */
+template <bool ALONG> static __device__ __forceinline__ uint64_t wf_described(uint32_t tile)
+{
+    return (uint64_t)((tile & 0x3ffff) >> 4) |
+           (uint64_t)(ALONG ? 1 : WF_TILE_BLOCK / 16) << 16 |
+           (uint64_t)(8 * WF_TILE_LINE / 16) << 32 | (uint64_t)1 << 62;
 }
 
 /* Returns the distance of 16 terms, in units of 16 bytes. */

@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/hopper_result_internal.h - how the sums of tensor_product_hopper.cu leave: 64
- * rows of a warpgroup become boxes in its part of shared memory, which the tensor memory
- * accelerator stores meanwhile. For that file.
+ * kernels/cuda/hopper_result_internal.h - how the sums of Hopper's products leave: 64 rows of a
+ * warpgroup become boxes in its part of shared memory, which the tensor memory accelerator
+ * stores meanwhile. For hopper_pipeline_internal.h.
  */
 #ifndef WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
 #define WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
@@ -9,20 +9,25 @@
 #include "kernels/cuda/hopper_internal.h"
 
 enum {
-    CLUSTER = WF_HOPPER_CLUSTER, /* blocks with neighbouring rows, which share tiles of b */
+    CLUSTER = WF_CLUSTER, /* blocks with neighbouring rows, which share tiles of b */
     TILE = WF_TENSOR_TILE,
-    STAGES = 5,
+    STAGES = WF_STAGES,
     OPERAND = TILE * WF_TILE_LINE,
     STAGE = 2 * OPERAND,
-    GROUP = 128, /* threads of a warpgroup */
-    WORKERS = 2, /* warpgroups that multiply */
+    GROUP = 128,          /* threads of a warpgroup */
+    WORKERS = WF_WORKERS, /* warpgroups that multiply */
     WORKER_ROWS = TILE / WORKERS,
     THREADS = (1 + WORKERS) * GROUP,
     SUMS = WF_HOPPER_SUMS,
     ALIGNED = 1024, /* a stage, as the swizzle wants it */
     ASIDE = SUMS * WORKERS * GROUP * 4,
     BARRIER = 8,
-    SHARED = ALIGNED + STAGES * STAGE + ASIDE + 2 * STAGES * BARRIER
+#ifdef WF_CUDA_EMULATED
+    FEW_PIECES = WF_TENSOR_PIECES, /* so kernels have one size, which every CI compiles */
+#else
+    FEW_PIECES = WF_TENSOR_CHUNKS, /* most of a launch whose arguments are small */
+#endif
+    SHARED = ALIGNED + STAGES * STAGE + ASIDE + (2 * STAGES + WORKERS) * BARRIER
 };
 
 namespace
@@ -32,13 +37,14 @@ namespace
 template <int N> struct mapped {
     wf_tensor_product p;
     uint16_t units[WF_TENSOR_CHUNKS + 1]; /* [chunks of a node] its units, four bits each */
+    int stages[WF_TENSOR_PARTS];          /* [node] */
     CUtensorMap to, gelu, a[N], b[N];
 };
 
 /* Waits at a warpgroup's own barrier. */
 __device__ __forceinline__ void sync_group(int worker)
 {
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + worker), "n"((int)GROUP) : "memory");
+    wf_sync_threads<GROUP>(1 + worker);
 }
 
 /* Returns where the pair from this column on lies. */
@@ -63,7 +69,7 @@ __device__ __forceinline__ void put_pair(char *to, float low, float high, wf_bf1
 /* Waits until the reads of a warpgroup's part of shared memory are done. */
 __device__ __forceinline__ void boxes_are_read(int worker)
 {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    wf_stores_have_read();
     sync_group(worker);
 }
 
@@ -75,30 +81,26 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap *map, const char *
 
 #pragma unroll
     for (int i = 0; i < TILE / WIDTH; i++)
-        asm volatile(
-            "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], "
-            "[%1];" ::"l"(map),
-            "r"(wf_shared_address(boxes) + i * WORKER_ROWS * WF_TILE_LINE),
-            "r"(column + i * WIDTH), "r"(row), "r"(node)
-            : "memory");
+        wf_store_box(map, wf_shared_address(boxes) + i * WORKER_ROWS * WF_TILE_LINE,
+                     column + i * WIDTH, row, node);
 }
 
 /* The epilogue of sums: none, or that of wf_finish. */
 enum finish { PLAIN, ADDED, BIASED, GELU };
 
-/* The sums as boxes. One loop for each way, so that none jumps over the instructions of the
-   others. */
-template <class T, int WAY>
+/* The first COUNT sums as boxes, of columns from `from` on. One loop for each way, so that none
+   jumps over the instructions of the others. */
+template <class T, int WAY, int COUNT>
 __device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const float (&sum)[SUMS],
                                            const T *before, char *boxes, int rows, int columns,
-                                           int column, int t)
+                                           int column, int from, int t)
 {
     constexpr int SECOND = TILE * WORKER_ROWS * (int)sizeof(T); /* beginning of gelu's */
-    int down = t / WF_WARP * 16 + t % WF_WARP / 4, across = t % 4 * 2;
+    int down = t / WF_WARP * 16 + t % WF_WARP / 4, across = from + t % 4 * 2;
     wf_vector bias = {p.result.bias, p.result.bias_bf16};
 
 #pragma unroll
-    for (int i = 0; i < SUMS; i += 2) {
+    for (int i = 0; i < COUNT; i += 2) {
         int y = down + i / 2 % 2 * 8, x = across + i / 4 * 8;
         char *to = box_at<T>(boxes, y, x);
         float low = sum[i] + 0.0f, high = sum[i + 1] + 0.0f;
@@ -124,33 +126,44 @@ __device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const flo
     }
 }
 
-/* The sums become the result, and gelu's where there is one. */
-template <class T, int N>
-__device__ __forceinline__ void store(const mapped<N> &of, const float (&sum)[SUMS],
-                                      const wf_tile_job &job, char *boxes, int worker, int t)
+/* The first COUNT sums of half of a job's rows go to their boxes, and gelu's where there is
+   one. */
+template <class T, int COUNT, int N>
+__device__ __forceinline__ void fill(const mapped<N> &of, const float (&sum)[SUMS],
+                                     const wf_tile_job &job, int half, int from, char *boxes,
+                                     int t)
 {
     const wf_cuda_result &r = of.p.result;
-    int row = job.row * TILE + worker * WORKER_ROWS, column = job.column * TILE;
+    int row = job.row * TILE + half * WORKER_ROWS, column = job.column * TILE;
     int rows = (int)of.p.m - row, columns = (int)of.p.n - column;
     const T *before = (const T *)r.to + job.node * of.p.stride + row * r.to_ld + column;
 
     asm volatile("" : "+r"(t)); /* else addresses are computed before the first job, and kept */
     if (r.gelu)
-        fill_boxes<T, GELU>(of.p, sum, before, boxes, rows, columns, column, t);
+        fill_boxes<T, GELU, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
     else if (r.bias)
-        fill_boxes<T, BIASED>(of.p, sum, before, boxes, rows, columns, column, t);
+        fill_boxes<T, BIASED, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
     else if (r.add)
-        fill_boxes<T, ADDED>(of.p, sum, before, boxes, rows, columns, column, t);
+        fill_boxes<T, ADDED, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
     else
-        fill_boxes<T, PLAIN>(of.p, sum, before, boxes, rows, columns, column, t);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        fill_boxes<T, PLAIN, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
+}
+
+/* Boxes that are filled become the result. */
+template <class T, int N>
+__device__ __forceinline__ void store(const mapped<N> &of, const wf_tile_job &job, int half,
+                                      const char *boxes, int worker, int t)
+{
+    int row = job.row * TILE + half * WORKER_ROWS, column = job.column * TILE;
+
+    wf_boxes_are_written();
     sync_group(worker);
     if (t == 0) {
         store_boxes<T>(&of.to, boxes, row, column, job.node);
-        if (r.gelu)
+        if (of.p.result.gelu)
             store_boxes<T>(&of.gelu, boxes + TILE * WORKER_ROWS * (int)sizeof(T), row, column,
                            0);
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        wf_stores_commit();
     }
 }
 

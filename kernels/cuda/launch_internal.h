@@ -21,13 +21,14 @@ enum { WF_WARP = 32, WF_BLOCK = 256, WF_WARPS = WF_BLOCK / WF_WARP, WF_ALL_LANES
 
 /*
  * wf_launch - kernel(args...) on grid x block threads with `shared_bytes` bytes of dynamic
- * shared memory, of which more than 48 KiB must have been asked for by cudaFuncSetAttribute. An
- * empty grid is no launch and no error. A template's comma needs no parentheses: it is an
- * argument.
+ * shared memory, above 48 KiB as asked for by cudaFuncSetAttribute; wf_launch_clusters: the
+ * same for a kernel with __cluster_dims__, those. An empty grid is no launch and no error.
  */
 template <class... P, class... A>
-static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
-                                    size_t shared_bytes, cudaStream_t stream, A &&...args)
+static inline cudaError_t wf_launch_clusters(void (*kernel)(P...),
+                                             [[maybe_unused]] unsigned cluster, dim3 grid,
+                                             dim3 block, size_t shared_bytes,
+                                             cudaStream_t stream, A &&...args)
 {
     cudaLaunchConfig_t config = {};
 
@@ -37,13 +38,23 @@ static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
+#ifdef WF_CUDA_EMULATED
+    config.cluster = cluster;
+#endif
     wf_cuda_counts.launches++;
     return cudaLaunchKernelEx(&config, kernel, static_cast<A &&>(args)...);
 }
 
+template <class... P, class... A>
+static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
+                                    size_t shared_bytes, cudaStream_t stream, A &&...args)
+{
+    return wf_launch_clusters(kernel, 1, grid, block, shared_bytes, stream,
+                              static_cast<A &&>(args)...);
+}
+
 /* WF_SHARED(float, sum, 32): an array of the block. WF_DYNAMIC_SHARED(float, row): the
-   launch's. WF_GRID_CONSTANT: before a large parameter that the kernel only reads, and which
-   then is not copied. */
+   launch's. WF_GRID_CONSTANT: before a large parameter that is only read, and not copied. */
 #ifdef WF_CUDA_EMULATED
 #define WF_GRID_CONSTANT
 #define WF_SHARED(type, name, count)                                                           \

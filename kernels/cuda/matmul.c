@@ -59,6 +59,7 @@ void wf_cuda_math_close(wf_cuda *cuda)
         cublasLtDestroy(cuda->blas);
     if (math) {
         free(math->algorithm);
+        free(math->choice);
         wf_cudnn_close(math->cudnn);
     }
     free(math);

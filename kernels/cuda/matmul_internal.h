@@ -100,6 +100,8 @@ cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_padding *pad);
 typedef struct wf_cuda_math {
     struct wf_cuda_algorithm *algorithm;
     int n_algorithms, room;
+    struct wf_cuda_choice *choice; /* tensor_choice.c */
+    int n_choices, choice_room;
     struct wf_cudnn *cudnn;
 } wf_cuda_math;
 wf_cuda_math *wf_cuda_math_of(const wf_call *call);

@@ -53,8 +53,7 @@ static inline bool wf_map_factor(CUtensorMap *map, const void *data, int64_t ld,
            CUDA_SUCCESS;
 }
 
-/* A result, node by node: what lies outside of it is not stored. False where it is not
-   aligned. */
+/* A result that wf_tensor_is_stored, node by node: what lies outside of it is left out. */
 template <class T>
 static inline bool wf_map_result(CUtensorMap *map, const wf_tensor_product *p, const void *data,
                                  int box_rows)
@@ -66,8 +65,7 @@ static inline bool wf_map_result(CUtensorMap *map, const wf_tensor_product *p, c
                                      sizeof(T)};
     const cuuint32_t box[] = {WF_TILE_LINE / sizeof(T), (cuuint32_t)box_rows, 1};
 
-    return ((uintptr_t)data | stride[0] | stride[1]) % 16 == 0 &&
-           wf_map(map,
+    return wf_map(map,
                   bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3,
                   data, size, stride, box) == CUDA_SUCCESS;
 }

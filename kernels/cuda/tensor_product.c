@@ -5,34 +5,37 @@
  * is summed: of f32 from its first term on, each added by a multiply-add, which is the CPU's
  * expression; of bf16 16 terms by one instruction of the tensor cores, added to the sum of
  * those before. What the instruction does with an element does not depend on where it lies. On
- * an H200 the two kernels of bf16 have the same bits, as far as was looked (docs/gpu.md);
- * nothing relies on it: which of them serves is a question to the GPU alone.
+ * an H200 mma.sync and wgmma have the same bits, as far as was looked (docs/gpu.md); nothing
+ * relies on it: which of them serves is a question to the GPU alone. The two kernels by wgmma
+ * make one expression: which of these serves is a question of time (tensor_choice.c).
  */
 #include "kernels/cuda/tensor_product_internal.h"
-#include <stdlib.h>
-#include <string.h>
 
-enum { HOPPER = 90 };
-
-/* Returns true where the kernel for Hopper serves, unless the environment asks for the
-   other. */
-static bool is_hopper(const wf_cuda *cuda)
+cudaError_t wf_cuda_launch_tensor_kernel(const wf_cuda *cuda, wf_tensor_kernel kernel,
+                                         const wf_tensor_product *p)
 {
-    const char *asked = getenv("WEFT_TENSOR_CORES");
-
-    return cuda->arch == HOPPER && !(asked && strcmp(asked, "mma") == 0);
+    switch (kernel) {
+    case WF_TENSOR_WGMMA:
+        return wf_cuda_launch_tensor_product_hopper(cuda->stream, p, cuda->processors);
+    case WF_TENSOR_PERSISTENT:
+        return wf_cuda_launch_tensor_product_persistent(cuda->stream, p, cuda->processors);
+    default:
+        return wf_cuda_launch_tensor_product(cuda->stream, p);
+    }
 }
 
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p)
 {
     const wf_cuda *cuda = wf_cuda_of(call);
-    cudaError_t code;
+    wf_tensor_kernel kernel = WF_TENSOR_MMA;
+    wf_status status = WF_OK;
 
     if (p->type == WF_F32)
-        code = wf_cuda_launch_float_product(cuda->stream, p);
-    else if (is_hopper(cuda))
-        code = wf_cuda_launch_tensor_product_hopper(cuda->stream, p, cuda->processors);
-    else
-        code = wf_cuda_launch_tensor_product(cuda->stream, p);
-    return wf_cuda_check(call->ctx, code, call->op->name);
+        return wf_cuda_check(call->ctx, wf_cuda_launch_float_product(cuda->stream, p),
+                             call->op->name);
+    status = wf_cuda_choose_tensor_kernel(call, p, &kernel);
+    return status == WF_OK
+               ? wf_cuda_check(call->ctx, wf_cuda_launch_tensor_kernel(cuda, kernel, p),
+                               call->op->name)
+               : status;
 }

@@ -37,12 +37,44 @@ typedef struct wf_tensor_product {
     wf_cuda_result result;
 } wf_tensor_product;
 
-/* tensor_product.cu: of every GPU that Weft runs on; tensor_product_hopper.cu: of compute
-   capability 9.0 alone; float_product.cu: of f32. */
+/* Returns true where results are stored by Hopper's accelerator: rows and nodes of whole units
+   of 16 bytes, and no sum that is added to an old one with a bias. */
+static inline bool wf_tensor_is_stored(const wf_tensor_product *p)
+{
+    const wf_cuda_result *r = &p->result;
+    uint64_t size = r->type == WF_BF16 ? sizeof(uint16_t) : sizeof(float);
+    uint64_t bits = (uint64_t)(uintptr_t)r->to | (uint64_t)(uintptr_t)r->gelu |
+                    (uint64_t)r->to_ld * size | (p->levels ? (uint64_t)p->stride * size : 0);
+
+    return bits % 16 == 0 && !(r->add && r->bias) && (!r->gelu || r->type == WF_BF16);
+}
+
+/* tensor_product.cu: of every GPU that Weft runs on; tensor_product_hopper.cu and
+   tensor_product_persistent_hopper.cu: of compute capability 9.0 alone; float_product.cu: of
+   f32. */
 cudaError_t wf_cuda_launch_tensor_product(cudaStream_t stream, const wf_tensor_product *p);
 cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t stream,
                                                  const wf_tensor_product *p, int processors);
+cudaError_t wf_cuda_launch_tensor_product_persistent(cudaStream_t stream,
+                                                     const wf_tensor_product *p,
+                                                     int processors);
 cudaError_t wf_cuda_launch_float_product(cudaStream_t stream, const wf_tensor_product *p);
+
+/* The kernels of bf16; $WEFT_TENSOR_CORES has their names. */
+typedef enum wf_tensor_kernel {
+    WF_TENSOR_MMA,
+    WF_TENSOR_WGMMA,
+    WF_TENSOR_PERSISTENT,
+    WF_TENSOR_KERNELS
+} wf_tensor_kernel;
+
+/* tensor_choice.c: which of them serves; a failure where the environment asks for one that this
+   GPU does not run. */
+wf_status wf_cuda_choose_tensor_kernel(const wf_call *call, const wf_tensor_product *p,
+                                       wf_tensor_kernel *kernel);
+
+cudaError_t wf_cuda_launch_tensor_kernel(const wf_cuda *cuda, wf_tensor_kernel kernel,
+                                         const wf_tensor_product *p);
 
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p);
 

@@ -13,10 +13,11 @@
 
 #include "kernels/cuda/product_finish_internal.h"
 #include "kernels/cuda/tensor_product_internal.h"
+#include "kernels/cuda/tile_schedule_internal.h"
 
 enum {
-    WF_TILE_DEPTH = 64, /* terms of a tile */
-    WF_TILE_LINE = 128, /* bytes */
+    WF_TILE_DEPTH = WF_STAGE_DEPTH, /* terms of a tile */
+    WF_TILE_LINE = 128,             /* bytes */
     WF_TILE_BLOCK = WF_TILE_LINE * WF_TILE_DEPTH,
     WF_TILE_STEP = 16 /* terms of one instruction */
 };
@@ -25,8 +26,7 @@ enum {
 static __device__ __forceinline__ uint32_t wf_shared_address(const void *p)
 {
 #ifdef WF_CUDA_EMULATED
-    (void)p;
-    return 0;
+    return (uint32_t)((const char *)p - (const char *)emulator_dynamic_shared());
 #else
     return (uint32_t)__cvta_generic_to_shared(p);
 #endif
@@ -112,20 +112,16 @@ static __device__ __forceinline__ void wf_node_chunks(wf_tile_job *job, int n, i
     job->count = n;
 }
 
-/* Job number `job` of those over down x across tiles of every node. Jobs side by side share
-   rows of a or of b in the second level cache. */
+/* Job number `job` of those over down x across tiles of every node, in bands of `band` rows. */
 static __device__ __forceinline__ wf_tile_job wf_job_of(const wf_tensor_product &p, int job,
-                                                        int down, int across)
+                                                        int down, int across, int band = 16)
 {
-    constexpr int BAND = 16;
+    wf_tile_position at = wf_tile_position_of(job % (down * across), down, across, band);
     wf_tile_job j;
-    int in = job % (down * across), band = in / (BAND * across) * BAND;
-    int rows = down - band < BAND ? down - band : BAND;
 
     j.node = job / (down * across);
-    in -= band * across;
-    j.row = band + in % rows;
-    j.column = in / rows;
+    j.row = at.row;
+    j.column = at.column;
     wf_node_chunks(&j, p.chunks, p.levels);
     return j;
 }

@@ -21,6 +21,7 @@ import threading
 import time
 
 import gpu_features
+import gpu_products
 import gpu_table
 from training_runs import UNGROUPED as STRATEGIES
 
@@ -57,7 +58,7 @@ def gpus():
     return count.value, name.value.decode(errors="replace")
 
 
-class Failed(Exception):
+class Failed(RuntimeError):
     """A command of a check went wrong; its text is the figure."""
 
 
@@ -331,6 +332,7 @@ class Check:
                                self.curve(arch, dtype, steps, bound)))
             checks.append((3, f"{arch} as CUDA graphs", lambda arch=arch: self.graphs(arch)))
         checks.append((3, "ten reruns", self.reruns))
+        checks.append((3, "one digest by each kernel of products", lambda: gpu_products.digests(self)))
         checks += [(4, f"{dtype}, layouts on one GPU", lambda dtype=dtype: self.layouts(dtype))
                    for dtype in ("fp32", "bf16")]
         checks += [(4, f"NCCL, {n} processes", lambda n=n: self.processes(n)) for n in (2, 4)]
@@ -340,6 +342,7 @@ class Check:
         """One after the other: each has the GPU to itself."""
         self.attempt(5, "memory-bound kernels against a copy", self.memory)
         self.attempt(5, "attention against the published figures", self.attention)
+        self.attempt(5, "products by each kernel", lambda: gpu_products.speeds(self))
         self.attempt(7, "generation", self.decoding)
         self.models()
 

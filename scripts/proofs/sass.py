@@ -23,7 +23,8 @@ WIDE = ("LDG.E.128", "STG.E.128")
 
 # Kernel (of the demangled name), architectures, what its code has. In this order, the first that fits.
 EXPECTED = [
-    (r"\bhopper_kernel<", "sm_90a", ("HGMMA", "UTMALDG")),
+    (r"\bhopper_kernel<", "sm_90a", ("HGMMA", "UTMALDG", "USETMAXREG")),
+    (r"\bpersistent_kernel<", "sm_90a", ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
     (r"\btensor_kernel<", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128")),
     (r"\btensor_forward_kernel<|\btensor_cached_kernel<|\btensor_dq_kernel<|\btensor_dkv_kernel<", "sm_",
      ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "LDSM", WIDE[1])),
@@ -62,7 +63,7 @@ def kernels(text):
     """{(architecture, name): {opcode: times}} of what cuobjdump -sass says."""
     found, arch, code = {}, None, None
     for line in text.splitlines():
-        if match := re.match(r"\s*arch = (\S+)", line):
+        if match := re.match(r"\s*(?:arch =|code for) (\S+)", line):
             arch, code = match[1], None
         elif match := re.match(r"\s*Function : (\S+)", line):
             code = found[arch, match[1]] = collections.Counter()

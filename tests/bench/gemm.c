@@ -347,6 +347,11 @@ static wf_status run_gemm(const bench_options *o, bench_report *report, wf_error
     int n_shapes = bench_gemm_shapes(o, shapes, error),
         n_settings = bench_gemm_settings(o, settings);
 
+    if (o->device && strcmp(o->device, "cuda") == 0)
+        return bench_gemm_gpu(o, report, error);
+    if (o->device && strcmp(o->device, "cpu") != 0)
+        return wf_error_set(error, WF_EINVAL, "there is no device %s: use cpu or cuda",
+                            o->device);
     if (error->code != WF_OK || !bench_gemm_forms_are_good(o, error))
         return error->code;
     if (o->dtype && strcmp(o->dtype, "bf16") == 0)
@@ -375,6 +380,10 @@ const bench_command bench_gemm = {
         "  bench gemm --shapes 1024x768x3072,256x768x768 --forms NN,NT --threads 1\n\n"
         "With --dtype bf16, products of bf16 operands and those in fp32 take turns, and the "
         "tile\n"
-        "unit of AMX multiplies what it holds, where there is one.",
+        "unit of AMX multiplies what it holds, where there is one.\n\n"
+        "On a GPU, products of bf16 in exact mode by each of its kernels, in TFLOP/s: those of "
+        "a\n"
+        "step of GPT-2 124M, or of --shapes and --forms, with one chunk and with eight.\n\n"
+        "  bench gemm --device cuda",
     .run = run_gemm,
     .here = bench_gemm_path};

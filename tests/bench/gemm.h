@@ -28,6 +28,9 @@ bool bench_gemm_forms_are_good(const bench_options *o, wf_error *error);
 wf_status bench_gemm_bf16(const bench_options *o, const bench_shape *shapes, int n_shapes,
                           bench_report *report, wf_error *error);
 
+/* Products on the first GPU, by each of its kernels (gemm_gpu.c). */
+wf_status bench_gemm_gpu(const bench_options *o, bench_report *report, wf_error *error);
+
 /* Describes, in a line, the path by which this machine multiplies bf16. */
 const char *bench_gemm_path(void);
 

@@ -43,7 +43,7 @@ static const flag flags[] = {
      "on, off, or both: each layout without exactness as well"},
     {"--libraries", FLAG_BOOL, AT(libraries), "step", "",
      "beside the products of a step by OpenBLAS, oneDNN and BLIS as well"},
-    {"--device", FLAG_TEXT, AT(device), "memory attention", "NAME",
+    {"--device", FLAG_TEXT, AT(device), "memory attention gemm", "NAME",
      "cpu, or cuda: the first GPU (default: cpu)"},
     {"--ranks", FLAG_TEXT, AT(ranks), "comm", "LIST", "sizes of worlds (default: 2,4,8,32)"},
     {"--sizes", FLAG_TEXT, AT(sizes), "comm", "LIST",

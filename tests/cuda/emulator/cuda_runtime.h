@@ -86,6 +86,13 @@ enum cudaStreamCaptureMode {
 
 enum { cudaGraphInstantiateFlagAutoFreeOnLaunch = 1 };
 
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1
+};
+
+#define cudaEnableDefault 0x0
+
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 #define cudaStreamDefault      0x00
@@ -129,6 +136,7 @@ typedef struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
     size_t dynamicSmemBytes;
     cudaStream_t stream;
+    unsigned cluster; /* the emulator's own: what __cluster_dims__ says; 0: blocks are alone */
 } cudaLaunchConfig_t;
 
 typedef void (*cudaHostFn_t)(void *arg);
@@ -139,6 +147,9 @@ cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function,
+                                             unsigned version, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result);
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);

@@ -89,6 +89,14 @@ cudaError_t cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
+/* WEFT_EMULATOR_CAPABILITY=90 in the environment: a Hopper; 80 without it. */
+static int capability(void)
+{
+    const char *said = getenv("WEFT_EMULATOR_CAPABILITY");
+
+    return said ? atoi(said) : 80;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 {
     size_t unused;
@@ -104,7 +112,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
     prop->sharedMemPerBlockOptin = EMULATOR_SHARED;
     prop->warpSize = EMULATOR_WARP;
     prop->maxThreadsPerBlock = EMULATOR_THREADS;
-    prop->major = 8;
+    prop->major = capability() / 10;
+    prop->minor = capability() % 10;
     prop->multiProcessorCount = EMULATOR_PROCESSORS;
     prop->maxThreadsPerMultiProcessor = 2048;
     prop->l2CacheSize = 1 << 20;

@@ -81,7 +81,21 @@ void emulator_graph_lose(cudaGraph_t graph);
 
 void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg), void *arg);
 
+/* The running thread's number in its cluster, its block's, and the shared memory of a block of
+   that cluster. */
+unsigned emulator_thread(void);
+unsigned emulator_block_in_cluster(void);
+char *emulator_shared_of(unsigned block);
+/* Lets other threads run; notes that a wait may have ended. */
+void emulator_pass_on(void);
+void emulator_moved(void);
+/* hopper.c: a cluster begins, and has ended. */
+void emulator_copies_begin(void);
+void emulator_copies_end(void);
+
 enum {
+    EMULATOR_CLUSTER = 2, /* most blocks of a cluster */
+    EMULATOR_NAMED = 16,  /* barriers of a block that have a number */
     EMULATOR_WARP = 32,
     EMULATOR_THREADS = 1024, /* most threads of a block */
     EMULATOR_SHARED = 227 << 10,

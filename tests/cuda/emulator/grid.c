@@ -1,5 +1,6 @@
 /*
- * tests/cuda/emulator/grid.c - launches grids, and runs the blocks of a grid one after another.
+ * tests/cuda/emulator/grid.c - runs the blocks of a grid one after another, those of a cluster
+ * at once.
  *
  * A fiber runs thread after thread until one of them waits; then another fiber takes the
  * threads that follow, and when there are none left the waiting ones continue. So what meets no
@@ -21,7 +22,8 @@ typedef struct meeting {
 
 typedef struct worker {
     fiber *fiber;
-    unsigned thread; /* its index in the block */
+    unsigned thread; /* its index in the cluster */
+    unsigned block;  /* its block's in the cluster */
     uint3 index;
     bool busy; /* in the middle of a thread */
 } worker;
@@ -33,15 +35,17 @@ static struct {
     fiber host;
     void (*body)(void *arg);
     void *arg;
+    unsigned cluster, block_threads; /* blocks of a cluster, threads of each */
     unsigned threads, next, done, progress, at_last_turn, at_warps_turn;
     unsigned grids; /* so far */
     bool descending;
-    meeting block;
+    uint3 first_block;
+    meeting block[EMULATOR_CLUSTER], all_blocks, named[EMULATOR_CLUSTER][EMULATOR_NAMED];
     struct warp {
         meeting meeting;
         uint64_t slot[2][EMULATOR_WARP];
     } warp[WARPS];
-    _Alignas(128) char dynamic[EMULATOR_SHARED];
+    _Alignas(1024) char dynamic[EMULATOR_CLUSTER][EMULATOR_SHARED];
     size_t dynamic_bytes;
     struct {
         void *at;
@@ -57,19 +61,30 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 unsigned emulator_lane(void);
 void emulator_sync_block(void);
+void emulator_sync_cluster(void);
+void emulator_sync_named(unsigned id, unsigned threads);
 void emulator_sync_warp(unsigned mask);
 uint64_t emulator_shuffle(unsigned mask, uint64_t value, unsigned from);
 unsigned emulator_ballot(unsigned mask, bool vote);
 void *emulator_dynamic_shared(void);
 void emulator_register_shared(void *at, size_t bytes);
 
+static void set_indices(const worker *w)
+{
+    threadIdx = w->index;
+    blockIdx = now.first_block;
+    blockIdx.x += w->block;
+}
+
 static void set_thread(worker *w)
 {
-    unsigned i = now.next++, x = blockDim.x, y = blockDim.y;
+    unsigned i = now.next++, x = blockDim.x, y = blockDim.y, t;
 
     w->thread = now.descending ? now.threads - 1 - i : i;
-    w->index = (uint3){w->thread % x, w->thread / x % y, w->thread / x / y};
-    threadIdx = w->index;
+    w->block = w->thread / now.block_threads;
+    t = w->thread % now.block_threads;
+    w->index = (uint3){t % x, t / x % y, t / x / y};
+    set_indices(w);
 }
 
 /* A fiber's whole life: in every block, threads as long as there are some. */
@@ -94,7 +109,7 @@ static void work(void)
 static void go_on(unsigned i)
 {
     now.current = i;
-    threadIdx = now.worker[i].index;
+    set_indices(&now.worker[i]);
     fiber_switch(&now.host, now.worker[i].fiber);
 }
 
@@ -118,9 +133,13 @@ static void prepare_block(unsigned index)
     now.at_last_turn = now.at_warps_turn = now.progress - 1;
     now.current = 0;
     now.descending = (index + now.grids) % 2 != 0;
-    memset(&now.block, 0, sizeof now.block);
+    memset(now.block, 0, sizeof now.block);
+    memset(now.named, 0, sizeof now.named);
+    memset(&now.all_blocks, 0, sizeof now.all_blocks);
     memset(now.warp, 0, sizeof now.warp);
-    memset(now.dynamic, 0xff, now.dynamic_bytes);
+    for (unsigned b = 0; b < now.cluster; b++)
+        memset(now.dynamic[b], 0xff, now.dynamic_bytes);
+    emulator_copies_begin();
     for (unsigned i = 0; i < now.n_shared; i++)
         memset(now.shared[i].at, 0xff, now.shared[i].bytes);
 }
@@ -168,6 +187,7 @@ static void run_block(unsigned index)
         else
             go_on(next_busy());
     }
+    emulator_copies_end();
 }
 
 void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg), void *arg)
@@ -179,19 +199,21 @@ void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg)
     now.grids++;
     now.body = body;
     now.arg = arg;
-    now.threads = config->blockDim.x * config->blockDim.y * config->blockDim.z;
+    now.block_threads = config->blockDim.x * config->blockDim.y * config->blockDim.z;
+    now.cluster = config->cluster ? config->cluster : 1;
+    now.threads = now.cluster * now.block_threads;
     now.dynamic_bytes = config->dynamicSmemBytes;
     memset(&now.host, 0, sizeof now.host);
     for (unsigned z = 0; z < config->gridDim.z; z++)
         for (unsigned y = 0; y < config->gridDim.y; y++)
-            for (unsigned x = 0; x < config->gridDim.x; x++) {
-                blockIdx = (uint3){x, y, z};
+            for (unsigned x = 0; x < config->gridDim.x; x += now.cluster) {
+                now.first_block = (uint3){x, y, z};
                 run_block(index++);
             }
 }
 
 /* Let others run: threads that have not begun, by way of run_block, else fiber by fiber. */
-static void pass_on(void)
+void emulator_pass_on(void)
 {
     unsigned self = now.current, other;
 
@@ -202,7 +224,7 @@ static void pass_on(void)
     other = next_busy();
     if (other != self) {
         now.current = other;
-        threadIdx = now.worker[other].index;
+        set_indices(&now.worker[other]);
         fiber_switch(now.worker[self].fiber, now.worker[other].fiber);
     }
 }
@@ -219,33 +241,61 @@ static void meet(meeting *m, unsigned expected)
         return;
     }
     while (m->round == round)
-        pass_on();
+        emulator_pass_on();
 }
 
-void emulator_sync_block(void)
+void emulator_moved(void)
 {
-    meet(&now.block, now.threads);
+    now.progress++;
 }
 
-static unsigned this_thread(void)
+unsigned emulator_thread(void)
 {
     return now.worker[now.current].thread;
 }
 
+unsigned emulator_block_in_cluster(void)
+{
+    return now.worker[now.current].block;
+}
+
+char *emulator_shared_of(unsigned block)
+{
+    return now.dynamic[block];
+}
+
+void emulator_sync_block(void)
+{
+    meet(&now.block[emulator_block_in_cluster()], now.block_threads);
+}
+
+void emulator_sync_cluster(void)
+{
+    meet(&now.all_blocks, now.threads);
+}
+
+void emulator_sync_named(unsigned id, unsigned threads)
+{
+    if (id >= EMULATOR_NAMED)
+        emulator_die("barrier %u of a block, which has %d", id, EMULATOR_NAMED);
+    meet(&now.named[emulator_block_in_cluster()][id], threads);
+}
+
 unsigned emulator_lane(void)
 {
-    return this_thread() % EMULATOR_WARP;
+    return emulator_thread() % EMULATOR_WARP;
 }
 
 static struct warp *this_warp(void)
 {
-    return &now.warp[this_thread() / EMULATOR_WARP];
+    return &now.warp[emulator_thread() / EMULATOR_WARP];
 }
 
 /* Returns how many threads of this warp are in the mask; all of them must come. */
 static unsigned expected(unsigned mask)
 {
-    unsigned first = this_thread() / EMULATOR_WARP * EMULATOR_WARP, rest = now.threads - first;
+    unsigned first = emulator_thread() / EMULATOR_WARP * EMULATOR_WARP,
+             rest = now.threads - first;
 
     if (mask == 0xffffffffu && rest >= EMULATOR_WARP)
         return EMULATOR_WARP;
@@ -291,7 +341,7 @@ unsigned emulator_ballot(unsigned mask, bool vote)
 
 void *emulator_dynamic_shared(void)
 {
-    return now.dynamic;
+    return now.dynamic[emulator_block_in_cluster()];
 }
 
 void emulator_register_shared(void *at, size_t bytes)
@@ -301,51 +351,4 @@ void emulator_register_shared(void *at, size_t bytes)
     memset(at, 0xff, bytes);
     now.shared[now.n_shared].at = at;
     now.shared[now.n_shared++].bytes = bytes;
-}
-
-typedef struct launch {
-    cudaLaunchConfig_t config;
-    void (*body)(void *arg);
-    void *arg;
-    void (*drop)(void *arg);
-} launch;
-
-static void run_launch(void *arg)
-{
-    launch *l = arg;
-
-    emulator_run_grid(&l->config, l->body, l->arg);
-}
-
-static void drop_launch(void *arg)
-{
-    launch *l = arg;
-
-    l->drop(l->arg);
-    free(l);
-}
-
-cudaError_t emulator_launch(const cudaLaunchConfig_t *c, void (*body)(void *arg), void *arg,
-                            void (*drop)(void *arg))
-{
-    size_t threads = (size_t)c->blockDim.x * c->blockDim.y * c->blockDim.z;
-    size_t blocks = (size_t)c->gridDim.x * c->gridDim.y * c->gridDim.z;
-    launch *l = malloc(sizeof *l);
-    int device = 0, made_on = emulator_stream_device(c->stream);
-
-    if (!l)
-        emulator_die("no memory for a launch");
-    *l = (launch){*c, body, arg, drop};
-    if (threads == 0 || threads > EMULATOR_THREADS || blocks == 0 || c->gridDim.y > 65535 ||
-        c->gridDim.z > 65535 || c->gridDim.x > INT32_MAX ||
-        c->dynamicSmemBytes > EMULATOR_SHARED) {
-        drop_launch(l);
-        return emulator_error(cudaErrorInvalidConfiguration);
-    }
-    cudaGetDevice(&device);
-    if (made_on >= 0 && made_on != device) {
-        drop_launch(l);
-        return emulator_error(cudaErrorInvalidResourceHandle);
-    }
-    return emulator_enqueue(c->stream, run_launch, l, drop_launch);
 }

@@ -18,6 +18,7 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...) /* cudaLaunchConfig_t says it here */
 #ifndef __CUDACC__
 #define __align__(n) alignas(n)
 #endif
