@@ -24,7 +24,7 @@ static void take_operands(wf_call *call, const wf_experts_operands *in)
 
 wf_tensor *wf_experts_part(const wf_experts_operands *in)
 {
-    const wf_moe_attr attr = {.buffer = in->buffer};
+    const wf_moe_attr attr = wf_moe_attr_of(0, &in->bound);
     wf_call call = {.op = &wf_op_experts_part,
                     .n_in = WF_MOE_DY,
                     .n_out = 1,
@@ -39,7 +39,7 @@ wf_tensor *wf_experts_part(const wf_experts_operands *in)
 wf_experts_gradients wf_experts_part_grad(const wf_experts_operands *in, wf_tensor *dy,
                                           bool matrices)
 {
-    const wf_moe_attr attr = {.buffer = in->buffer};
+    const wf_moe_attr attr = wf_moe_attr_of(0, &in->bound);
     wf_call call = {.op = matrices ? &wf_op_experts_part_grad : &wf_op_experts_part_dx,
                     .n_in = WF_MOE_DY + 1,
                     .n_out = matrices ? 6 : 3,

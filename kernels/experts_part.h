@@ -15,7 +15,7 @@ WF_BEGIN_DECLS
 /** wf_experts_operands - those of wf_experts; features of gate, up and down may be split. */
 typedef struct wf_experts_operands {
     wf_tensor *gate, *up, *down, *x, *weights, *index;
-    float buffer;
+    wf_experts_bound bound; /* as in wf_experts */
 } wf_experts_operands;
 
 /**

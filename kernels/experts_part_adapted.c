@@ -21,7 +21,7 @@ enum { A = WF_MOE_DY + 1 };
 
 static void run(wf_call *call, const wf_experts_operands *in, const wf_experts_adapters *a)
 {
-    const wf_moe_attr attr = {a->scale, in->buffer};
+    const wf_moe_attr attr = wf_moe_attr_of(a->scale, &in->bound);
 
     call->attr = &attr;
     call->attr_size = sizeof attr;

@@ -53,9 +53,9 @@ static bool keeps(const wf_call *call)
 }
 
 wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
-                      wf_tensor *weights, wf_tensor *index, float buffer)
+                      wf_tensor *weights, wf_tensor *index, const wf_experts_bound *bound)
 {
-    const wf_moe_attr attr = {.buffer = buffer};
+    const wf_moe_attr attr = wf_moe_attr_of(0, bound);
     wf_call call = {.op = &wf_op_experts,
                     .n_in = 6,
                     .n_out = 1,
@@ -63,7 +63,7 @@ wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor
                     .attr = &attr,
                     .attr_size = sizeof attr};
 
-    if (buffer == 0 && keeps(&call)) {
+    if (attr.buffer == 0 && keeps(&call)) {
         call.op = &with_kept;
         call.n_out = 1 + WF_MOE_KEPT;
     }
@@ -297,6 +297,11 @@ wf_status wf_moe_shape_check(const wf_call *call)
             "%s: room for %g times the rows of equal loads: give a number above 0, or "
             "0 for the rows of any choice",
             call->op->name, (double)attr->buffer);
+    if (attr && attr->taken < 0)
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "%s: experts that have %" PRId64 " tokens of a sequence at most: give 1 "
+                       "or more, or 0 for all",
+                       call->op->name, attr->taken);
     if (!wf_dim_equal(experts, wf_dim_experts(experts.size)))
         return wf_fail(call->ctx, WF_ESHAPE,
                        "%s: dim 0 of operand 0 has %" PRId64 " experts, grain %" PRId64

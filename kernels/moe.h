@@ -104,6 +104,19 @@ typedef struct wf_route_limit {
  */
 WF_API wf_tensor *wf_route_capacity(wf_tensor *index, const wf_route_limit *limit);
 
+/** wf_experts_bound - bounds the rows of a rank's experts that there is room for on the CPU;
+ * zeros: those of any choice. */
+typedef struct wf_experts_bound {
+    /* 0: there is room for the rows of any choice that `taken` allows; else for that many times
+       those that this rank's experts have where loads are equal, and for one sequence (a chunk
+       of a long one) whatever it chooses. More rows are computed in waves of whole sequences,
+       gradients of matrices then expert by expert */
+    float buffer;
+    /* tokens of a sequence (a row of dim 0) that an expert has at most, which indices keep to
+       (wf_route_capacity, without documents); 0: all */
+    int64_t taken;
+} wf_experts_bound;
+
 /**
  * wf_experts - y[b, s] = sum over its k experts e of weight * down[e] (silu(gate[e] x) * up[e]
  * x), the SwiGLU of Shazeer 2020 for each
@@ -121,19 +134,17 @@ WF_API wf_tensor *wf_route_capacity(wf_tensor *index, const wf_route_limit *limi
  * @param x         [b, .., d]
  * @param weights   [b, .., k], and
  * @param index     [b, .., k], of wf_route
- * @param buffer    0: there is room for the rows of any choice; else for that many times those
- *                  that this rank's experts have where loads are equal, and for one sequence (a
- *                  chunk of a long one) whatever it chooses. More rows are computed in waves of
- *                  whole sequences, gradients of matrices then expert by expert; the bits are
- *                  the same
+ * @param bound     what there is room for; NULL: the rows of any choice. The bits are the same
  * Layout:      "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!->b...d!": a split e leaves a partial sum
  * Errors:      also WF_EINVAL: indices that are not whole, of experts, and ascending, but for
- *              those of no expert (wf_route_capacity); a buffer below 0
+ *              those of no expert (wf_route_capacity); more rows than bound->taken says;
+ *              numbers of a bound below 0
  * Gradient:    to gate, up, down, x and weights. gate x and up x of each choice are kept for
  *              them by a rank that has all experts, without a buffer; else they are recomputed
  */
 WF_API wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
-                             wf_tensor *weights, wf_tensor *index, float buffer);
+                             wf_tensor *weights, wf_tensor *index,
+                             const wf_experts_bound *bound);
 
 /** wf_experts_rows - tokens of a rank, and who they may choose. */
 typedef struct wf_experts_rows {
@@ -141,10 +152,12 @@ typedef struct wf_experts_rows {
     int64_t mine, all; /* experts of this rank, and of all */
     int64_t features;  /* an expert's, on this rank */
     int64_t together; /* tokens that are in one wave: of a sequence, or a chunk of a long one */
+    /* sequences that the tokens are of, and as in wf_experts_bound */
+    int64_t sequences, taken;
 } wf_experts_rows;
 
 /** wf_experts_room - returns how many rows of a rank's experts, one for each choice of a token,
- * there is room for with a buffer (wf_experts). */
+ * there is room for with a buffer (wf_experts_bound): without one, those of any choice. */
 WF_API int64_t wf_experts_room(const wf_experts_rows *rows, double buffer);
 
 /** wf_experts_wave - returns how many of the sequences of rows->together tokens are exchanged
@@ -172,14 +185,15 @@ typedef struct wf_experts_adapters {
  * the batch of one chain for each sequence, as those of experts are.
  *
  * @param adapters  a factor for each expert and matrix; dim 0 is that of gate
- * @param buffer    as in wf_experts
+ * @param bound     as in wf_experts
  * Layout:      as wf_experts, factors split as experts are
  * Errors:      also WF_EUNSUPPORTED: gate, up or down want a gradient: they are frozen
  * Gradient:    to the factors, x and weights; forward is recomputed for them
  */
 WF_API wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *down,
                                      wf_tensor *x, wf_tensor *weights, wf_tensor *index,
-                                     const wf_experts_adapters *adapters, float buffer);
+                                     const wf_experts_adapters *adapters,
+                                     const wf_experts_bound *bound);
 
 /**
  * wf_experts_backward - fills in g->din from g->in and g->dout[0] as the gradient of wf_experts
@@ -187,12 +201,12 @@ WF_API wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *
  *
  * @param g       its operands are in the order of their arguments; attr and out are not read
  * @param scale   that of adapters
- * @param buffer  as in wf_experts
+ * @param bound   as in wf_experts
  * Collective:    no
  * Owner:         scope
  * Errors:        theirs; din is then NULL
  */
-WF_API void wf_experts_backward(wf_gradient *g, float scale, float buffer);
+WF_API void wf_experts_backward(wf_gradient *g, float scale, const wf_experts_bound *bound);
 
 WF_END_DECLS
 

@@ -14,9 +14,9 @@
 
 wf_tensor *wf_experts_adapted(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
                               wf_tensor *weights, wf_tensor *index,
-                              const wf_experts_adapters *a, float buffer)
+                              const wf_experts_adapters *a, const wf_experts_bound *bound)
 {
-    const wf_moe_attr attr = {a->scale, buffer};
+    const wf_moe_attr attr = wf_moe_attr_of(a->scale, bound);
 
     return wf_apply(&wf_op_experts_adapted, &attr, sizeof attr, 11, gate, up, down, x, weights,
                     index, a->gate_up_a, a->gate_b, a->up_b, a->down_a, a->down_b);
@@ -60,9 +60,9 @@ static void backward(wf_gradient *g)
     g->din[WF_MOE_WEIGHTS] = call.out[WF_MOE_FACTORS + 1];
 }
 
-void wf_experts_backward(wf_gradient *g, float scale, float buffer)
+void wf_experts_backward(wf_gradient *g, float scale, const wf_experts_bound *bound)
 {
-    const wf_moe_attr attr = {scale, buffer};
+    const wf_moe_attr attr = wf_moe_attr_of(scale, bound);
     const void *const own = g->attr;
     const int outputs = g->n_out;
 

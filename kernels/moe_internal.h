@@ -56,9 +56,16 @@ enum {
 
 /* Attributes of these ops. */
 typedef struct wf_moe_attr {
-    float scale;  /* as in wf_experts_adapters */
-    float buffer; /* as in wf_experts */
+    float scale;   /* as in wf_experts_adapters */
+    float buffer;  /* as in wf_experts_bound, and */
+    int64_t taken; /* as there */
 } wf_moe_attr;
+
+/* Returns the attributes of an op; bound may be NULL. */
+static inline wf_moe_attr wf_moe_attr_of(float scale, const wf_experts_bound *bound)
+{
+    return (wf_moe_attr){scale, bound ? bound->buffer : 0, bound ? bound->taken : 0};
+}
 
 /* Attributes of experts_sum. */
 typedef struct wf_experts_sum_attr {

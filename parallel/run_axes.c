@@ -38,10 +38,11 @@ static wf_status check_ep(const wf_par_options *o, wf_error *error)
 
     if (o->etp < 0 || (o->etp > 1 && o->etp != tp))
         return wf_error_set(error, WF_EINVAL,
-                            ".etp %d with .tp %d: the ranks of .tp split experts, or all of "
-                            "them the features of each expert: use .etp 1, or .etp and .tp "
-                            "alike",
-                            o->etp, tp);
+                            ".etp %d with .tp %d: the ranks of .tp are one axis of the mesh, "
+                            "which splits experts, or the features of each expert, and cannot "
+                            "split both; a rank has as much of them either way: use .etp 1 or "
+                            ".etp %d",
+                            o->etp, tp, tp);
     if (o->etp > 1 && o->ep >= 0)
         return WF_OK;
     return o->ep >= 0 && o->ep % tp == 0

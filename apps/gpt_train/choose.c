@@ -58,20 +58,23 @@ static const char *uncaptured(const app_job *job, bool embedded)
     return embedded ? "batches of the caller" : NULL;
 }
 
-/* Sets --cuda-graph where the run chooses it: on wherever steps can be captured. A search
-   compares layouts, most of which cannot. */
-static void choose_graphs(const app_job *job, bool embedded, FILE *out)
+/* Sets --cuda-graph where the run chooses it: on wherever steps can be captured, which data
+   decide, too. A search compares layouts, most of which cannot. */
+static wf_status choose_graphs(app_job *job, bool embedded, FILE *out, wf_error *error)
 {
     app_options *o = job->options;
     const char *why;
 
     if (o->given[APP_OPTION_cuda_graph] || strcmp(o->device, "cuda") != 0 ||
         strcmp(o->search, "off") != 0)
-        return;
+        return WF_OK;
+    if (app_job_open_data(job, error) != WF_OK)
+        return error->code;
     why = uncaptured(job, embedded);
     o->cuda_graph = !why;
     if (why && out)
         fprintf(out, "steps run op by op, and not as CUDA graphs: %s\n", why);
+    return WF_OK;
 }
 
 /* Sets --accumulate and --micro-batch-size; a line for each on `out`, where it is not NULL. */
@@ -87,14 +90,14 @@ static void choose_sums(app_job *job, FILE *out)
 
 /* Sets --device, --cuda-graph, --threads-per-rank, --accumulate and --micro-batch-size where
    the run chooses them; prints lines about that where `say`. Errors: WF_EINVAL, those of
-   wf_topology_read */
+   wf_topology_read and app_job_open_data */
 static wf_status choose(app_job *job, const wf_process *p, bool say, wf_error *error)
 {
     app_options *o = job->options;
 
-    if (choose_device(o, error) != WF_OK || choose_threads(o, &p->launcher, error) != WF_OK)
+    if (choose_device(o, error) != WF_OK || choose_threads(o, &p->launcher, error) != WF_OK ||
+        choose_graphs(job, p->is_embedded, say && !o->plan ? stdout : NULL, error) != WF_OK)
         return error->code;
-    choose_graphs(job, p->is_embedded, say && !o->plan ? stdout : NULL);
     if (!o->plan) /* a plan has its own choice for each strategy */
         choose_sums(job, say ? stdout : NULL);
     return WF_OK;

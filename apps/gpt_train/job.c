@@ -196,6 +196,7 @@ static wf_par_job describe(app_job *job)
 
     job->sizes = wf_par_gpt_sizes(&config, o->seq_len);
     job->sizes.buffer = (double)o->moe_buffer;
+    job->sizes.taken = app_options_masks_documents(o) ? 0 : config.expert_capacity;
     wf_plan_imbalance(o->moe_imbalance, &job->sizes, &unread); /* it was read before */
     job->pipeline = (wf_par_pipeline_options){
         .split = o->pp_split,
@@ -297,19 +298,27 @@ static wf_status read_flip(const app_options *o, wf_flip *flip, wf_error *error)
     return WF_OK;
 }
 
-/* Finds whether --data are text, where that decides the tokenizer. A plan takes data that are
-   not here for text. */
-static wf_status find_text(const app_options *o, bool *is_text, wf_error *error)
+wf_status app_job_open_data(app_job *job, wf_error *error)
 {
-    wf_dataset *data = NULL;
+    const app_options *o = job->options;
     wf_error absent = {WF_OK, ""};
 
-    *is_text = true;
-    if (o->tokenizer || !o->data.count)
+    if (job->data || app_data_open(o, &job->data, o->plan ? &absent : error) == WF_OK)
         return WF_OK;
-    if (app_data_open(o, &data, o->plan ? &absent : error) == WF_OK)
-        *is_text = !data || wf_dataset_is_text(data);
-    wf_dataset_close(data);
+    wf_dataset_close(job->data);
+    job->data = NULL;
+    return error->code;
+}
+
+/* Finds whether --data are text, where that decides the tokenizer. A plan takes data that are
+   not here for text. */
+static wf_status find_text(app_job *job, bool *is_text, wf_error *error)
+{
+    const app_options *o = job->options;
+
+    *is_text = true;
+    if (!o->tokenizer && o->data.count && app_job_open_data(job, error) == WF_OK && job->data)
+        *is_text = wf_dataset_is_text(job->data);
     return error->code;
 }
 
@@ -318,7 +327,7 @@ wf_status app_job_open_texts(app_job *job, wf_error *error)
     const app_options *o = job->options;
     bool is_text;
 
-    if ((!o->sample && !o->eval_requests) || find_text(o, &is_text, error) != WF_OK ||
+    if ((!o->sample && !o->eval_requests) || find_text(job, &is_text, error) != WF_OK ||
         app_sample_prompt_open(o, is_text, &job->prompt, error) != WF_OK)
         return error->code;
     return app_eval_requests_open(o, is_text, &job->eval_requests, error);
@@ -328,7 +337,7 @@ wf_status app_job_open(app_job *job, wf_error *error)
 {
     const app_options *o = job->options;
 
-    if (app_data_open(o, &job->data, error) != WF_OK ||
+    if (app_job_open_data(job, error) != WF_OK ||
         (o->flip_bit && read_flip(o, &job->flip, error) != WF_OK))
         return error->code;
     return WF_OK;

@@ -51,6 +51,10 @@ wf_status app_job_prepare(app_job *job, wf_process *process, wf_error *error);
    .. */
 wf_status app_job_open_texts(app_job *job, wf_error *error);
 
+/* Opens --data, where they are not open; a plan continues without those that are not there.
+   Owner: the caller, app_job_close. Errors: those of app_data_open */
+wf_status app_job_open_data(app_job *job, wf_error *error);
+
 /* Opens data, and what drills read. Owner and errors as above */
 wf_status app_job_open(app_job *job, wf_error *error);
 void app_job_close(app_job *job);

@@ -131,6 +131,14 @@ static wf_status take_real(app_options *o, app_option_id id, double *field, doub
     return WF_OK;
 }
 
+/* Takes what a folder's model has not, where any number below 0 says so. */
+static wf_status take_none(app_options *o, app_option_id id, double *field, wf_error *error)
+{
+    if (*field < 0)
+        *field = -1;
+    return take_real(o, id, field, -1, error);
+}
+
 static wf_status take_word(app_options *o, app_option_id id, const char *word, wf_error *error)
 {
     const app_option_row *row = &app_option_rows[id];
@@ -324,7 +332,7 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         o->rope_skip = c.layers + 1; /* RoPE in every block: 0 is as the family has it */
     if (status == WF_OK && o->init_from && !(c.temperature > 0) &&
         wf_nn_gpt_family(family)->temperature > 0) /* likewise: none */
-        status = take_real(o, APP_OPTION_query_temperature, &o->query_temperature, -1, error);
+        status = take_none(o, APP_OPTION_query_temperature, &o->query_temperature, error);
     if (status == WF_OK)
         status = take_reals(o, &c, error);
     if (status == WF_OK)

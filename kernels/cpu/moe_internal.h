@@ -3,11 +3,12 @@
  * expert as a list, one expert after the other, each a few products that the thread pool
  * shares. A product's row depends on no other row, so lists of any length give the same bits.
  *
- * All memory is of sizes that no routing changes: the workspace holds the rows of an expert
- * that all tokens chose, and k rows for each token; or, with a buffer, as many as that says of
- * one expert and of all. A wave is a run of chunks of tokens (wf_token_cuts) whose rows fit:
- * rows are computed wave by wave, those of an expert in pieces. Gradients of matrices are sums
- * over all chunks; where there are several waves, they are made expert by expert after them.
+ * All memory is of sizes that no routing changes: the workspace holds the rows that one expert
+ * may have, and those that all of this rank may (wf_experts_room); or, with a buffer, as many
+ * as that says of one expert and of all. A wave is a run of chunks of tokens (wf_token_cuts)
+ * whose rows fit: rows are computed wave by wave, those of an expert in pieces. Gradients of
+ * matrices are sums over all chunks; where there are several waves, they are made expert by
+ * expert after them.
  */
 #ifndef WF_KERNELS_CPU_MOE_INTERNAL_H
 #define WF_KERNELS_CPU_MOE_INTERNAL_H
@@ -32,6 +33,7 @@ typedef struct wf_moe_job {
     int64_t bytes; /* the size of a number that products take */
     /* In the workspace; NULL where only its size is asked for. */
     int64_t room, most; /* rows at work at a time, at most: of all experts, of one */
+    int64_t one;        /* rows that an expert has at most */
     int64_t *begin;     /* [experts + 1]: the rows of expert e are begin[e] .. begin[e + 1] */
     int64_t *next;      /* [experts]: its first row that no wave has had */
     int64_t *load;      /* [chunks]: rows of each chunk of tokens */

@@ -7,6 +7,28 @@ static double as_float(const void *data, int64_t e)
     return (double)((const float *)data)[e];
 }
 
+/* Checks that no expert, and no chunk of tokens, has more rows than there is room for, which
+   begin[] and load[] count. */
+static wf_status check_room(const wf_moe_job *j)
+{
+    const wf_moe_attr *attr = j->call->attr;
+    const int64_t chunks = wf_token_chunks_of(&j->s.cuts);
+    int64_t most = 0, rows = 0;
+
+    for (int64_t e = 0; e < j->s.experts; e++)
+        most = j->begin[e] > most ? j->begin[e] : most;
+    for (int64_t i = 0; i < chunks; i++)
+        rows = j->load[i] > rows ? j->load[i] : rows;
+    return most <= j->one && rows <= j->room
+               ? WF_OK
+               : wf_fail(j->call->ctx, WF_EINVAL,
+                         "%s: an expert has %lld rows, and a wave %lld, with room for %lld and "
+                         "%lld, since an expert takes %lld tokens of a sequence at most: give "
+                         "it indices of wf_route_capacity, or say that it takes all",
+                         j->call->op->name, (long long)most, (long long)rows, (long long)j->one,
+                         (long long)j->room, (long long)(attr ? attr->taken : 0));
+}
+
 wf_status wf_moe_list(wf_moe_job *j)
 {
     const float *index = j->call->in[WF_MOE_INDEX]->data;
@@ -25,9 +47,13 @@ wf_status wf_moe_list(wf_moe_job *j)
     for (int64_t c = 0; c < choices; c++) {
         int64_t e = (int64_t)index[c] - j->s.first;
 
-        if (e >= 0 && e < j->s.experts)
-            j->begin[e]++;
+        if (e < 0 || e >= j->s.experts)
+            continue;
+        j->begin[e]++;
+        j->load[wf_token_chunk_with(&j->s.cuts, c / j->s.k)]++;
     }
+    if (check_room(j) != WF_OK)
+        return WF_EINVAL;
     /* the beginnings, which move up as rows are listed */
     for (int64_t e = 0; e <= j->s.experts; e++) {
         int64_t count = j->begin[e];
@@ -44,7 +70,6 @@ wf_status wf_moe_list(wf_moe_job *j)
         r = j->begin[e]++;
         j->token[r] = (int32_t)(c / j->s.k);
         j->choice[r] = (int32_t)c;
-        j->load[wf_token_chunk_with(&j->s.cuts, c / j->s.k)]++;
     }
     for (int64_t e = j->s.experts; e > 0; e--) /* back to the beginnings */
         j->begin[e] = j->begin[e - 1];

@@ -139,19 +139,21 @@ static void take_low(wf_moe_job *j, arena *r, bool gradient)
 static void count_room(wf_moe_job *j)
 {
     const wf_moe_attr *attr = j->call->attr;
-    wf_experts_rows rows = {
-        .tokens = j->s.tokens, .k = j->s.k, .mine = j->s.experts, .all = j->s.all};
+    const double buffer = attr ? (double)attr->buffer : 0;
+    wf_experts_rows rows = {.tokens = j->s.tokens,
+                            .k = j->s.k,
+                            .mine = j->s.experts,
+                            .all = j->s.all,
+                            .sequences = j->call->in[WF_MOE_X]->local[0],
+                            .taken = attr ? attr->taken : 0};
 
-    j->room = j->s.tokens * j->s.k;
-    j->most = j->s.tokens;
-    if (!attr || attr->buffer <= 0)
-        return;
     for (int l = 0; l < j->s.cuts.chunks && j->s.tokens > 0; l++)
         if (wf_token_chunk_rows(&j->s.cuts, l) > rows.together)
             rows.together = wf_token_chunk_rows(&j->s.cuts, l);
-    j->room = wf_experts_room(&rows, (double)attr->buffer);
+    j->room = wf_experts_room(&rows, buffer);
     rows.mine = 1;
-    j->most = wf_experts_room(&rows, (double)attr->buffer);
+    j->most = wf_experts_room(&rows, buffer);
+    j->one = wf_experts_room(&rows, 0);
 }
 
 /* Takes room for sums of gradients of matrices that are open at a time, where an expert's rows
@@ -166,7 +168,7 @@ static void take_sums(wf_moe_job *j, arena *r)
         levels++;
     for (int o = 0; o < j->matrices; o++)
         j->sums_size += call->out[o]->local[1] * call->out[o]->local[2];
-    if (j->most < j->s.tokens)
+    if (j->most < j->one)
         j->sums = take(r, levels * j->sums_size, sizeof *j->sums);
 }
 

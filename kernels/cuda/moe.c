@@ -83,10 +83,23 @@ wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t 
     return j;
 }
 
+/* Refuses what has no kernel here: of a plan, too. */
+static void refuse(const wf_call *call)
+{
+    const wf_moe_attr *attr = call->attr;
+
+    if (attr && attr->buffer > 0)
+        wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
+                                 "%s: a buffer of %g times the rows of equal loads: a GPU has "
+                                 "room for the rows of any choice alone: leave .moe_buffer out",
+                                 call->op->name, (double)attr->buffer);
+}
+
 size_t wf_cuda_moe_workspace(const wf_call *call)
 {
     size_t used;
 
+    refuse(call);
     wf_cuda_moe_job_of(call, NULL, &used);
     return used;
 }
@@ -155,7 +168,6 @@ void wf_cuda_moe_down(wf_cuda_moe_job *j)
 /* Checks types and sizes. */
 static wf_status check(const wf_cuda_moe_job *j)
 {
-    const wf_moe_attr *attr = j->call->attr;
     int64_t sequences = j->s.cuts.sequences;
     int levels = 0;
 
@@ -163,12 +175,6 @@ static wf_status check(const wf_cuda_moe_job *j)
         levels++;
     if (!wf_moe_is_staged(j->call->op) && wf_cuda_moe_check_types(j->call) != WF_OK)
         return WF_EDTYPE;
-    if (attr && attr->buffer > 0)
-        return wf_cuda_host_table->fail(j->call->ctx, WF_EUNSUPPORTED,
-                                        "%s: a buffer of %g times the rows of equal loads: a "
-                                        "GPU has room for the rows of any choice alone: leave "
-                                        ".moe_buffer out",
-                                        j->call->op->name, (double)attr->buffer);
     if (j->s.k > WF_ROUTE_MOST)
         return wf_cuda_host_table->fail(j->call->ctx, WF_ESHAPE,
                                         "%s: %" PRId64 " experts of a token, at most %d",

@@ -64,22 +64,31 @@ static wf_tensor *within_capacity(wf_nn_moe *m, wf_tensor *index)
     return cache && !limit.before ? NULL : wf_route_capacity(index, &limit);
 }
 
+wf_experts_bound wf_nn_moe_bound(const wf_nn_moe *m)
+{
+    wf_context *ctx = m->base.ctx;
+    const bool apart = !wf_nn_cache_now(ctx) && wf_nn_documents_now(ctx).first;
+
+    return (wf_experts_bound){.buffer = m->buffer, .taken = apart ? 0 : m->capacity};
+}
+
 /* Returns what experts, which may have adapters, make of tokens. */
 static wf_tensor *of_experts(wf_nn_moe *m, wf_tensor *x, wf_tensor *weights, wf_tensor *index)
 {
     wf_tensor *gate = wf_nn_use(m, m->gate), *up = wf_nn_use(m, m->up);
     wf_tensor *down = wf_nn_use(m, m->down);
+    const wf_experts_bound bound = wf_nn_moe_bound(m);
     wf_experts_adapters adapters;
 
     if (!m->lora_gate_up_a)
-        return wf_experts(gate, up, down, x, weights, index, m->buffer);
+        return wf_experts(gate, up, down, x, weights, index, &bound);
     adapters = (wf_experts_adapters){.gate_up_a = wf_nn_use(m, m->lora_gate_up_a),
                                      .gate_b = wf_nn_use(m, m->lora_gate_b),
                                      .up_b = wf_nn_use(m, m->lora_up_b),
                                      .down_a = wf_nn_use(m, m->lora_down_a),
                                      .down_b = wf_nn_use(m, m->lora_down_b),
                                      .scale = m->lora_scale};
-    return wf_experts_adapted(gate, up, down, x, weights, index, &adapters, m->buffer);
+    return wf_experts_adapted(gate, up, down, x, weights, index, &adapters, &bound);
 }
 
 /* Tokens on their way to experts, and what these made of them, on its way back. */

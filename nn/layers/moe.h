@@ -43,7 +43,7 @@ typedef struct wf_nn_moe {
        [experts, rank, hidden] and [experts, width, rank] */
     wf_nn_parameter *lora_gate_up_a, *lora_gate_b, *lora_up_b, *lora_down_a, *lora_down_b;
     float lora_scale;
-    float buffer; /* as in wf_experts (wf_nn_buffer_experts) */
+    float buffer; /* as in wf_experts_bound (wf_nn_buffer_experts) */
 } wf_nn_moe;
 
 /**
@@ -93,6 +93,11 @@ WF_API wf_status wf_nn_moe_adapt(wf_nn_moe *moe, int64_t rank, const wf_nn_adapt
  * Errors:  WF_EINVAL: a factor below 0, a tree without a mixture
  */
 WF_API wf_status wf_nn_buffer_experts(wf_nn_module *root, double factor);
+
+/** wf_nn_moe_bound - returns how many rows a mixture's experts have at most, of a forward pass
+ * that runs now: with a capacity those that it leaves of a sequence, but for documents, each of
+ * which counts for itself. For hooks that compute experts. */
+WF_API wf_experts_bound wf_nn_moe_bound(const wf_nn_moe *moe);
 
 /** wf_nn_as_moe - returns the module, where it is a mixture; else NULL. */
 WF_API wf_nn_moe *wf_nn_as_moe(wf_nn_module *module);

@@ -145,24 +145,24 @@ static wf_plan_request shortened(const wf_plan_request *options)
     return o;
 }
 
-/* Plans a combination and returns true where it fits: one rank, or, in a pipeline that was not
-   asked for, one of the first stage and one of the last; *run is the larger plan. */
+/* Plans a combination and returns true where it fits: one rank, in a pipeline that was not
+   asked for one of the last stage and one of the first, and both beside the fullest where a job
+   has more to do than steps; *run is the largest plan. */
 static bool fits(const advising *s, const wf_plan_request *o, wf_plan *run)
 {
     int64_t each = wf_plan_ranks(o) / o->pp;
-    bool both = o->pp != s->base->pp && o->pp > 1;
+    int plans = o->pp == 1 ? 1 : o->pp != s->base->pp ? 2 : o->job.after ? 3 : 1;
     wf_plan_request one = *o;
 
-    for (int end = 0; end < (both ? 2 : 1) && s->limits->room >= 1; end++) {
+    for (int i = 0; i < plans && s->limits->room >= 1; i++) {
         wf_error ignored = {WF_OK, ""};
         wf_plan other;
 
-        if (both)
-            one.rank = end ? each - 1 : wf_plan_ranks(o) - 1;
+        one.rank = i == 0 ? o->rank : i == 1 ? each - 1 : wf_plan_ranks(o) - 1;
         if (wf_plan_request_within(&one, s->limits->start, (size_t)s->limits->room, &other,
                                    &ignored) != WF_OK)
             return false;
-        if (!end || other.report.memory.peak > run->report.memory.peak)
+        if (!i || other.report.memory.peak > run->report.memory.peak)
             *run = other;
     }
     return s->limits->room >= 1;
@@ -359,7 +359,8 @@ static void find_smallest(advising *s, const combination *c)
     wf_error ignored = {WF_OK, ""};
     wf_plan run;
 
-    if (apply(s, c, &o) == WF_PLAN_SET && wf_plan_request_step(&o, &run, &ignored) == WF_OK)
+    if (apply(s, c, &o) == WF_PLAN_SET &&
+        wf_plan_request_within(&o, false, 0, &run, &ignored) == WF_OK)
         describe(s, c, &o, &run, &s->advice->smallest);
 }
 

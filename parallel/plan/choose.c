@@ -15,21 +15,12 @@ enum { LARGEST_GROUP = 64, WAYS = 8 };
    beside training. */
 static bool fits(const wf_plan_request *o, size_t limit)
 {
-    int64_t each = wf_plan_ranks(o) / o->pp;
-    bool beside = o->job.eval_interval || o->job.after;
-    wf_plan_request one = *o;
     wf_error error = {WF_OK, ""};
     wf_plan_peak peak;
-    wf_plan run;
 
-    if (wf_plan_request_peaks(o, limit, &peak, &error) != WF_OK)
-        return false;
-    for (int64_t pp = 0; pp < o->pp && beside; pp++) {
-        one.rank = pp * each + o->rank % each;
-        if (wf_plan_request_within(&one, true, limit, &run, &error) != WF_OK)
-            return false;
-    }
-    return true;
+    return wf_plan_request_peaks(o, limit, &peak, &error) == WF_OK &&
+           (!o->job.eval_interval || o->job.after ||
+            wf_plan_request_start_peaks(o, limit, &peak, &error) == WF_OK);
 }
 
 /* Returns the bytes that a rank may take: the option's, or the memory of a device of the

@@ -106,9 +106,10 @@ static wf_status open_ranks(ranks *p, const wf_par_job *job, wf_error *error)
     p->of->count = p->count;
     p->of->run = calloc(count, sizeof *p->of->run);
     p->of->is_planned = calloc(count, sizeof *p->of->is_planned);
+    p->of->after = calloc(count, sizeof *p->of->after);
     p->profile = calloc(count, sizeof *p->profile);
     p->like = calloc((size_t)wf_par_pipeline_stages(p->j.pipeline), sizeof *p->like);
-    if (!p->of->run || !p->of->is_planned || !p->profile || !p->like)
+    if (!p->of->run || !p->of->is_planned || !p->of->after || !p->profile || !p->like)
         wf_error_set(error, WF_ENOMEM, "no memory for the plans of %d ranks", p->count);
     return error->code;
 }
@@ -145,6 +146,7 @@ void wf_plan_ranks_close(wf_plan_ranks_of *of)
 {
     free(of->run);
     free(of->is_planned);
+    free(of->after);
     *of = (wf_plan_ranks_of){.count = 0};
 }
 

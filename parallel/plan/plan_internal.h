@@ -35,6 +35,7 @@ typedef struct wf_plan_ranks_of {
     /* [count] .. of which only this is reported: parameters, share, operations, and of memory
        the peak by kind and where it is */
     wf_plan *run;
+    size_t *after; /* [count] peaks of what follows the steps; 0 where they are not planned */
 } wf_plan_ranks_of;
 
 /* Plans one rank for each coordinate of a job's pipeline, by plans of as few of them as

@@ -12,9 +12,9 @@
 
 enum { MOST_SEQUENCES = 1 << 20, ADVICE_SECONDS = 15 };
 
-bool wf_plan_fits(const wf_plan_request *o, const wf_plan *run)
+bool wf_plan_fits(const wf_plan_request *o, size_t peak)
 {
-    return !o->device_memory || run->report.memory.peak <= (size_t)o->device_memory;
+    return !o->device_memory || peak <= (size_t)o->device_memory;
 }
 
 wf_memory_kind wf_plan_largest_kind(const wf_memory_report *m)
@@ -27,19 +27,23 @@ wf_memory_kind wf_plan_largest_kind(const wf_memory_report *m)
     return (wf_memory_kind)largest;
 }
 
-/* The same micro-steps of m sequences each. False where the plan fails or does not fit; only a
-   failure that is not of memory is one of the search. */
+/* The same micro-steps of m sequences each: of the rank that is asked for, or, in a pipeline,
+   of one of each stage. False where the plan fails or does not fit; only a failure that is not
+   of memory is one of the search. */
 static bool batch_fits(wf_plan_request *o, int64_t micros, int64_t m, wf_error *error)
 {
+    const size_t limit = (size_t)o->device_memory;
+    wf_plan_peak peak;
     wf_plan run;
     wf_status status;
 
     o->micro_batch_size = m;
     o->global_batch_size = micros * m * wf_plan_data_ranks(o);
-    status = wf_plan_request_step(o, &run, error);
+    status = o->pp > 1 && !o->rank_given ? wf_plan_request_peaks(o, limit, &peak, error)
+                                         : wf_plan_request_within(o, false, limit, &run, error);
     if (status == WF_ENOMEM || status == WF_ESHAPE) /* larger than any memory, or than sizes */
         *error = (wf_error){WF_OK, ""};
-    return status == WF_OK && wf_plan_fits(o, &run);
+    return status == WF_OK;
 }
 
 /* Doubling, then halving the gap; leaves the batch in *o, a micro-batch of 1 if none fits. */
@@ -93,10 +97,17 @@ static void print_batch(FILE *out, const wf_plan_request *o, const wf_plan_reque
 /* Plans a strategy as a run with these flags would take it: with the sums that it chooses. */
 static void plan_strategy_as_run(wf_plan_request *o, wf_plan_strategy *to)
 {
+    wf_plan after;
+
     to->refused = (wf_error){WF_OK, ""};
     wf_plan_set_strategy(o, to->name); /* one that cannot be set is refused by its plan */
     wf_plan_choose_sums(o, NULL);
-    wf_plan_request_step(o, &to->run, &to->refused);
+    if (wf_plan_request_step(o, &to->run, &to->refused) != WF_OK)
+        return;
+    to->peak = to->run.report.memory.peak;
+    if (o->job.after && wf_plan_request_start(o, (int)o->rank, &after, &to->refused) == WF_OK &&
+        after.report.memory.peak > to->peak)
+        to->peak = after.report.memory.peak;
 }
 
 /* Plans all other strategies. Of a refused one the plan has the reason; it is no error of the
@@ -175,7 +186,7 @@ void wf_plan_print_fit(FILE *out, const wf_plan_report *p)
                 wf_memory_kind_name(
                     wf_plan_largest_kind(&(follows ? &p->whole : &p->run)->report.memory)),
                 follows ? ", in what follows the steps" : "");
-    if (!wf_plan_fits(o, &p->run))
+    if (room < 0)
         wf_plan_advice_print(out, &p->advice, &p->limits);
 }
 
@@ -191,6 +202,8 @@ static wf_status plan_whole(wf_plan_report *p, const wf_plan_request *o, wf_erro
 
         if (wf_plan_request_start(o, rank, &whole, error) != WF_OK)
             return error->code;
+        if (each)
+            p->stages.after[i] = whole.report.memory.peak;
         if (i == 0 || whole.report.memory.peak > p->whole.report.memory.peak)
             p->whole = whole;
     }
@@ -203,12 +216,16 @@ static wf_status make(wf_plan_report *p, wf_plan_request *o, const wf_plan_reque
     if (plan_rank(p, o, error) != WF_OK || plan_whole(p, o, error) != WF_OK)
         return error->code;
     plan_strategies(p, asked);
-    if (!wf_plan_fits(o, &p->run)) {
+    if (!wf_plan_fits(o, wf_plan_run_peak(p))) {
+        wf_plan base = p->run;
+
+        if (p->whole.report.memory.peak > base.report.memory.peak)
+            base.report.memory = p->whole.report.memory;
         p->limits = (wf_plan_advice_limits){.room = (double)o->device_memory,
                                             .more_ranks = true,
                                             .seconds = ADVICE_SECONDS,
                                             .progress = true};
-        wf_plan_advice_find(o, &p->run, &p->limits, &p->advice);
+        wf_plan_advice_find(o, &base, &p->limits, &p->advice);
     }
     return WF_OK;
 }
@@ -264,8 +281,8 @@ void wf_plan_explain(const wf_plan_request *o, wf_error *error)
     wf_plan_advice advice;
     wf_plan run;
 
-    if (!o->device_memory || wf_plan_request_step(o, &run, &ignored) != WF_OK ||
-        wf_plan_fits(o, &run))
+    if (!o->device_memory || wf_plan_request_within(o, false, 0, &run, &ignored) != WF_OK ||
+        wf_plan_fits(o, run.report.memory.peak))
         return;
     wf_plan_advice_find(o, &run, &limits, &advice);
     wf_plan_advice_phrase(phrase, sizeof phrase, &advice, &limits);

@@ -14,6 +14,7 @@ enum { WF_PLAN_STRATEGIES = 64 };
 typedef struct wf_plan_strategy {
     const char *name;
     wf_plan run;
+    size_t peak;      /* including what follows the steps */
     wf_error refused; /* WF_OK, or why such a run is refused: then `run` is empty */
 } wf_plan_strategy;
 
@@ -41,8 +42,8 @@ double wf_plan_room(const wf_plan_report *report);
 /* Prints what follows the steps takes, and whether all fits. */
 void wf_plan_print_fit(FILE *out, const wf_plan_report *report);
 
-/* Returns whether a plan fits in device_memory, which may be any. */
-bool wf_plan_fits(const wf_plan_request *options, const wf_plan *run);
+/* Returns whether a peak fits in device_memory, which may be any. */
+bool wf_plan_fits(const wf_plan_request *options, size_t peak);
 
 /* Writes a plan as text and as JSON (print_report.c). Errors: WF_EIO, WF_ENOMEM */
 wf_status wf_plan_report_write(const wf_plan_report *report, FILE *out, wf_error *error);

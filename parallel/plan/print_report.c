@@ -42,10 +42,15 @@ static bool expert_rows_of(const wf_plan_request *o, expert_rows *rows)
     of.all = m->experts;
     of.features = wf_sim_expert_features(m);
     of.together = o->job.mesh.exact_off ? of.tokens : (seq + chunks - 1) / chunks;
-    rows->balanced = (of.tokens * of.k + ranks - 1) / ranks;
+    of.sequences = of.tokens / seq;
+    of.taken = m->taken;
     rows->most = wf_experts_room(&of, 0);
     rows->room = wf_experts_room(&of, m->buffer);
-    of.together = seq;
+    rows->balanced = (of.tokens * of.k + ranks - 1) / ranks;
+    if (rows->balanced > rows->most)
+        rows->balanced = rows->most;
+    of.together = seq; /* waves are chosen without a capacity */
+    of.taken = 0;
     rows->wave = cp > 1 || !wf_par_exchanges(&o->job.mesh, ep, m->experts, m->top_k) ? 0
                  : o->etp > 1 ? of.tokens / seq
                               : wf_experts_wave(&of, m->buffer);
@@ -294,7 +299,7 @@ static void print_strategies(FILE *out, const wf_plan_report *p)
         wf_flags_print(out, "  .strategy %-20s %14s peak%s%s\n", s->name,
                        wf_size_text(peak, (double)s->run.report.memory.peak), each,
                        !p->options->device_memory          ? ""
-                       : wf_plan_fits(p->options, &s->run) ? ": fits"
+                       : wf_plan_fits(p->options, s->peak) ? ": fits"
                                                            : ": does not fit");
     }
 }
@@ -314,10 +319,11 @@ static json_t *strategies_json(const wf_plan_report *p)
         json_array_append_new(
             list, s->refused.code != WF_OK
                       ? json_pack("{s:s, s:s}", "name", s->name, "refused", s->refused.text)
-                      : json_pack("{s:s, s:I, s:o?, s:b}", "name", s->name, "peak",
-                                  (json_int_t)s->run.report.memory.peak, "bytes_per_parameter",
+                      : json_pack("{s:s, s:I, s:I, s:o?, s:b}", "name", s->name, "peak",
+                                  (json_int_t)s->run.report.memory.peak, "run_peak",
+                                  (json_int_t)s->peak, "bytes_per_parameter",
                                   state_json(&s->run.report), "fits",
-                                  wf_plan_fits(p->options, &s->run)));
+                                  wf_plan_fits(p->options, s->peak)));
     }
     return list;
 }

@@ -5,11 +5,11 @@
 
 #include "parallel/plan/request.h"
 
-/* Plans the step of any rank, whose ops, collectives and messages are written down. Errors:
-   those of wf_plan_step */
 /* Draws the memory of its rank over a step, into request->memory_timeline. */
 wf_status wf_plan_request_draw(const wf_plan_request *request, wf_error *error);
 
+/* Plans the step of any rank, whose ops, collectives and messages are written down. Errors:
+   those of wf_plan_step */
 wf_status wf_plan_request_oplog(const wf_plan_request *request, int rank, const wf_oplog *oplog,
                                 wf_plan *plan, wf_error *error);
 
@@ -18,14 +18,21 @@ wf_status wf_plan_request_oplog(const wf_plan_request *request, int rank, const 
 wf_status wf_plan_request_start(const wf_plan_request *request, int rank, wf_plan *plan,
                                 wf_error *error);
 
-/* Plans the request's rank, as wf_plan_request_step or (start) wf_plan_request_start; WF_ENOMEM
-   as soon as it takes more than `limit` bytes, which is faster where it does not fit. */
+/* Plans the run of the request's rank: as wf_plan_request_start, or its steps, with the memory
+   of what the job does after them where that is more. WF_ENOMEM as soon as it takes more than
+   `limit` bytes, which is faster where it does not fit; 0: no limit. */
 wf_status wf_plan_request_within(const wf_plan_request *request, bool start, size_t limit,
                                  wf_plan *plan, wf_error *error);
 
-/* Finds the fullest pipeline rank (wf_plan_peaks). */
+/* Finds the pipeline rank that takes most (wf_plan_peaks), in its steps or in what the job does
+   after them. */
 wf_status wf_plan_request_peaks(const wf_plan_request *request, size_t limit,
                                 wf_plan_peak *peak, wf_error *error);
+
+/* Finds the pipeline rank that takes most in its first step, an evaluation and the job's
+   `after`, among those that are numbered as the request's rank is. */
+wf_status wf_plan_request_start_peaks(const wf_plan_request *request, size_t limit,
+                                      wf_plan_peak *peak, wf_error *error);
 
 /* Returns the data-parallel ranks that split experts. */
 int64_t wf_plan_ep(const wf_plan_request *request);

@@ -40,8 +40,16 @@ wf_status wf_plan_request_oplog(const wf_plan_request *r, int rank, const wf_opl
 wf_status wf_plan_request_within(const wf_plan_request *r, bool start, size_t limit,
                                  wf_plan *plan, wf_error *error)
 {
-    return plan_with(r, (int)r->rank, &(wf_plan_options){.start = start, .limit = limit}, plan,
-                     error);
+    const wf_plan_options whole = {.start = true, .limit = limit};
+    wf_plan after;
+
+    if (start)
+        return plan_with(r, (int)r->rank, &whole, plan, error);
+    if (plan_with(r, (int)r->rank, &(wf_plan_options){.limit = limit}, plan, error) == WF_OK &&
+        r->job.after && plan_with(r, (int)r->rank, &whole, &after, error) == WF_OK &&
+        after.report.memory.peak > plan->report.memory.peak)
+        plan->report.memory = after.report.memory;
+    return error->code;
 }
 
 wf_status wf_plan_request_start(const wf_plan_request *r, int rank, wf_plan *plan,
@@ -53,9 +61,36 @@ wf_status wf_plan_request_start(const wf_plan_request *r, int rank, wf_plan *pla
 wf_status wf_plan_request_peaks(const wf_plan_request *r, size_t limit, wf_plan_peak *peak,
                                 wf_error *error)
 {
+    wf_plan_peak after;
     wf_plan_job made;
 
-    return wf_plan_peaks(wf_plan_request_job(r, &made), limit, peak, error);
+    if (wf_plan_peaks(wf_plan_request_job(r, &made), limit, peak, error) == WF_OK &&
+        r->job.after && wf_plan_request_start_peaks(r, limit, &after, error) == WF_OK) {
+        after.planned += peak->planned;
+        if (after.bytes > peak->bytes)
+            *peak = after;
+    }
+    return error->code;
+}
+
+wf_status wf_plan_request_start_peaks(const wf_plan_request *r, size_t limit,
+                                      wf_plan_peak *peak, wf_error *error)
+{
+    const int64_t each = wf_plan_ranks(r) / r->pp;
+    wf_plan_request one = *r;
+    wf_plan run;
+
+    *peak = (wf_plan_peak){.planned = r->pp};
+    for (int pp = 0; pp < (int)r->pp; pp++) {
+        one.rank = pp * each + r->rank % each;
+        if (wf_plan_request_within(&one, true, limit, &run, error) != WF_OK)
+            return error->code;
+        if (run.report.memory.peak > peak->bytes) {
+            peak->bytes = run.report.memory.peak;
+            peak->rank = pp;
+        }
+    }
+    return WF_OK;
 }
 
 void wf_plan_derive_compute(wf_plan_request *r)

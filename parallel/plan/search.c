@@ -57,7 +57,6 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     }
     o.job.steps = 2;
     o.job.train.schedule.warmup = 0; /* longer than the run is refused */
-    o.job.after = NULL;
     o.job.eval_interval = 0;
     o.rank = wf_plan_ranks(&o) - 1;
     return o;
@@ -312,6 +311,8 @@ static wf_status choose_threads(wf_search *s, wf_error *error)
 
 wf_search *wf_search_made(const wf_plan_request *options, wf_error *error)
 {
+    const wf_par_options tensor = {.tp = (int)options->tp, .etp = (int)options->etp};
+    wf_axis axes[WF_MAX_AXES];
     wf_search *s;
 
     if (!options->machine) {
@@ -325,6 +326,9 @@ wf_search *wf_search_made(const wf_plan_request *options, wf_error *error)
             "another one: plan its layouts one by one");
         return NULL;
     }
+    if (options->etp > 1 && options->given[WF_SETTING_tp] &&
+        !wf_par_mesh_axes(&tensor, axes, error))
+        return NULL;
     s = wf_search_open(options, error);
     if (!s)
         return NULL;

@@ -45,7 +45,6 @@ static wf_plan_layout layout_of(const wf_search *s, const wf_search_found *f)
 
     l.request.job.steps = asked->job.steps; /* a run's, no more a plan's */
     l.request.job.train.schedule.warmup = asked->job.train.schedule.warmup;
-    l.request.job.after = asked->job.after;
     l.request.job.eval_interval = asked->job.eval_interval;
     l.request.rank = (f->rank + 1) * (s->ranks / f->candidate.pp) - 1;
     snprintf(l.request.search, sizeof l.request.search, "off");

@@ -27,12 +27,21 @@ static const wf_memory_kind columns[] = {WF_MEMORY_PARAMETER, WF_MEMORY_FROZEN,
                                          WF_MEMORY_OPTIMIZER, WF_MEMORY_ACTIVATION};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
+/* Returns the peak of a coordinate's rank in its steps and in what follows them. */
+static size_t run_peak(const wf_plan_ranks_of *plans, int pp)
+{
+    const size_t steps = plans->run[pp].report.memory.peak;
+
+    return plans->after[pp] > steps ? plans->after[pp] : steps;
+}
+
 static void print_plan(FILE *out, const wf_plan_request *o, const wf_plan_ranks_of *plans,
                        int pp)
 {
     const wf_memory_report *m = &plans->run[pp].report.memory;
-    char text[32], moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8];
+    char text[32], moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8], after[64] = "";
     size_t others = m->peak;
+    const size_t whole = run_peak(plans, pp);
 
     fprintf(out, "  %-4d", pp);
     for (int c = 0; c < COLUMNS; c++) {
@@ -40,11 +49,15 @@ static void print_plan(FILE *out, const wf_plan_request *o, const wf_plan_ranks_
         others -= m->at_peak[columns[c]];
     }
     fprintf(out, " %12s", wf_size_text(text, (double)others));
-    fprintf(out, " %12s  %s%s\n", wf_size_text(text, (double)m->peak),
-            wf_moment_text(moment, sizeof moment, m),
-            !o->device_memory                     ? ""
-            : m->peak <= (size_t)o->device_memory ? ": fits"
-                                                  : ": does not fit");
+    fprintf(out, " %12s  %s", wf_size_text(text, (double)m->peak),
+            wf_moment_text(moment, sizeof moment, m));
+    if (whole > m->peak)
+        snprintf(after, sizeof after, ", %s in what follows the steps",
+                 wf_size_text(text, (double)whole));
+    fprintf(out, "%s%s\n", after,
+            !o->device_memory                   ? ""
+            : whole <= (size_t)o->device_memory ? ": fits"
+                                                : ": does not fit");
 }
 
 void wf_stage_plans_print(FILE *out, const wf_plan_request *o, const wf_plan_ranks_of *plans)
@@ -73,8 +86,9 @@ json_t *wf_stage_plans_json(const wf_plan_ranks_of *plans)
         char moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8];
 
         json_array_append_new(
-            list, json_pack("{s:i, s:i, s:I, s:s, s:I, s:o?, s:o?}", "pp", pp, "rank", r->rank,
-                            "peak", (json_int_t)r->memory.peak, "moment",
+            list, json_pack("{s:i, s:i, s:I, s:I, s:s, s:I, s:o?, s:o?}", "pp", pp, "rank",
+                            r->rank, "peak", (json_int_t)r->memory.peak, "run_peak",
+                            (json_int_t)run_peak(plans, pp), "moment",
                             wf_moment_text(moment, sizeof moment, &r->memory), "parameters",
                             (json_int_t)r->share, "flops", wf_json_number("flops", r->flops),
                             "model_flops", wf_json_number("model_flops", r->model_flops)));

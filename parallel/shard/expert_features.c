@@ -22,7 +22,7 @@ enum { GATE_UP_A = OPERANDS, GATE_B, UP_B, DOWN_A, DOWN_B, ADAPTED };
 /* The attributes of the op that the tape has. */
 typedef struct split {
     int64_t experts;
-    float buffer;
+    wf_experts_bound bound;
     float scale; /* the adapters' */
     int axis;
     bool shares; /* sums are left split by tokens, for a border to bring them home */
@@ -53,7 +53,7 @@ static wf_status move(wf_context *ctx, const split *s, bool tokens, int n, wf_te
 static wf_experts_operands operands_of(const split *s, wf_tensor *const *in)
 {
     return (wf_experts_operands){in[GATE],    in[UP],    in[DOWN], in[X],
-                                 in[WEIGHTS], in[INDEX], s->buffer};
+                                 in[WEIGHTS], in[INDEX], s->bound};
 }
 
 static wf_experts_adapters adapters_of(const split *s, wf_tensor *const *in)
@@ -198,7 +198,7 @@ void wf_par_compute_experts(const wf_par_plan_hook *p, wf_tensor **x)
     wf_nn_moe *m = (wf_nn_moe *)p->module;
     const split s = {
         .experts = m->gate->tensor->dim[0].size,
-        .buffer = m->buffer,
+        .bound = wf_nn_moe_bound(m),
         .scale = m->lora_scale,
         .axis = p->axis,
         .shares = p->par->cp_axis < 0,

@@ -22,9 +22,9 @@ typedef struct waves {
     int axis, inner; /* as in wf_row_owners */
     const wf_layout *layout;
     wf_dim experts;
-    int64_t sequences; /* a wave's, at most */
-    float buffer;      /* a wave's, of its rows (wf_experts) */
-    float scale;       /* the adapters' */
+    int64_t sequences;      /* a wave's, at most */
+    float scale;            /* the adapters' */
+    wf_experts_bound bound; /* a wave's, of its rows */
 } waves;
 
 static wf_row_owners owners_of(const waves *a, wf_tensor *index)
@@ -115,7 +115,7 @@ static void go_back(walk *w, int64_t first, int64_t count, wf_tensor **d)
     of.in[X] = wf_rows_move(&w->owners, &wave, w->x, NULL);
     of.dout[0] = of.in[X] ? wf_rows_move(&w->owners, &wave, w->dy, NULL) : NULL;
     if (of.dout[0])
-        wf_experts_backward(&of, w->a->scale, w->a->buffer);
+        wf_experts_backward(&of, w->a->scale, &w->a->bound);
     put_weights(w, first, of.din[WEIGHTS]);
     bring_home(&w->owners, &wave, of.din[X], &w->dx);
     for (int i = 0; i < w->matrices; i++)
@@ -204,11 +204,11 @@ static void go(const wf_call *call, wf_tensor *x, int64_t first, int64_t count, 
     in[X] = wf_rows_move(&owners, &wave, x, NULL);
     sums =
         call->n_in == OPERANDS
-            ? wf_experts(in[GATE], in[UP], in[DOWN], in[X], in[WEIGHTS], in[INDEX], a->buffer)
+            ? wf_experts(in[GATE], in[UP], in[DOWN], in[X], in[WEIGHTS], in[INDEX], &a->bound)
             : wf_experts_adapted(in[GATE], in[UP], in[DOWN], in[X], in[WEIGHTS], in[INDEX],
                                  &(wf_experts_adapters){in[GATE_UP_A], in[GATE_B], in[UP_B],
                                                         in[DOWN_A], in[DOWN_B], a->scale},
-                                 a->buffer);
+                                 &a->bound);
     bring_home(&owners, &wave, sums, y);
     wf_scope_close(call->ctx);
     wf_context_host_end(call->ctx, begun, "wave of experts");
@@ -233,13 +233,14 @@ void wf_par_compute_waves(const wf_par_plan_hook *p, const wf_row_owners *owners
     wf_nn_moe *m = (wf_nn_moe *)p->module;
     wf_context *ctx = p->par->ctx;
     const int64_t all = owners->index->local[0];
+    const wf_experts_bound bound = wf_nn_moe_bound(m);
     const waves a = {.axis = owners->axis,
                      .inner = owners->inner,
                      .layout = owners->layout,
                      .experts = owners->dim,
                      .sequences = n,
-                     .buffer = m->buffer * (float)all / (float)n,
-                     .scale = m->lora_scale};
+                     .scale = m->lora_scale,
+                     .bound = {bound.buffer * (float)all / (float)n, bound.taken}};
     wf_call call = {.ctx = ctx, .n_out = 1, .attr = &a, .attr_size = sizeof a};
     wf_tensor *y = NULL;
     wf_tape *tape;

@@ -34,7 +34,8 @@ typedef struct wf_sim_model {
     double fullest[WF_SIM_SPLITS];
     /* features of the expert that all tokens of a mixture take, in `ffn` too */
     double shared_ffn;
-    double buffer; /* room for rows of experts, as in wf_experts */
+    double buffer; /* room for rows of experts, and .. */
+    int64_t taken; /* .. tokens of a sequence that each has at most (wf_experts_bound) */
     /* the part of the blocks whose tokens see the last `window` tokens alone, or, below 0,
        their own of the chunks of -window tokens */
     double windowed;

@@ -53,6 +53,7 @@ MIXTURES = {
     "qwen2_moe": dict(r=4, lora_alpha=4, target_modules=["o_proj"], target_parameters=BOTH),
     "olmoe": dict(r=2, lora_alpha=8, target_modules=["k_proj"], target_parameters=BOTH),
     "granitemoe": dict(r=4, lora_alpha=8, target_modules=["q_proj"], target_parameters=BOTH),
+    "llama4_text": dict(r=3, lora_alpha=6, target_modules=["q_proj"], target_parameters=BOTH),
     "mixtral router": dict(r=4, lora_alpha=8, target_modules=[], target_parameters=BOTH, modules_to_save=["gate"]),
 }
 ALL = CASES | TIED | MIXTURES
@@ -62,6 +63,8 @@ SIZES_OF = {  # of mixtures, beside those of every model; in 50 steps no token h
     "qwen2_moe": dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=32),
     "olmoe": dict(num_experts=6, num_experts_per_tok=2, intermediate_size=48),
     "granitemoe": dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48),
+    "llama4_text": dict(num_local_experts=4, intermediate_size=24, intermediate_size_mlp=48, interleave_moe_layer_step=1, head_dim=8,
+                        attention_chunk_size=16),
 }
 
 

@@ -1,6 +1,8 @@
 """python_mistakes.py - tests of the Python module by pytest: what its callers do wrong, and what happens beside a call: interrupts,
 forks, threads, failures of a rank."""
 import copy
+import ctypes
+import gc
 import math
 import os
 import pickle
@@ -22,9 +24,7 @@ def test_bad_input_leaves_the_run_as_it_was(batches):
         before = run.digest()
         for wrong, words in ((batches[0][:4], r"\[8, 16 \+ 1\]"), (batches[0].astype(np.float32), "ids are integers"),
                              (batches[0] + 300, "from 0 to 255"), (batches[0].astype(np.int64) << 40, "beyond 32 bits"),
-                             (batches[0][0], "sequences, length"), (None, "has no batch")):
-            if wrong is None:
-                continue
+                             (batches[0][0], "sequences, length")):
             with pytest.raises(weft.Error, match=words):
                 run.step(wrong)
         with pytest.raises(weft.Error, match="one shape"):
@@ -83,6 +83,47 @@ def test_mistakes_leave_the_run_as_it_was(batches, tmp_path):
         with weft.Run(lr=1e-3, dp=2, **SMALL) as other:
             assert other.step({"input_ids": ids, "labels": labels}).digest == made.digest
         assert len(run.generate([[1, 2]], 10**9)[0].ids) <= run.positions + 1
+
+
+def test_the_bridge_by_itself(tmp_path):
+    """What the module never asks for, or does not look at: a step without a batch of a run that is given them, and what a plan that
+    fails has written before."""
+    with weft.Run(lr=1e-3, **SMALL) as run:
+        made = weft._library.StepStruct()
+        with pytest.raises(weft.Error, match="step 1 has no batch"):
+            weft._library.call("train", run._open_handle(), None, None, None, ctypes.byref(made))
+    report = ctypes.c_void_p()
+    argv = weft._library.command_line({**SMALL, "plan": True, "json": str(tmp_path / "missing" / "plan.json")})
+    with pytest.raises(weft.Error, match="missing"):
+        weft._library.call("plan", len(argv) - 1, argv, ctypes.byref(report))
+    assert not report.value
+
+
+def test_an_interrupt_when_a_run_is_open(monkeypatch):
+    """The run is closed, and once: nobody has it whose end would close it again."""
+    closed, call = [], weft._run.call
+
+    class Interrupted(weft.Run):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name == "_handle" and value is not None:
+                raise KeyboardInterrupt
+
+    def counted(name, *arguments):
+        call(name, *arguments)
+        if name == "close":
+            closed.append(name)
+    monkeypatch.setattr(weft._run, "call", counted)
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted(lr=1e-3, **SMALL)
+    gc.collect()
+    assert closed == ["close"]
+
+
+def test_a_step_beyond_all_numbers(tmp_path):
+    (tmp_path / "text").write_bytes(bytes(range(32, 96)) * 99)
+    with weft.Run(data=tmp_path / "text", lr=1e-3, **SMALL) as run, pytest.raises(weft.Error, match="step is"):
+        run.batch(2**62)
 
 
 def test_close_beside_a_step(batches, monkeypatch):

@@ -170,6 +170,18 @@ for way in "--eval-requests asked.jsonl" "--sample 150 --positions 400 --seq-len
 if json.load(open("plan.json"))["plan"]["fits"] != (sys.argv[1] == "0"): print("other")' $room)"
     done
 done
+# They take more than these steps, so that they decide what fits: a batch, a stage, all ways of planning it.
+narrow+=(--eval-requests asked.jsonl --plan --json plan.json)
+run "a plan with questions" "${narrow[@]}"
+peak=$(python3 -c 'import json; print(json.load(open("plan.json"))["plan"]["run_peak"])')
+run "the batch beside them" "${narrow[@]}" --find-batch --device-memory $((peak - 1))
+shows "there is none" "^no micro-batch fits" "1 B too much; the most is keys and values, in what follows the steps" "the cheapest first"
+run "the batch in a byte more" "${narrow[@]}" --find-batch --device-memory "$peak"
+shows "there is one" "^the largest micro-batch that fits: " "^fits in "
+run "a plan of two stages" "${narrow[@]}" --pp 2 --tp 2
+peak=$(python3 -c 'import json; print(max(s["run_peak"] for s in json.load(open("plan.json"))["plan"]["stages"]))')
+run "in a byte less" "${narrow[@]}" --pp 2 --tp 2 --device-memory $((peak - 1))
+shows "one does not fit, of its questions" "^  1 .* in what follows the steps: does not fit$" "^  0 .*: fits$"
 for plan in "" --plan; do
     refuse "questions that are missing $plan" 3 "nowhere.jsonl" "${small[@]}" --eval-requests nowhere.jsonl $plan
 done

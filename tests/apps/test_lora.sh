@@ -258,6 +258,48 @@ if abs(whole - merged) > 1e-5 or not whole < base - 0.001: print(whole, merged, 
 }
 [ -n "$sanitized" ] || experts
 
+# Experts of a Llama 4 lie as [in, out], which PEFT takes for [out, in]: its B A is the matrix as it lies, so our B is its A.
+llama4() {
+    local on=(--init-from "$reference/hf_llama4" --data text.txt --seq-len 16 --global-batch-size 8 --steps 3 --lr 1e-2 --eval-interval 0 --digest)
+    run "adapters of a Llama 4's experts" "${on[@]}" --lora-rank 3 --lora-alpha 12 --lora-targets "q,experts" --save four
+    result "for PEFT" "$("$bin/gpt_export" four four.peft 2>&1)"
+    result "merged" "$("$bin/gpt_export" four four.merged --merge --dtype f32 2>&1)"
+    python "PEFT's sums of them are what is merged" '
+import array, json, struct
+def tensors(folder, name):
+    data = open(f"{folder}/{name}.safetensors", "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    def read(key):
+        t = json.loads(data[8:8 + n])[key]
+        raw = data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+        if t["dtype"] == "BF16": raw = b"".join(b"\0\0" + raw[i:i + 2] for i in range(0, len(raw), 2))
+        return t["shape"], array.array("f", raw)
+    return read
+base, merged, peft = tensors("'"$reference"'/hf_llama4", "model"), tensors("four.merged", "model"), tensors("four.peft", "adapter_model")
+own = "model.layers.1.feed_forward.experts."
+most = 0
+for matrix, below in (("gate_up_proj", "base_layer."), ("down_proj", "")):
+    ((experts, rows, columns), w), m = base(own + matrix), merged(own + matrix)[1]
+    (ar, ac), a = peft("base_model.model." + own + below + "lora_A.weight")
+    (br, bc), b = peft("base_model.model." + own + below + "lora_B.weight")
+    if (ar, ac, br, bc) != (3 * experts, columns, rows, 3 * experts): print(matrix, ar, ac, br, bc)
+    for e in range(experts):
+        for o in range(rows):
+            for i in range(columns):
+                delta = 4 * sum(b[o * bc + r * experts + e] * a[(e * 3 + r) * ac + i] for r in range(3))
+                at, most = (e * rows + o) * columns + i, max(most, abs(delta))
+                if abs(m[at] - w[at] - delta) > 1e-6: print(matrix, e, o, i); break
+if most < 1e-3: print("adapters of nothing", most)'
+    run "from PEFT" "${on[@]}" --lora-init four.peft
+    digests out >four.txt
+    for layout in "--tp 2 --dp 2 --ep 4 --micro-batch-size 2" "--tp 4 --etp 4"; do
+        # shellcheck disable=SC2086
+        run "from PEFT, $layout" "${on[@]}" --lora-init four.peft $layout
+        result "has their digests" "$(digests out | diff four.txt -)"
+    done
+}
+[ -n "$sanitized" ] || llama4
+
 # Plans know it: 16 bytes a parameter of a whole model in bf16, 2 of one that is frozen, 1/64 of it trained.
 plan() { "$gpt_train" --plan --json "$1" "${@:2}" >out 2>err; }
 big=(--arch llama --n-layer 2 --n-head 8 --n-embd 1024 --ffn 1024 --vocab-size 256 --seq-len 16 --global-batch-size 4

@@ -164,6 +164,8 @@ run "which goes on as it was" --resume cold.trained "${still[@]}" --steps 2 --sa
 result "without that temperature" "$(perplexity cold | diff - <(perplexity colder))"
 refuse "another temperature than the folder's" 2 "--query-temperature 0.1 contradicts --init-from cold, whose model has -1" \
     --init-from cold "${still[@]}" --query-temperature 0.1
+run "none, as the folder has it" --init-from cold "${still[@]}" --query-temperature -0.5 --save colder.still
+result "is that model" "$(perplexity cold | diff - <(perplexity colder.still))"
 cp -r "$reference/hf_llama4" published
 python3 -c '
 import json

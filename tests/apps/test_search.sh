@@ -111,6 +111,17 @@ grep -q -- '--ep' search.json && grep -q '^  ep [0-9]' out && result "experts ov
 search "a mixture whose ep is given" "${mixture[@]}" --ranks 16 --ep 4 --moe-imbalance 1.5
 holds "its list" "${mixture[@]}" --ep 4 --moe-imbalance 1.5
 grep -q '^  ep [0-9]' out && result "given ep stays" "another one is compared" || result "given ep stays" ""
+refused "features over other ranks than tp's" "--etp 2 with --tp 4: the ranks of --tp are one axis of the mesh" "${mixture[@]}" --plan --search \
+    --tp 4 --etp 2 --ranks 16
+# What follows the steps decides as well.
+python3 -c 'import json; print(json.dumps({"request": {"context": "a cat " * 600, "continuation": " sat"}, "doc_id": 0}))' >long.jsonl
+seq 3000 >text
+short=(--data text --arch llama --n-layer 4 --n-head 4 --n-embd 64 --seq-len 16 --positions 4000 --global-batch-size 8 --machine "$h100"
+    --dtype bf16 --pp 1 --device-memory 4MiB)
+search "layouts of short sequences" "${short[@]}" --ranks 2
+holds "their list" "${short[@]}"
+search "with a long question after them" "${short[@]}" --ranks 2 --eval-requests long.jsonl
+grep -q 'no layout fits' out && result "none fits" "" || result "none fits" "$(head -c 300 out)"
 refused "loads without times" "--moe-imbalance is for times of a plan" --n-expert 4 --moe-imbalance 2
 
 search "one that fits nowhere" --model llama-3.1-70b --seq-len 8192 --global-batch-size 8 \

@@ -5,10 +5,10 @@
  *
  * ctest: builds plain
  */
-#include "parallel/train/report.h"
 #include "parallel/models/gpt/gpt.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
+#include "tests/parallel/plan_harness.h"
 
 enum { GRAPH_STEPS = 6, LENGTH = 4 };
 
@@ -228,40 +228,30 @@ static void not_finite(void)
     CU_ASSERT_STRING_EQUAL(error[0].text, error[1].text);
 }
 
-static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
-                             int step)
-{
-    (void)rank;
-    if (step == 1)
-        wf_par_report_begin(par, t->arg);
-    if (step == 2)
-        wf_par_report_end(par, &model->base, t->arg);
-    return WF_OK;
-}
-
 static void plan_is_run(void)
 {
+    static reports all_ran, all_planned;
+    const wf_par_report *ran = &all_ran.of[0], *planned = &all_planned.of[0];
     training t = make_training(LLAMA);
-    wf_par_report ran = {0}, planned = {0};
     wf_error error = {WF_OK, ""};
 
     t.steps = 2;
     t.layout.cuda_graph = true;
     t.watch = report_step;
-    t.arg = &ran;
+    t.arg = &all_ran;
     if (!train(&t))
         return;
     t.layout.plan = true;
-    t.arg = &planned;
+    t.arg = &all_planned;
     wf_launch(&(wf_launch_options){.ranks = 1, .transport = "fake", .rank = 0}, training_rank,
               &t, &error);
     CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
-    CU_ASSERT(ran.memory.now[WF_MEMORY_GRAPH] > 0);
-    CU_ASSERT_EQUAL(planned.memory.peak, ran.memory.peak);
-    CU_ASSERT_EQUAL(planned.memory.in_use, ran.memory.in_use);
+    CU_ASSERT(ran->memory.now[WF_MEMORY_GRAPH] > 0);
+    CU_ASSERT_EQUAL(planned->memory.peak, ran->memory.peak);
+    CU_ASSERT_EQUAL(planned->memory.in_use, ran->memory.in_use);
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
-        CU_ASSERT_EQUAL(planned.memory.most[k], ran.memory.most[k]);
-    CU_ASSERT(planned.flops > 0 && planned.flops == ran.flops);
+        CU_ASSERT_EQUAL(planned->memory.most[k], ran->memory.most[k]);
+    CU_ASSERT(planned->flops > 0 && planned->flops == ran->flops);
 }
 
 static void refused(void)

@@ -128,6 +128,11 @@ same "which stages add up" "${balanced[@]}" --pp 2 --micro-batch-size 2
 run "tokens over two ranks, by heads" --device cuda --digest --arch llama --cp 2
 wanted=$(digest)
 same "by gathered keys" --arch llama --cp 2 --cp-form gather
+for way in "" --plan; do
+    # shellcheck disable=SC2086
+    refuse "a buffer of experts $way" "a GPU has room for the rows of any choice alone: leave --moe-buffer out" --device cuda \
+        --arch mixtral --n-expert 4 --moe-buffer 1.25 $way
+done
 run "a plan of graphs" --device cuda --plan
 grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
     result "counts their memory" "no row of it"

@@ -73,7 +73,8 @@ static void try_experts(wf_context *ctx, const table *t, int64_t first, float bu
     gate->local[0] = up->local[0] = down->local[0] = t->experts - first;
     x = rows_of(ctx, t, 2, 1);
     y = wf_experts(first ? gate : wf_leaf(gate), up, down, wf_leaf(x),
-                   rows_of(ctx, t, t->k, 0.5F), t->index, buffer);
+                   rows_of(ctx, t, t->k, 0.5F), t->index,
+                   &(wf_experts_bound){.buffer = buffer});
     PROMISE(answered(ctx, y) == is_good(t, t->index->data, true, true));
     for (int64_t i = 0; y && i < wf_tensor_count(y); i++)
         PROMISE(isfinite(((const float *)y->data)[i]));

@@ -3,7 +3,8 @@
  * room. A tape's gradients are those that make gate and up again, bit for bit, and cost two
  * products less; nothing is kept where it would be rounded, or where a rank has a part of the
  * experts. And a buffer of any size changes no bit of results and gradients, whatever tokens
- * choose: all one expert, one sequence another one, any; with adapters and without.
+ * choose: all one expert, one sequence another one, any; with adapters and without. A bound by
+ * what experts take of a sequence changes none either, and is refused where indices pass it.
  *
  * ctest: builds plain address
  */
@@ -76,7 +77,8 @@ static double products(wf_tensor *const *in, int first_leaf, float buffer, wf_te
     for (int i = 0; i < OPERANDS; i++)
         leaf[i] = i < first_leaf || i == WF_MOE_INDEX ? in[i] : wf_leaf(in[i]);
     y = wf_experts(leaf[WF_MOE_GATE], leaf[WF_MOE_UP], leaf[WF_MOE_DOWN], leaf[WF_MOE_X],
-                   leaf[WF_MOE_WEIGHTS], leaf[WF_MOE_INDEX], buffer);
+                   leaf[WF_MOE_WEIGHTS], leaf[WF_MOE_INDEX],
+                   &(wf_experts_bound){.buffer = buffer});
     CU_ASSERT_EQUAL_FATAL(wf_backward(y, in[WF_MOE_DY], false), WF_OK);
     wf_tape_close(tape);
     return (wf_context_flops(ctx) - begun) / one;
@@ -177,7 +179,7 @@ static void like_operands(mixture *m, wf_dtype dtype, int64_t sequences, int64_t
 
 /* Runs forward and backward in a buffer; fills leaf[i]->grad of all that are trained. Returns
    y. */
-static wf_tensor *run(const mixture *m, float buffer, wf_tensor **leaf)
+static wf_tensor *run(const mixture *m, wf_experts_bound bound, wf_tensor **leaf)
 {
     wf_tape *tape = wf_tape_open(ctx);
     wf_tensor *y;
@@ -196,9 +198,9 @@ static wf_tensor *run(const mixture *m, float buffer, wf_tensor **leaf)
                                        .scale = 0.5F};
 
         y = wf_experts_adapted(leaf[0], leaf[1], leaf[2], leaf[3], leaf[4], leaf[5], &a,
-                               buffer);
+                               &bound);
     } else {
-        y = wf_experts(leaf[0], leaf[1], leaf[2], leaf[3], leaf[4], leaf[5], buffer);
+        y = wf_experts(leaf[0], leaf[1], leaf[2], leaf[3], leaf[4], leaf[5], &bound);
     }
     CU_ASSERT_EQUAL_FATAL(wf_backward(y, m->in[ALL], false), WF_OK);
     wf_tape_close(tape);
@@ -211,9 +213,9 @@ static bool alike(const wf_tensor *a, const wf_tensor *b)
 }
 
 /* Room that a call of experts, or of their gradients, asks for. */
-static size_t room_of(const wf_op *op, const mixture *m, float buffer)
+static size_t room_of(const wf_op *op, const mixture *m, float buffer, int64_t taken)
 {
-    const wf_moe_attr attr = {.buffer = buffer};
+    const wf_moe_attr attr = {.buffer = buffer, .taken = taken};
     wf_call call = {.op = op,
                     .ctx = ctx,
                     .n_in = OPERANDS + 1,
@@ -230,16 +232,23 @@ static size_t room_of(const wf_op *op, const mixture *m, float buffer)
     return wf_context_device(ctx)->kernel(wf_context_device(ctx), op)->workspace(&call);
 }
 
-static void compare(const mixture *m)
+static void compare(const mixture *m, int64_t taken)
 {
-    static const float buffers[] = {1e-6F, 0.3F, 0.6F, 1, 1.25F, 100};
-    wf_tensor *all[ALL], *some[ALL], *y = run(m, 0, all);
+    static const float buffers[] = {0, 1e-6F, 0.3F, 0.6F, 1, 1.25F, 100};
+    wf_tensor *all[ALL], *some[ALL], *y = run(m, (wf_experts_bound){0}, all);
 
     for (size_t b = 0; b < sizeof buffers / sizeof *buffers; b++) {
-        CU_ASSERT(alike(run(m, buffers[b], some), y));
+        CU_ASSERT(alike(run(m, (wf_experts_bound){buffers[b], taken}, some), y));
         for (int i = 0; i < ALL; i++)
             CU_ASSERT(alike(some[i]->grad, all[i]->grad));
     }
+}
+
+/* Has experts take a few tokens of each sequence. */
+static void take_few(mixture *m, int64_t taken)
+{
+    m->in[WF_MOE_INDEX] = wf_route_capacity(
+        m->in[WF_MOE_INDEX], &(wf_route_limit){.experts = EXPERTS, .most = taken});
 }
 
 static void waves(void)
@@ -255,7 +264,9 @@ static void waves(void)
             continue;
         open_context(bf16 ? WF_BF16 : WF_F32);
         like_operands(&m, bf16 ? WF_BF16 : WF_F32, size[0], size[1], choice);
-        compare(&m);
+        compare(&m, 0);
+        take_few(&m, (size[1] + 2) / 3);
+        compare(&m, (size[1] + 2) / 3);
         close_context();
     }
 }
@@ -273,9 +284,12 @@ static void room(void)
 
         open_context(WF_F32);
         like_operands(&m, WF_F32, 64, 32, 0);
-        whole = last = room_of(ops[o], &m, 0);
+        whole = last = room_of(ops[o], &m, 0, 0);
+        CU_ASSERT(room_of(ops[o], &m, 0, 16) < whole); /* an expert has half of the tokens */
+        CU_ASSERT(room_of(ops[o], &m, 0, 1) < whole / 4);
+        CU_ASSERT_EQUAL(room_of(ops[o], &m, 0, 32), whole);
         for (size_t b = 0; b < sizeof buffers / sizeof *buffers; b++) {
-            size_t bytes = room_of(ops[o], &m, buffers[b]);
+            size_t bytes = room_of(ops[o], &m, buffers[b], 0);
 
             CU_ASSERT(bytes < last);
             last = bytes;
@@ -303,11 +317,20 @@ static void room_of_parts(void)
             m.in[split[i]]->local[1] = HALF;
         }
         for (int o = 0; o < 2; o++)
-            bytes[o][half] = room_of(ops[o], &m, 1e-6F);
+            bytes[o][half] = room_of(ops[o], &m, 1e-6F, 0);
     }
     CU_ASSERT_EQUAL(bytes[0][1], bytes[0][0]);
     CU_ASSERT_EQUAL(bytes[1][1], bytes[1][0]);
     close_context();
+}
+
+static void refuses(const mixture *m, wf_experts_bound bound, const char *why)
+{
+    CU_ASSERT_PTR_NULL(
+        wf_experts(m->in[0], m->in[1], m->in[2], m->in[3], m->in[4], m->in[5], &bound));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
+    CU_ASSERT(strstr(wf_context_error(ctx)->text, why) != NULL);
+    wf_context_clear(ctx);
 }
 
 static void refused(void)
@@ -316,11 +339,16 @@ static void refused(void)
 
     open_context(WF_F32);
     like_operands(&m, WF_F32, 1, 4, 0);
-    CU_ASSERT_PTR_NULL(wf_experts(m.in[0], m.in[1], m.in[2], m.in[3], m.in[4], m.in[5], -1));
-    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
-    CU_ASSERT(strstr(wf_context_error(ctx)->text, "room for -1 times") != NULL);
-    wf_context_clear(ctx);
+    refuses(&m, (wf_experts_bound){.buffer = -1}, "room for -1 times");
+    refuses(&m, (wf_experts_bound){.taken = -1}, "have -1 tokens of a sequence");
     close_context();
+    for (int b = 0; b < 2; b++) { /* all tokens choose one expert */
+        open_context(WF_F32);
+        like_operands(&m, WF_F32, 2, 9, 1);
+        refuses(&m, (wf_experts_bound){.buffer = b ? 0.1F : 0, .taken = 8},
+                "an expert takes 8 tokens of a sequence at most");
+        close_context();
+    }
 }
 
 int main(void)

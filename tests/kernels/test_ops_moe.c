@@ -89,7 +89,7 @@ static void apply_experts(wf_tensor *const *in, wf_tensor **out)
     wf_tensor *weights, *index;
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &weights, &index);
-    out[0] = wf_experts(in[0], in[1], in[2], in[3], weights, index, 0);
+    out[0] = wf_experts(in[0], in[1], in[2], in[3], weights, index, NULL);
 }
 
 static void experts(op_case *c, const op_shape *s)
@@ -110,7 +110,7 @@ static void apply_adapted(wf_tensor *const *in, wf_tensor **out)
     wf_tensor *weights, *index;
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &weights, &index);
-    out[0] = wf_experts_adapted(in[0], in[1], in[2], in[3], weights, index, &adapters, 0);
+    out[0] = wf_experts_adapted(in[0], in[1], in[2], in[3], weights, index, &adapters, NULL);
 }
 
 static void adapted(op_case *c, const op_shape *s)
@@ -220,7 +220,7 @@ static small small_of(wf_context *ctx, const float *gate, const float *down, int
 
 static wf_tensor *apply(const small *s)
 {
-    return wf_experts(s->gate, s->up, s->down, s->x, s->weights, s->index, 0);
+    return wf_experts(s->gate, s->up, s->down, s->x, s->weights, s->index, NULL);
 }
 
 /* All tokens to one expert, and others have none: their gradients are +0. */
@@ -274,7 +274,7 @@ static void many_rows(void)
     ones = tensor_of(ctx, 3, dims, row[1]);
     to = tensor_of(ctx, 3, dims, row[2]);
     up = wf_leaf(of_experts(ctx, 3, same));
-    y = wf_experts(of_experts(ctx, 3, same), up, of_experts(ctx, 3, same), x, ones, to, 0);
+    y = wf_experts(of_experts(ctx, 3, same), up, of_experts(ctx, 3, same), x, ones, to, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(y);
     for (int64_t t = FIRST - 1; t < ROWS; t++)
         CU_ASSERT_DOUBLE_EQUAL((double)((const float *)y->data)[t],

@@ -19,7 +19,8 @@ static void apply_experts(wf_tensor *const *in, wf_tensor **out)
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &weights, &index);
     index = wf_route_capacity(index, &(wf_route_limit){.experts = EXPERTS, .most = 2});
-    out[0] = wf_experts(in[0], in[1], in[2], in[3], weights, index, 0);
+    out[0] =
+        wf_experts(in[0], in[1], in[2], in[3], weights, index, &(wf_experts_bound){.taken = 2});
 }
 
 static op_operand matrices(wf_dim a, wf_dim b)
@@ -126,7 +127,7 @@ static void nothing_is_left(void)
         ((float *)index->data)[i] = 0;
     }
     index = wf_route_capacity(index, &(wf_route_limit){.experts = 1, .most = 1});
-    y = wf_experts(m, m, m, x, weights, index, 0);
+    y = wf_experts(m, m, m, x, weights, index, &(wf_experts_bound){.taken = 1});
     CU_ASSERT_PTR_NOT_NULL_FATAL(y);
     CU_ASSERT(((const float *)y->data)[0] < 0);
     for (int i = 2; i < 6; i++)

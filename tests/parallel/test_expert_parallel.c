@@ -294,8 +294,11 @@ static void refusals(void)
     refused(t, ".ep 3 with .tp 2 and .etp splits experts over 3 data-parallel ranks, which do "
                "not divide .dp 4: use a number that does");
     t.layout.tp = 4;
-    refused(t, ".etp 2 with .tp 4: the ranks of .tp split experts, or all of them the features "
-               "of each expert: use .etp 1, or .etp and .tp alike");
+    refused(
+        t,
+        ".etp 2 with .tp 4: the ranks of .tp are one axis of the mesh, which splits experts, "
+        "or the features of each expert, and cannot split both; a rank has as much of "
+        "them either way: use .etp 1 or .etp 4");
     t.layout.etp = 0;
     t.layout.tp = 1;
     t.layout.ep = 1;

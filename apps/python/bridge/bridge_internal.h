@@ -17,7 +17,16 @@ struct weft_python_run {
     wf_par_data own, validation;
     bool weighted; /* batches have a weight for each token's loss */
     FILE *out;     /* nothing is read from it; NULL: stdout */
+    struct weft_python_lent *lent;
 };
+
+/* Returns memory that the ranks of a call use: `bytes` of a copy of `from`, or zeros where that
+   is NULL. What is the caller's goes away with the call, and a rank that hangs would use it
+   still. Owner: the run, weft_python_return. NULL: no memory, or an error that was there */
+void *weft_python_lend(weft_python_run *run, const void *from, size_t bytes, wf_error *error);
+
+/* Frees what a call has lent, at its end, but where ranks hang. */
+void weft_python_return(weft_python_run *run);
 
 /* Sequences that a caller gives: [rows][length]. */
 typedef struct weft_python_rows {

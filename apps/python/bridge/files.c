@@ -30,13 +30,39 @@ static wf_status digest(wf_par_running *rank, void *arg)
     return wf_context_status(wf_par_context(rank->par));
 }
 
-int weft_python_digest(weft_python_run *r, uint64_t *found, wf_error *error)
+/* Lends a call to the ranks, with its texts. NULL: no memory. */
+static files *lend(weft_python_run *r, const char *folder, const char *dtype, wf_error *error)
 {
-    files f = {.run = r};
+    files *f;
 
     *error = (wf_error){WF_OK, ""};
-    wf_session_call(r->session, digest, &f, error);
-    *found = f.digest;
+    f = weft_python_lend(r, NULL, sizeof *f, error);
+    if (!f)
+        return NULL;
+    f->run = r;
+    if (folder)
+        f->folder = weft_python_lend(r, folder, strlen(folder) + 1, error);
+    if (dtype)
+        f->dtype = weft_python_lend(r, dtype, strlen(dtype) + 1, error);
+    atomic_flag_clear(&f->taken);
+    return error->code == WF_OK ? f : NULL;
+}
+
+/* Has the ranks call a function, whose error may be in f. */
+static wf_status call(wf_par_hook *function, files *f, wf_error *error)
+{
+    if (f && wf_session_call(f->run->session, function, f, error) == WF_OK &&
+        f->error.code != WF_OK)
+        *error = f->error;
+    return error->code;
+}
+
+int weft_python_digest(weft_python_run *r, uint64_t *found, wf_error *error)
+{
+    files *f = lend(r, NULL, NULL, error);
+
+    *found = call(digest, f, error) == WF_OK ? f->digest : 0;
+    weft_python_return(r);
     return (int)error->code;
 }
 
@@ -78,13 +104,9 @@ static wf_status keep_origin(const weft_python_run *r, const char *folder, wf_er
 
 int weft_python_save(weft_python_run *r, const char *folder, wf_error *error)
 {
-    files f = {.run = r, .folder = folder, .error = {WF_OK, ""}};
-
-    *error = (wf_error){WF_OK, ""};
-    if (wf_session_call(r->session, save, &f, error) == WF_OK && f.error.code != WF_OK)
-        *error = f.error;
-    if (error->code == WF_OK)
+    if (call(save, lend(r, folder, NULL, error), error) == WF_OK)
         keep_origin(r, folder, error);
+    weft_python_return(r);
     return (int)error->code;
 }
 
@@ -99,7 +121,6 @@ static wf_status export(wf_par_running *rank, void *arg)
 int weft_python_export(weft_python_run *r, const char *folder, const char *dtype,
                        wf_error *error)
 {
-    files f = {.run = r, .folder = folder, .dtype = dtype};
     bool known = false;
 
     *error = (wf_error){WF_OK, ""};
@@ -114,7 +135,8 @@ int weft_python_export(weft_python_run *r, const char *folder, const char *dtype
         return (int)wf_error_set(error, WF_EINVAL,
                                  "a model with adapters is exported by weft export, from a "
                                  "checkpoint: call save(folder) first");
-    wf_session_call(r->session, export, &f, error);
+    call(export, lend(r, folder, dtype, error), error);
+    weft_python_return(r);
     return (int)error->code;
 }
 
@@ -140,14 +162,11 @@ static wf_status load(wf_par_running *rank, void *arg)
 
 int weft_python_load(weft_python_run *r, const char *folder, wf_error *error)
 {
-    files f = {.run = r, .folder = folder, .taken = ATOMIC_FLAG_INIT};
+    files *f = lend(r, folder, NULL, error);
 
-    *error = (wf_error){WF_OK, ""};
-    wf_session_call(r->session, fits, &f, error); /* before a rank fails */
-    if (error->code == WF_OK && f.error.code != WF_OK)
-        *error = f.error;
-    if (error->code == WF_OK)
-        wf_session_call(r->session, load, &f, error);
+    if (call(fits, f, error) == WF_OK) /* before a rank fails */
+        call(load, f, error);
+    weft_python_return(r);
     return (int)error->code;
 }
 

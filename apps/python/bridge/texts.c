@@ -124,38 +124,63 @@ static wf_status fit(const weft_python_run *r, generation *g, int64_t longest, w
     return WF_OK;
 }
 
+/* Returns the sum of counts; of one that is none, which is refused later, 0. */
+static int64_t sum_of(const int64_t *counts, int64_t n)
+{
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += counts[i] > 0 ? counts[i] : 0;
+    return sum;
+}
+
+/* Has the ranks generate into memory that is lent, and copies what came of it. */
+static void call_generate(weft_python_run *r, generation *g, int32_t *out, int64_t *lengths,
+                          float *logprobs, wf_error *error)
+{
+    const size_t n = (size_t)g->count, all = n * (size_t)g->width;
+    generation *lent;
+
+    g->out = weft_python_lend(r, out, all * sizeof *out, error);
+    g->lengths = weft_python_lend(r, lengths, n * sizeof *lengths, error);
+    if (logprobs)
+        g->logprobs = weft_python_lend(r, logprobs, all * sizeof *logprobs, error);
+    lent = weft_python_lend(r, g, sizeof *g, error);
+    if (!lent || wf_session_call(r->session, generate, lent, error) != WF_OK)
+        return;
+    memcpy(out, lent->out, all * sizeof *out);
+    memcpy(lengths, lent->lengths, n * sizeof *lengths);
+    if (logprobs)
+        memcpy(logprobs, lent->logprobs, all * sizeof *logprobs);
+}
+
 int weft_python_generate(weft_python_run *r, const weft_python_sampling *s, int64_t count,
                          const int32_t *ids, const int64_t *counts, int64_t width, int32_t *out,
                          int64_t *lengths, float *logprobs, wf_error *error)
 {
-    const wf_gen_options options = {.sampling = {.temperature = s->temperature,
-                                                 .top_k = s->top_k,
-                                                 .top_p = s->top_p,
-                                                 .min_p = s->min_p,
-                                                 .repetition_penalty = s->repetition_penalty},
-                                    .seed = s->seed,
-                                    .most = s->most,
-                                    .ends = s->ends,
-                                    .n_ends = s->n_ends,
-                                    .size = r->options.vocab_size,
-                                    .logprobs = logprobs != NULL};
-    generation g = {.options = &options,
-                    .count = count,
-                    .width = width,
-                    .out = out,
-                    .lengths = lengths,
-                    .logprobs = logprobs};
-    wf_gen_prompt *prompts = calloc((size_t)(count > 0 ? count : 1), sizeof *prompts);
+    wf_gen_options options = {.sampling = {.temperature = s->temperature,
+                                           .top_k = s->top_k,
+                                           .top_p = s->top_p,
+                                           .min_p = s->min_p,
+                                           .repetition_penalty = s->repetition_penalty},
+                              .seed = s->seed,
+                              .most = s->most,
+                              .n_ends = s->n_ends,
+                              .size = r->options.vocab_size,
+                              .logprobs = logprobs != NULL};
+    generation g = {.count = count, .width = width};
+    wf_gen_prompt *prompts;
     int64_t longest;
 
     *error = (wf_error){WF_OK, ""};
-    if (!prompts)
-        return (int)wf_error_set(error, WF_ENOMEM, "no memory for prompts");
-    g.prompts = prompts;
-    longest = list_prompts(r, &g, ids, counts, prompts, error);
+    options.ends = weft_python_lend(r, s->ends, sizeof *s->ends * (size_t)s->n_ends, error);
+    g.options = weft_python_lend(r, &options, sizeof options, error);
+    ids = weft_python_lend(r, ids, sizeof *ids * (size_t)sum_of(counts, count), error);
+    g.prompts = prompts = weft_python_lend(r, NULL, sizeof *prompts * (size_t)count, error);
+    longest = prompts ? list_prompts(r, &g, ids, counts, prompts, error) : 0;
     if (longest && fit(r, &g, longest, error) == WF_OK)
-        wf_session_call(r->session, generate, &g, error);
-    free(prompts);
+        call_generate(r, &g, out, lengths, logprobs, error);
+    weft_python_return(r);
     return (int)error->code;
 }
 
@@ -198,7 +223,8 @@ static wf_status judge(wf_par_running *rank, void *arg)
 int weft_python_logprobs(weft_python_run *r, int64_t count, int64_t length, const int32_t *ids,
                          float *out, wf_error *error)
 {
-    judgement j = {.count = count, .length = length, .ids = ids, .out = out};
+    judgement j = {.count = count, .length = length}, *lent;
+    const size_t n = (size_t)count * (size_t)(length > 1 ? length - 1 : 0);
     int64_t most = app_options_model(&r->options).positions;
 
     *error = (wf_error){WF_OK, ""};
@@ -208,7 +234,13 @@ int weft_python_logprobs(weft_python_run *r, int64_t count, int64_t length, cons
                                  " ids: log probabilities are of 2 to %" PRId64
                                  ", the positions of the model and the token after them",
                                  length, most + 1);
-    if (weft_python_check_ids(r, "texts", ids, count * length, false, error) == WF_OK)
-        wf_session_call(r->session, judge, &j, error);
+    if (weft_python_check_ids(r, "texts", ids, count * length, false, error) != WF_OK)
+        return (int)error->code;
+    j.ids = weft_python_lend(r, ids, sizeof *ids * (size_t)(count * length), error);
+    j.out = weft_python_lend(r, NULL, sizeof *out * n, error);
+    lent = weft_python_lend(r, &j, sizeof j, error);
+    if (lent && wf_session_call(r->session, judge, lent, error) == WF_OK)
+        memcpy(out, lent->out, sizeof *out * n);
+    weft_python_return(r);
     return (int)error->code;
 }

@@ -38,7 +38,7 @@ static void read_sizes(wf_gguf_source *s, wf_nn_gpt_config *m)
         m->experts = wf_gguf_size_or(s, "expert_count", 0);
         m->top_k = wf_gguf_size_or(s, "expert_used_count", 0);
         m->expert_ffn = wf_gguf_size_or(s, "expert_feed_forward_length", m->ffn);
-        m->router_normalised = true; /* llama.cpp's are */
+        m->router_normalised = m->router == WF_NN_SOFTMAX; /* llama.cpp's are */
     }
     m->heads = wf_gguf_size_or(s, "attention.head_count", 0);
     m->kv_heads = wf_gguf_size_or(s, "attention.head_count_kv", m->heads);
@@ -172,6 +172,8 @@ wf_status wf_gguf_config(wf_gguf_weights *w, wf_error *error)
         read_own(&s, m);
     if (error->code == WF_OK && m->position == WF_NN_ROPE)
         wf_gguf_read_windows(s.g, s.path, s.arch, m, error);
+    if (error->code == WF_OK && wf_gguf_is_llama4(s.arch))
+        wf_gguf_read_llama4(&s, m);
     if (error->code == WF_OK)
         wf_gguf_read_rotation(&s, &w->file, m);
     if (error->code == WF_OK && !wf_gguf_fits(s.arch, m))

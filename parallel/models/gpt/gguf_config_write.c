@@ -30,7 +30,7 @@ static void put_text(wf_gguf_header *h, const char *key, const char *text)
     wf_gguf_put(h, &(wf_par_gguf_key){.key = key, .kind = WF_PAR_GGUF_TEXT, .values = &value});
 }
 
-/* Writes YaRN. beta_fast and beta_slow are 32 and 1, given or not (gguf_families.c). */
+/* Writes YaRN. beta_fast and beta_slow are 32 and 1, given or not (gguf_match.c). */
 static void put_yarn(wf_gguf_header *h, const wf_nn_gpt_config *m)
 {
     const wf_rope_scaling *s = &m->rope_scaling;
@@ -77,6 +77,8 @@ static void put_own(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *ar
         put_number(h, m, "final_logit_softcapping", m->logit_cap);
     if (wf_gguf_reads(architecture, "use_parallel_residual"))
         put(h, m, "use_parallel_residual", WF_PAR_GGUF_BOOL, &m->parallel);
+    if (wf_gguf_is_llama4(architecture))
+        put_size(h, m, "interleave_moe_layer_step", wf_gguf_llama4_step(m));
     if (wf_gguf_multiplies_logits(architecture))
         put_number(h, m, "logit_scale", 1 / m->logit_divisor);
 }
@@ -103,7 +105,8 @@ void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model)
     put_size(h, &m, "block_count", m.layers);
     /* llama.cpp has no windows for some: in texts that one holds whole it has no effect */
     put_size(h, &m, "context_length",
-             m.window && !wf_gguf_reads(wf_gguf_architecture(&m), "rope.freq_base_swa")
+             m.window && !wf_gguf_reads(wf_gguf_architecture(&m), "rope.freq_base_swa") &&
+                     !wf_gguf_is_llama4(wf_gguf_architecture(&m))
                  ? m.window
                  : m.positions);
     put_size(h, &m, "embedding_length", m.width);

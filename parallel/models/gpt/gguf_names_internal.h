@@ -88,6 +88,13 @@ void wf_gguf_put_windows(wf_gguf_header *h, const char *architecture,
 wf_status wf_gguf_read_windows(const wf_par_gguf *g, const char *path, const char *architecture,
                                wf_nn_gpt_config *model, wf_error *error);
 
+/* Return true for Llama 4's architecture; what llama.cpp takes for granted of it that a model
+   has otherwise, in words, or NULL; and n of a model whose every n-th block is a mixture
+   (gguf_llama4.c). */
+bool wf_gguf_is_llama4(const char *architecture);
+const char *wf_gguf_llama4_missing(const wf_nn_gpt_config *model);
+int64_t wf_gguf_llama4_step(const wf_nn_gpt_config *model);
+
 /* Returns true where a file of this architecture may hold a model of these properties. */
 bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model);
 

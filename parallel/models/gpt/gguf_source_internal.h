@@ -34,4 +34,8 @@ double wf_gguf_number_or(wf_gguf_source *s, const char *key, double standard);
    factors, and a Phi-3's window. */
 void wf_gguf_read_rotation(wf_gguf_source *s, const wf_file *file, wf_nn_gpt_config *model);
 
+/* Reads which blocks of a Llama 4 are mixtures, and sets what all of these have
+   (gguf_llama4.c). */
+void wf_gguf_read_llama4(wf_gguf_source *s, wf_nn_gpt_config *model);
+
 #endif

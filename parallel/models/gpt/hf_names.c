@@ -6,7 +6,17 @@
 
 /* The dims of a tensor of theirs: ours, transposed, ours with experts in front, ours head by
    head, or those of a factor of experts. */
-typedef enum how { PLAIN, TRANSPOSED, STACKED, STACKED_IN, BY_HEAD, FACTOR_A, FACTOR_B } how;
+typedef enum how {
+    PLAIN,
+    TRANSPOSED,
+    STACKED,
+    STACKED_IN,
+    BY_HEAD,
+    FACTOR_A,
+    FACTOR_B,
+    FACTOR_A_IN,
+    FACTOR_B_IN
+} how;
 
 /* Parts of one tensor that lie one after the other. */
 typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
@@ -80,19 +90,23 @@ static int64_t rows_of(member p, const wf_nn_gpt_config *model, int64_t mine)
     return p == Q ? m.heads * m.head_dim : p == K || p == V ? m.kv_heads * m.head_dim : mine;
 }
 
-/* Sets the shape of a factor [experts, a, b]; two of them are one B, where gate and up are one
-   matrix. */
+/* Sets the shape of a factor [experts, a, b]; two of them are one, where gate and up are one
+   matrix: rows of theirs, or columns. */
 static void locate_factor(const name_row *row, const wf_tensor *t, wf_hf_location *location)
 {
-    const int64_t experts = t->dim[0].size, rows = t->dim[1].size, columns = t->dim[2].size;
-    const bool a = row->how == FACTOR_A;
+    const bool swapped = row->how >= FACTOR_A_IN;
+    const bool a = row->how == FACTOR_A || row->how == FACTOR_A_IN;
+    const int64_t experts = t->dim[0].size, rows = t->dim[swapped ? 2 : 1].size;
+    const int64_t columns = t->dim[swapped ? 1 : 2].size, parts = row->part == WHOLE ? 1 : 2;
 
     location->factor_a = a;
     location->factor_b = !a;
+    location->factor_swapped = swapped;
     location->ndim = 2;
-    location->shape[0] = a ? experts * rows : row->part == WHOLE ? rows : 2 * rows;
-    location->shape[1] = a ? columns : columns * experts;
-    location->offset = row->part == UP ? rows : 0;
+    location->shape[0] = a ? experts * rows : parts * rows;
+    location->shape[1] = a ? parts * columns : columns * experts;
+    location->factor_row = row->part == UP && !a ? rows : 0;
+    location->factor_column = row->part == UP && a ? columns : 0;
 }
 
 /* Returns the parameter's dim that dim d of theirs is. */

@@ -29,9 +29,11 @@ typedef struct wf_hf_location {
     /* 0, or one tensor for each index of dim 0, whose number is E in the name: they lie one
        after the other where Weft writes them */
     int64_t pieces;
-    /* factors of adapters of experts, whose tensor is [experts * rank, in], or [out, rank *
-       experts] */
-    bool factor_a, factor_b;
+    /* factors of adapters of experts, whose tensor is [experts * rank, columns], or [rows, rank
+       * experts], beginning at this row or column; of ours the rank is the last dim in the
+       first case, dim 1 in the second, where a factor is the other one in theirs */
+    bool factor_a, factor_b, factor_swapped;
+    int64_t factor_row, factor_column;
     int ndim;
     int64_t shape[WF_MAX_DIMS]; /* the shape of theirs */
 } wf_hf_location;

@@ -271,7 +271,9 @@ static void add_experts(void *arg, wf_nn_module *module)
         add(l, factor[i], location.name, "", "");
         t->of_experts = true;
         t->factor_b = location.factor_b;
-        t->row = location.offset;
+        t->swapped = location.factor_swapped;
+        t->row = location.factor_row;
+        t->column = location.factor_column;
         t->ndim = location.ndim;
         memcpy(t->shape, location.shape, sizeof t->shape);
     }

@@ -54,27 +54,49 @@ static wf_status check(const source *s, const wf_peft_tensor *t)
     return WF_OK;
 }
 
-/* Reads a part of a factor B of experts, row by row of theirs: [out, rank * experts]. */
-static wf_status read_factor_b(source *s, const wf_peft_tensor *t, const wf_part *part)
+/* Takes the numbers of experts [first, end) of this rank's from a row of theirs, which is row i
+   of their factors here. */
+static void take_row(const source *s, const wf_peft_tensor *t, const wf_part *part,
+                     const float *row, int64_t i, int64_t first, int64_t end)
 {
-    const int64_t columns = t->shape[1], experts = t->parameter->tensor->dim[0].size;
+    const int di = t->swapped ? 2 : 1, dj = t->swapped ? 1 : 2;
+    const int64_t experts = t->parameter->tensor->dim[0].size;
+
+    for (int64_t e = first; e < end; e++)
+        for (int64_t j = 0; j < part->local[dj]; j++) {
+            const int64_t at = t->swapped ? (e * part->local[dj] + j) * part->local[di] + i
+                                          : (e * part->local[di] + i) * part->local[dj] + j;
+            const int64_t column = part->start[dj] + j;
+
+            s->to[at] =
+                row[t->factor_b ? column * experts + part->start[0] + e : t->column + column];
+        }
+}
+
+/* Reads a part of a factor of experts whose numbers lie otherwise in theirs, row by row of it:
+   rows of a B have all experts, those of an A one. */
+static wf_status read_factor(source *s, const wf_peft_tensor *t, const wf_part *part)
+{
+    const int di = t->swapped ? 2 : 1;
+    const int64_t columns = t->shape[1], each = t->parameter->tensor->dim[di].size;
     const int64_t size = wf_safetensors_dtype_size(s->entry->dtype);
+    const int64_t turns = t->factor_b ? 1 : part->local[0], n = part->local[di];
     float *row = malloc((size_t)columns * (sizeof *row + (size_t)size));
     char *raw = (char *)(row + columns);
 
     if (!row)
         return wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", t->name);
-    for (int64_t o = 0; o < part->local[1] && s->error->code == WF_OK; o++) {
-        const int64_t at = (t->row + part->start[1] + o) * columns;
+    for (int64_t k = 0; k < turns * n && s->error->code == WF_OK; k++) {
+        const int64_t e = k / n, i = k % n;
+        const int64_t at =
+            t->row + part->start[di] + i + (t->factor_b ? 0 : (part->start[0] + e) * each);
 
         if (wf_file_read(&s->file, raw, (size_t)(columns * size),
-                         s->header.data + s->entry->begin + at * size, s->error) != WF_OK)
+                         s->header.data + s->entry->begin + at * columns * size,
+                         s->error) != WF_OK)
             break;
         wf_convert_from(s->entry->dtype, raw, row, columns);
-        for (int64_t e = 0; e < part->local[0]; e++)
-            for (int64_t r = 0; r < part->local[2]; r++)
-                s->to[(e * part->local[1] + o) * part->local[2] + r] =
-                    row[(part->start[2] + r) * experts + part->start[0] + e];
+        take_row(s, t, part, row, i, t->factor_b ? 0 : e, t->factor_b ? part->local[0] : e + 1);
     }
     free(row);
     return s->error->code;
@@ -96,8 +118,8 @@ static wf_status load_one(source *s, const wf_peft_tensor *t)
         return WF_OK;
     s->to = wf_data_write_f32(ours, &view);
     s->raw = malloc((size_t)wf_part_count(&part) * sizeof(float));
-    if (s->to && s->raw && t->factor_b)
-        read_factor_b(s, t, &part);
+    if (s->to && s->raw && (t->factor_b || t->swapped))
+        read_factor(s, t, &part);
     else if (s->to && s->raw)
         wf_part_runs(&part, &whole, read_run, s);
     else

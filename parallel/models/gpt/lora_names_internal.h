@@ -18,10 +18,11 @@ typedef struct wf_peft_tensor {
     bool copy;               /* a tied head, whose numbers are those of the tensor before it */
     int ndim;
     int64_t shape[WF_MAX_DIMS]; /* the shape of PEFT's tensor */
-    /* A factor of adapters of experts. B: element (e, o, r) is theirs[row + o, r * experts +
-       e]; one that begins at a row is in the tensor of the one before it */
-    bool of_experts, factor_b;
-    int64_t row;
+    /* A factor of adapters of experts. Element (e, i, j) is theirs[e * rows + i, column + j],
+       or, of a B, theirs[row + i, j * experts + e]; swapped: element (e, j, i) is. One that
+       begins at a row or column is in the tensor of the one before it */
+    bool of_experts, factor_b, swapped;
+    int64_t row, column;
 } wf_peft_tensor;
 
 /* All that is trained, in the order of the model; an embedding that is the head too, under both

@@ -39,7 +39,7 @@ static wf_status describe(writer *w)
     for (int64_t i = 0; i < w->count; i++) {
         wf_peft_tensor *t = &w->list[i];
 
-        w->entries += t->row == 0;
+        w->entries += t->row == 0 && t->column == 0;
         w->entry_of[i] = w->entries - 1;
         w->entry[w->entries - 1] =
             (wf_safetensors_entry){.name = t->name, .dtype = WF_ST_F32, .ndim = t->ndim};
@@ -66,27 +66,43 @@ static void create(writer *w, const char *folder)
         wf_file_write(wf_output_file(w->weights), w->header, w->header_bytes, 0, &w->error);
 }
 
-/* Writes a tensor's numbers: a factor B of experts [e, o, r] as [o, r, e]. */
+/* Puts the numbers of a factor of experts into the order of theirs, rows of them. */
+static void arrange(const wf_peft_tensor *t, const wf_tensor *whole, const float *data,
+                    float *to)
+{
+    const int64_t experts = whole->dim[0].size, rows = whole->dim[t->swapped ? 2 : 1].size;
+    const int64_t columns = whole->dim[t->swapped ? 1 : 2].size;
+
+    for (int64_t e = 0; e < experts; e++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < columns; j++)
+                to[t->factor_b ? (i * columns + j) * experts + e
+                               : (e * rows + i) * columns + j] =
+                    data[t->swapped ? (e * columns + j) * rows + i
+                                    : (e * rows + i) * columns + j];
+}
+
+/* Writes a tensor's numbers, those of a part of its columns row by row. */
 static void write_numbers(writer *w, int64_t i, const wf_tensor *whole, const float *data)
 {
     const wf_peft_tensor *t = &w->list[i];
-    const int64_t experts = whole->dim[0].size, out = whole->dim[1].size;
-    const int64_t rank = whole->dim[2].size, count = wf_tensor_count(whole);
+    const int64_t count = wf_tensor_count(whole), size = (int64_t)sizeof *data;
     const int64_t at = (int64_t)w->header_bytes + w->entry[w->entry_of[i]].begin;
-    float *transposed = t->factor_b ? malloc((size_t)count * sizeof *transposed) : NULL;
+    const bool part = t->swapped && !t->factor_b;
+    const int64_t run = part ? whole->dim[1].size : count; /* numbers side by side */
+    float *arranged = t->factor_b || t->swapped ? malloc((size_t)(count * size)) : NULL;
 
-    if (t->factor_b && !transposed) {
+    if ((t->factor_b || t->swapped) && !arranged) {
         wf_error_set(&w->error, WF_ENOMEM, "no memory to write %s", t->name);
         return;
     }
-    for (int64_t e = 0; transposed && e < experts; e++)
-        for (int64_t o = 0; o < out; o++)
-            for (int64_t r = 0; r < rank; r++)
-                transposed[(o * rank + r) * experts + e] = data[(e * out + o) * rank + r];
-    wf_file_write(wf_output_file(w->weights), transposed ? transposed : data,
-                  (size_t)count * sizeof *data,
-                  at + t->row * t->shape[1] * (int64_t)sizeof *data, &w->error);
-    free(transposed);
+    if (arranged)
+        arrange(t, whole, data, arranged);
+    for (int64_t r = 0; r < count / run && w->error.code == WF_OK; r++)
+        wf_file_write(wf_output_file(w->weights), (arranged ? arranged : data) + r * run,
+                      (size_t)(run * size),
+                      at + ((t->row + r) * t->shape[1] + t->column) * size, &w->error);
+    free(arranged);
 }
 
 /* Made whole on every rank, and written by the first. */
