@@ -103,13 +103,15 @@ typedef struct wf_judge {
 } wf_judge;
 
 /** wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between
- * begin and end, work of the rank is recorded in order and not done. `now` holds the numbers
+ * begin and end, work of the rank is recorded in order and not done; a part of a graph begins
+ * where another one ended (`again`), and gives back what that one took. `now` holds the numbers
  * that captured kernels read anew in every run, in device memory at a fixed address; of no
  * bytes it stays as it is. `judge` judges a step, and has captured updates that follow take its
  * scale, or change nothing. */
 typedef struct wf_graphs {
-    wf_status (*begin)(struct wf_device *device, wf_error *error);
-    /* NULL with an error where something cannot be captured; nothing is being captured then */
+    wf_status (*begin)(struct wf_device *device, bool again, wf_error *error);
+    /* NULL where there was no work; with an error where something cannot be captured. Nothing
+       is being captured then */
     void *(*end)(struct wf_device *device, wf_error *error);
     wf_status (*run)(struct wf_device *device, void *graph, const void *now, size_t bytes,
                      wf_error *error);
