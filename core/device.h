@@ -10,6 +10,9 @@ WF_BEGIN_DECLS
 struct wf_exact_sum; /* core/numerics/exact_sum.h */
 struct wf_device;
 
+/* A point in a queue of a device: all that the queue was given before it. The device's own. */
+typedef struct wf_point wf_point;
+
 /* Copy of `rows` rows of `bytes`, from_step and to_step bytes apart; source and target do not
    overlap. */
 typedef struct wf_copy {
@@ -35,10 +38,10 @@ typedef struct wf_reduce {
  * wf_device_memory - functions on memory that the host can neither read nor write.
  *
  * Calls are queued and run in the order in which the rank made them, as in a CUDA stream: only
- * read, digest and wait block. Functions that return nothing keep their failures, and the next
- * read, wait or kernel reports them. `side_stream` is for exchanges between ranks: any thread
- * may use it, concurrently with what the rank computes, and the work is done when the call
- * returns.
+ * read, digest, wait and point_wait block. Functions that return nothing keep their failures,
+ * and the next read, wait or kernel reports them. `side_stream` is a second queue, for
+ * exchanges between ranks: any thread may use it, concurrently with what the rank computes. It
+ * runs in the order of its own calls; mark and follow order it with other queues.
  */
 typedef struct wf_device_memory {
     wf_status (*read)(struct wf_device *device, void *host, const void *from, size_t bytes,
@@ -61,6 +64,17 @@ typedef struct wf_device_memory {
     /* wf_digest_part of a tensor of floats; blocks. Errors are the context's */
     wf_status (*digest)(const wf_tensor *t, uint64_t path_hash, uint32_t kind,
                         uint64_t *digest);
+    /* Points in the queues of all devices of a process that are of this kind, from any thread:
+       mark makes *point where it is NULL, and sets it after all that a queue was given so far;
+       follow has what a queue is given from then on come after a point of any device, as it is
+       set at that time; point_wait has the host wait for it, which the device's counts leave
+       out. A point may outlive its device. */
+    wf_status (*mark)(struct wf_device *device, bool side_stream, wf_point **point,
+                      wf_error *error);
+    wf_status (*follow)(struct wf_device *device, bool side_stream, const wf_point *point,
+                        wf_error *error);
+    wf_status (*point_wait)(const wf_point *point, wf_error *error);
+    void (*point_free)(wf_point *point); /* NULL is allowed */
 } wf_device_memory;
 
 /* A step as its device has judged it (core/judgment.h), in the device's memory. */
@@ -89,13 +103,15 @@ typedef struct wf_judge {
 } wf_judge;
 
 /** wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between
- * begin and end, work of the rank is recorded in order and not done. `now` holds the numbers
+ * begin and end, work of the rank is recorded in order and not done; a part of a graph begins
+ * where another one ended (`again`), and gives back what that one took. `now` holds the numbers
  * that captured kernels read anew in every run, in device memory at a fixed address; of no
  * bytes it stays as it is. `judge` judges a step, and has captured updates that follow take its
  * scale, or change nothing. */
 typedef struct wf_graphs {
-    wf_status (*begin)(struct wf_device *device, wf_error *error);
-    /* NULL with an error where something cannot be captured; nothing is being captured then */
+    wf_status (*begin)(struct wf_device *device, bool again, wf_error *error);
+    /* NULL where there was no work; with an error where something cannot be captured. Nothing
+       is being captured then */
     void *(*end)(struct wf_device *device, wf_error *error);
     wf_status (*run)(struct wf_device *device, void *graph, const void *now, size_t bytes,
                      wf_error *error);

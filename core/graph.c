@@ -3,10 +3,17 @@
 #include "core/context_internal.h"
 #include <stdlib.h>
 
+/* A stretch of the device's work, and what the host does after it. */
+typedef struct part {
+    void *captured; /* the device's; NULL: nothing, or in a plan */
+    wf_host_work then;
+} part;
+
 struct wf_graph {
     wf_context *ctx;
-    void *captured; /* the device's; NULL in a plan */
-    size_t held;    /* bytes that a run needs beside the tensors that are still there */
+    part *part; /* [parts] */
+    size_t parts, room;
+    size_t held; /* bytes that a run needs beside the tensors that are still there */
     double flops, model_flops;
     bool counted; /* flops, once: by the calls that were captured */
 };
@@ -23,7 +30,7 @@ static wf_status begin(wf_context *ctx)
     if (ctx->graph)
         return wf_fail(ctx, WF_EINVAL,
                        "a graph is being captured: wf_graph_end comes before the next one");
-    if (ctx->options.plan || graphs->begin(ctx->device, &error) == WF_OK)
+    if (ctx->options.plan || graphs->begin(ctx->device, false, &error) == WF_OK)
         return WF_OK;
     return wf_fail(ctx, error.code, "%s", error.text);
 }
@@ -47,6 +54,44 @@ wf_status wf_graph_begin(wf_context *ctx)
     return WF_OK;
 }
 
+/* Ends what is being captured as one more part. */
+static wf_status add_part(wf_graph *g, const wf_host_work *then, wf_error *error)
+{
+    wf_device *device = g->ctx->device;
+    part one = {.captured = device->graphs->end(device, error), .then = *then}, *list = g->part;
+
+    if (error->code != WF_OK)
+        return error->code;
+    if (g->parts == g->room)
+        list = realloc(list, (2 * g->room + 1) * sizeof *list);
+    if (!list) {
+        if (one.captured)
+            device->graphs->free(device, one.captured);
+        return wf_error_set(error, WF_ENOMEM, "no memory for a graph of %zu parts", g->parts);
+    }
+    g->room += g->parts == g->room ? g->room + 1 : 0;
+    g->part = list;
+    g->part[g->parts++] = one;
+    return WF_OK;
+}
+
+bool wf_graph_keeps(const wf_context *ctx)
+{
+    return ctx->graph && !ctx->options.plan;
+}
+
+wf_status wf_graph_between(wf_context *ctx, const wf_host_work *work, wf_error *error)
+{
+    wf_error why = {WF_OK, ""};
+    wf_status status = add_part(ctx->graph, work, &why);
+
+    if (status != WF_OK)
+        work->drop(work->self);
+    else
+        status = ctx->device->graphs->begin(ctx->device, true, &why);
+    return status == WF_OK ? WF_OK : wf_error_set(error, status, "%s", why.text);
+}
+
 wf_graph *wf_graph_end(wf_context *ctx)
 {
     wf_graph *graph = ctx->graph;
@@ -57,7 +102,7 @@ wf_graph *wf_graph_end(wf_context *ctx)
         return NULL; /* wf_graph_begin has said why */
     ctx->graph = NULL;
     if (!ctx->options.plan)
-        graph->captured = ctx->device->graphs->end(ctx->device, &error);
+        add_part(graph, &(wf_host_work){.self = NULL}, &error);
     if (error.code != WF_OK && ctx->failure.error.code == WF_ENOMEM)
         wf_context_clear(ctx); /* no memory for a graph that cannot be captured any more */
     if (error.code != WF_OK)
@@ -80,6 +125,29 @@ bool wf_graph_is_captured(const wf_context *ctx)
     return ctx->graph != NULL;
 }
 
+/* Runs the parts in order. Numbers are written before the first one that has work. */
+static wf_status run_parts(wf_graph *graph, const void *now, size_t bytes, wf_error *error)
+{
+    wf_device *device = graph->ctx->device;
+    wf_status status = WF_OK;
+    size_t i;
+
+    for (i = 0; i < graph->parts && status == WF_OK; i++) {
+        const part *p = &graph->part[i];
+
+        if (p->captured) {
+            status = device->graphs->run(device, p->captured, now, bytes, error);
+            bytes = 0;
+        }
+        if (status == WF_OK && p->then.run)
+            status = p->then.run(p->then.self, error);
+    }
+    while (status != WF_OK && i-- > 0)
+        if (graph->part[i].then.give_up)
+            graph->part[i].then.give_up(graph->part[i].then.self);
+    return status;
+}
+
 wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes)
 {
     wf_context *ctx = graph->ctx;
@@ -92,8 +160,7 @@ wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes)
         ctx->model_flops += graph->model_flops;
     }
     graph->counted = false;
-    if (!ctx->options.plan &&
-        ctx->device->graphs->run(ctx->device, graph->captured, now, bytes, &error) != WF_OK)
+    if (!ctx->options.plan && run_parts(graph, now, bytes, &error) != WF_OK)
         return wf_fail(ctx, error.code, "%s", error.text);
     return WF_OK;
 }
@@ -105,8 +172,13 @@ void wf_graph_free(wf_graph *graph)
     if (!graph)
         return;
     device = graph->ctx->device;
-    if (graph->captured)
-        device->graphs->free(device, graph->captured);
+    for (size_t i = 0; i < graph->parts; i++) {
+        if (graph->part[i].captured)
+            device->graphs->free(device, graph->part[i].captured);
+        if (graph->part[i].then.drop)
+            graph->part[i].then.drop(graph->part[i].then.self);
+    }
+    free(graph->part);
     wf_pool_let_go(graph->ctx->pool, graph->held, WF_MEMORY_GRAPH);
     free(graph);
 }

@@ -71,12 +71,6 @@ static wf_status check_moments(const wf_par_options *o, wf_error *error)
 
 static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
 {
-    if (o->cuda_graph && ranks > 1)
-        return wf_error_set(
-            error, WF_EUNSUPPORTED,
-            "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
-            "every step: use pp 1, tp 1 and dp 1, or leave cuda_graph off",
-            ranks);
     if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->etp > 1 ||
                     o->cp > 1 || o->dp_replicate || o->shard_group_size))
         return wf_error_set(

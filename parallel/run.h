@@ -116,9 +116,10 @@ typedef struct wf_par_options {
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
     const char *device;     /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
     bool tf32;              /* wf_device_options.tf32; with exact_off alone */
-    /* on cuda with one rank: steps are captured once and run as CUDA graphs from the second one
-       on (parallel/train/graph_step.c). The loss function and the model see the first
-       two alone: neither may depend on what the host changes later */
+    /* on cuda: steps are captured once and run as CUDA graphs from the second one on, those of
+       several ranks in parts between their collectives (parallel/train/graph_step.c). The
+       loss function and the model see the first two alone: neither may depend on what the
+       host changes later */
     bool cuda_graph;
     /* the optimizer's state, and masters of parameters that are computed with as another type,
        rest in host memory beside a device that has its own (core/offload.h) */

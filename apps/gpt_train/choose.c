@@ -53,6 +53,8 @@ static const char *uncaptured(const app_job *job, bool embedded)
 
     if (why)
         return why;
+    if (app_options_ranks(job->options) > 1)
+        return "several ranks, whose graphs no GPU has run yet: --cuda-graph on asks for them";
     if (job->data && wf_dataset_counts(job->data, WF_DATASET_TRAIN))
         return "data of which a part is trained on, so that each step has a weight of its own";
     return embedded ? "batches of the caller" : NULL;

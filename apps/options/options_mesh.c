@@ -100,10 +100,10 @@ static wf_status check_context(const app_options *o, wf_error *error)
 
 const char *app_options_uncaptured(const app_options *o)
 {
-    if (app_options_ranks(o) > 1)
-        return "several ranks, which meet on their hosts in every step";
     if (app_options_pipelined(o))
         return "the schedule of a pipeline";
+    if (o->elastic && app_options_ranks(o) > 1)
+        return "--elastic on, whose ranks may be lost between the parts of a graph";
     if (strcmp(o->offload, "none") != 0)
         return "--offload, which copies to the host in the middle of a step";
     if (o->n_expert && (o->moe_z_weight > 0 || strcmp(o->moe_balance, "sequence") == 0 ||

@@ -23,6 +23,13 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error);
 void wf_cuda_memory_close(wf_cuda *cuda);
 extern const wf_device_memory wf_cuda_memory;
 
+/* points.c: wf_device_memory.mark, follow, point_wait and point_free */
+wf_status wf_cuda_mark(wf_device *device, bool side_stream, wf_point **point, wf_error *error);
+wf_status wf_cuda_follow(wf_device *device, bool side_stream, const wf_point *point,
+                         wf_error *error);
+wf_status wf_cuda_point_wait(const wf_point *point, wf_error *error);
+void wf_cuda_point_free(wf_point *point);
+
 /* transfers.c: wf_device_memory.copy_begin, copy_join and copy_wait */
 int64_t wf_cuda_copy_begin(wf_device *device, void *to, const void *from, size_t bytes);
 void wf_cuda_copy_join(wf_device *device, int64_t copy);

@@ -4,7 +4,8 @@
  *
  * Memory that is taken under capture (memory.c: cudaMallocAsync) becomes nodes of the graph:
  * its addresses are fixed, the driver lets what does not live at the same time share them, and
- * what is not given back in the graph holds the results of a launch until the next one.
+ * what is not given back in the graph holds the results of a launch until the next one, or
+ * until a launch of a later part of the same graph gives it back (core/graph.h).
  */
 #include "kernels/cuda/device_internal.h"
 #include "kernels/cuda/levels_internal.h"
@@ -35,18 +36,25 @@ static cudaError_t give_back_unused(wf_cuda *cuda)
     return code == cudaSuccess ? cudaMemPoolTrimTo(pool, 0) : code;
 }
 
-/* Begins a capture of this thread: other ranks and the transport's threads are not affected. */
-static wf_status begin(wf_device *device, wf_error *error)
+/* Makes ready for the first part of a graph. */
+static cudaError_t prepare(wf_cuda *cuda)
 {
-    wf_cuda *cuda = device->self;
     cudaError_t code = cudaSuccess;
 
-    wf_cuda_enter(cuda);
     wf_cuda_levels_of(cuda);
     if (!cuda->now)
         code = cudaMallocAsync((void **)&cuda->now, sizeof *cuda->now, cuda->stream);
-    if (code == cudaSuccess)
-        code = give_back_unused(cuda);
+    return code == cudaSuccess ? give_back_unused(cuda) : code;
+}
+
+/* Begins a capture of this thread: other ranks and the transport's threads are not affected. */
+static wf_status begin(wf_device *device, bool again, wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+    cudaError_t code;
+
+    wf_cuda_enter(cuda);
+    code = again ? cudaSuccess : prepare(cuda);
     if (code == cudaSuccess)
         code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal);
     cuda->capturing = code == cudaSuccess;
@@ -78,11 +86,19 @@ static void *end(wf_device *device, wf_error *error)
     wf_cuda *cuda = device->self;
     captured *r = calloc(1, sizeof *r);
     cudaGraph_t graph = NULL;
+    size_t nodes = 1;
     cudaError_t code;
 
     wf_cuda_enter(cuda);
     code = cudaStreamEndCapture(cuda->stream, &graph);
     cuda->capturing = false;
+    if (code == cudaSuccess)
+        code = cudaGraphGetNodes(graph, NULL, &nodes);
+    if (code == cudaSuccess && nodes == 0) {
+        cudaGraphDestroy(graph);
+        free(r);
+        return NULL;
+    }
     if (!r) {
         wf_cuda_host_table->error_set(error, WF_ENOMEM, "no memory for a graph");
         return NULL;

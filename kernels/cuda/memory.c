@@ -3,8 +3,8 @@
  * what is given back, and the copies, fills, sums and digests that the host asks for.
  *
  * Without `side_stream` all goes to the rank's stream, after what it computes and before what
- * follows, and a failure is noted. Work on the side stream, which is waited for here: the
- * caller has already waited for what computes the sources.
+ * follows, and a failure is noted. On the side stream one is returned as well: what the streams
+ * of other ranks have to do with it is said by points (points.c).
  */
 #include "kernels/cuda/device_internal.h"
 #include <pthread.h>
@@ -122,24 +122,21 @@ static cudaError_t copy_bytes(void *to, const void *from, size_t bytes,
     return cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 
-static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, const char *what,
-                        wf_error *error)
+static wf_status finish(wf_cuda *cuda, cudaError_t code, const char *what, wf_error *error)
 {
     wf_cuda_counts.syncs++;
     if (code == cudaSuccess)
-        code = cudaStreamSynchronize(stream);
+        code = cudaStreamSynchronize(cuda->stream);
     wf_cuda_note(cuda, code, what);
     return wf_cuda_failure(cuda, error);
 }
 
-/* Ends a copy; failures of work on the rank's own stream are reported later. */
+/* Ends what queued a copy; failures of work on the rank's own stream are reported later. */
 static wf_status end(wf_cuda *cuda, bool side_stream, cudaError_t code, const char *what,
                      wf_error *error)
 {
-    if (side_stream)
-        return finish(cuda, cuda->moves, code, what, error);
     wf_cuda_note(cuda, code, what);
-    return WF_OK;
+    return side_stream ? wf_cuda_failure(cuda, error) : WF_OK;
 }
 
 static wf_status read_back(wf_device *device, void *host, const void *from, size_t bytes,
@@ -148,8 +145,7 @@ static wf_status read_back(wf_device *device, void *host, const void *from, size
     wf_cuda *cuda = device->self;
 
     wf_cuda_enter(cuda);
-    return finish(cuda, cuda->stream,
-                  copy_bytes(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
+    return finish(cuda, copy_bytes(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
                   "a copy to the host", error);
 }
 
@@ -343,7 +339,7 @@ static wf_status wait(wf_device *device, wf_error *error)
     wf_cuda *cuda = device->self;
 
     wf_cuda_enter(cuda);
-    return finish(cuda, cuda->stream, cudaSuccess, "work on the GPU", error);
+    return finish(cuda, cudaSuccess, "work on the GPU", error);
 }
 
 static cudaError_t sum_digest(wf_cuda *cuda, const wf_tensor *t, uint64_t path_hash,
@@ -380,6 +376,10 @@ const wf_device_memory wf_cuda_memory = {.read = read_back,
                                          .reduce = reduce,
                                          .fill = fill,
                                          .wait = wait,
+                                         .mark = wf_cuda_mark,
+                                         .follow = wf_cuda_follow,
+                                         .point_wait = wf_cuda_point_wait,
+                                         .point_free = wf_cuda_point_free,
                                          .copy_begin = wf_cuda_copy_begin,
                                          .copy_join = wf_cuda_copy_join,
                                          .copy_wait = wf_cuda_copy_wait,

@@ -21,7 +21,8 @@ static wf_message *begin(wf_tensor *t, wf_collective_kind kind, int axis, int pe
                           .n_buffers = 1,
                           .buffers = &buffer,
                           .device =
-                              wf_context_device(ctx)->memory ? wf_context_device(ctx) : NULL};
+                              wf_context_device(ctx)->memory ? wf_context_device(ctx) : NULL,
+                          .context = ctx};
     wf_error error = {WF_OK, ""};
     wf_message *m;
 

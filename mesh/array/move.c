@@ -232,7 +232,8 @@ static wf_status post(wf_move *move, item *first)
         .element = element_of(move, first),
         .buffers = buffers,
         .device = wf_context_device(move->ctx)->memory ? wf_context_device(move->ctx) : NULL,
-        .at_once = !move->background};
+        .at_once = !move->background,
+        .context = move->ctx};
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
 

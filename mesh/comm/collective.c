@@ -260,8 +260,8 @@ static void write_down(wf_pending *p)
                              .tag = p->what.tag});
 }
 
-static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
-                      wf_pending **pending, wf_error *error)
+wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
+                              wf_error *error)
 {
     const wf_transport *t = comm->transport;
     wf_status status = wf_collective_check(comm, what, error);
@@ -271,20 +271,22 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
     *pending = NULL;
     if (status != WF_OK)
         return status;
+    if (what->device && what->context && wf_graph_keeps(what->context))
+        return wf_captured_begin(comm, what, pending, error);
     p = pending_new(comm, what);
     if (!p)
         return wf_error_set(error, WF_ENOMEM, "no memory to begin %s over %s",
                             names[what->kind], comm->name);
     comm->counters.of[what->kind].calls++;
     comm->counters.of[what->kind].bytes += received_bytes(p);
-    comm->counters.of[what->kind].exposed += background ? 0 : received_bytes(p);
+    comm->counters.of[what->kind].exposed += what->at_once ? received_bytes(p) : 0;
     write_down(p);
     if (t->moves) {
         p->sequence = wf_comm_begins(comm, &p->what, total_bytes(p));
         p->path = (t->direct ? wf_direct_paths : wf_staged_paths) + what->kind;
         if (!is_message(p))
             sign(p);
-        p->x->background = background && comm->size > 1;
+        p->x->background = !what->at_once && comm->size > 1;
         p->x->timed = comm->trace != NULL;
         begun = wf_trace_begin(comm->trace);
         p->posted = begun.at;
@@ -307,14 +309,7 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
     return WF_OK;
 }
 
-wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
-                              wf_error *error)
-{
-    return post(comm, what, !what->at_once, pending, error);
-}
-
-/* Returns the number of a message with a tag: the same at both ends, and unique in the
-   world. */
+/* Returns the number of a message with a tag: one for both ends, and unique in the world. */
 static uint64_t message_of(const wf_pending *p)
 {
     int me = wf_comm_world_rank(p->comm, p->comm->rank);
@@ -365,6 +360,8 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
     if (!p)
         return wf_error_set(error, WF_EINVAL,
                             "wf_collective_end without a collective in flight");
+    if (p->captured)
+        return wf_captured_end(p, error);
     waits = wf_trace_begin(p->posted ? p->comm->trace : NULL);
     wf_comm_waits(p->comm, &p->what, p->sequence);
     status = p->path ? p->path->end(p, error) : WF_OK;
@@ -393,8 +390,11 @@ void wf_pending_drop(wf_comm *comm)
 
 wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error)
 {
+    wf_collective now = *what;
     wf_pending *p;
-    wf_status status = post(comm, what, false, &p, error);
+    wf_status status;
 
+    now.at_once = true;
+    status = wf_collective_begin(comm, &now, &p, error);
     return status == WF_OK ? wf_collective_end(p, error) : status;
 }

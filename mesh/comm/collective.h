@@ -30,6 +30,7 @@ WF_BEGIN_DECLS
 
 typedef struct wf_comm wf_comm;       /* one rank's handle of one group of ranks */
 typedef struct wf_pending wf_pending; /* a collective that was begun and not ended */
+struct wf_context;
 struct wf_device;
 struct wf_shared;
 
@@ -98,6 +99,9 @@ typedef struct wf_collective {
        lie; reductions are then its own, and all members' buffers lie on devices */
     struct wf_device *device;
     bool at_once; /* begun only to be ended: no thread works on it in the background */
+    /* NULL, or this rank's context: while a graph is captured there, a collective of its
+       device's memory is kept for the graph's runs (core/graph.h), and not made */
+    struct wf_context *context;
 } wf_collective;
 
 /* Communication counters of a group: calls, the bytes that this rank received from other

@@ -1,6 +1,7 @@
 /*
  * mesh/comm/collective_internal.h - a collective in flight, shared by the files that carry it
  * out: collective_check.c (what is asked), collective.c (counts, begin and end),
+ * collective_captured.c (begin and end in a graph),
  * collective_direct.c (peers' buffers are read in place) and collective_staged.c (transports
  * that only move bytes).
  */
@@ -8,6 +9,7 @@
 #define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
 
 #include "core/device.h"
+#include "core/graph.h"
 #include "mesh/comm/transport_internal.h"
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
@@ -17,9 +19,12 @@ typedef struct wf_collective_path {
     wf_collective_step *begin, *end;
 } wf_collective_path;
 
+typedef struct wf_captured wf_captured; /* collective_captured.c */
+
 struct wf_pending {
     wf_comm *comm;
-    wf_pending *next; /* in comm->in_flight */
+    wf_captured *captured; /* kept for the runs of a graph; then only `what` is there besides */
+    wf_pending *next;      /* in comm->in_flight */
     const wf_collective_path *path;
     wf_collective what;
     uint64_t sequence;      /* the observer's */
@@ -118,6 +123,11 @@ wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, boo
 /* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
    sum any of them. */
 void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n);
+
+/* Begin and end of a collective while its device's work is captured (wf_graph_keeps). */
+wf_status wf_captured_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
+                            wf_error *error);
+wf_status wf_captured_end(wf_pending *p, wf_error *error);
 
 /* Send, receive and barrier are the same on both paths. */
 wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;

@@ -13,7 +13,7 @@
 
 /* To be raised with every change to what a plugin and its host share: this file,
    mesh/comm/transport_internal.h. */
-enum { WF_PLUGIN_VERSION = 9 };
+enum { WF_PLUGIN_VERSION = 10 };
 
 typedef struct wf_plugin_host {
     size_t size; /* bytes of this table; first, so that it can always be read */

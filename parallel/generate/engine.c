@@ -19,16 +19,15 @@ static void find_split(void *any, wf_nn_module *module, const char *name, wf_nn_
 
 const char *wf_gen_engine_uncaptured(const wf_gen_engine_options *o)
 {
-    const int ranks = wf_mesh_ranks(wf_par_mesh(o->par));
-    bool split = ranks > wf_par_dp(o->par);
+    bool split = false;
 
     if (!wf_context_device(wf_par_context(o->par))->graphs)
         return "a device without graphs of captured work";
     if (o->pipelined)
         return "a model in stages";
-    if (ranks > 1)
+    if (wf_par_dp(o->par) > 1)
         wf_nn_visit(&o->model->base, NULL, find_split, &split);
-    return split ? "ranks that split a model, and meet on their hosts for each token" : NULL;
+    return split ? "copies that split their parameters, and have texts of their own" : NULL;
 }
 
 wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *options)

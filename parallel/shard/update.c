@@ -1,6 +1,7 @@
 /* parallel/shard/update.c - the optimizer's step; see the header. */
 #include "parallel/shard/update_internal.h"
 #include "parallel/shard/muon_internal.h"
+#include "core/device.h"
 #include "core/offload.h"
 #include "core/together.h"
 #include <stdlib.h>
@@ -103,6 +104,19 @@ static wf_status update_parts(bucket *b)
     return wf_together_run(b->par->ctx);
 }
 
+/* Puts what was gathered in a parameter's memory, which stays where captured steps look for
+   it. */
+static void put_in_place(wf_tensor *t, const wf_tensor *from)
+{
+    wf_device *device = wf_context_device(t->ctx);
+    const wf_copy copy = {
+        .from = from->data, .to = t->data, .bytes = wf_tensor_bytes(t), .rows = 1};
+
+    if (!wf_context_dry_run(t->ctx))
+        device->memory->copy(device, &copy, false,
+                             NULL); /* it keeps a failure, and reports it */
+}
+
 static wf_status gather_parts(bucket *b)
 {
     wf_status status;
@@ -115,6 +129,10 @@ static wf_status gather_parts(bucket *b)
 
         if (b->list[k] == t) /* a master, which is updated where it rests */
             continue;
+        if (b->par->options.cuda_graph) {
+            put_in_place(t, b->list[k]);
+            continue;
+        }
         wf_tensor_drop(t);
         status = wf_tensor_take(t, b->list[k]);
     }

@@ -1,8 +1,12 @@
 /*
- * parallel/train/graph_step.c - the step of one rank as three graphs of its device
+ * parallel/train/graph_step.c - the step of a rank as three graphs of its device
  * (core/graph.h): from sequences to reduced gradients; the judgment of loss and norm
  * (core/judgment.h); and the update, which the judgment may hold back. So the host may launch a
  * step before it has read loss and norm of the one before.
+ *
+ * Of several ranks each has its own graphs, cut in parts at the begin and the end of every
+ * collective, which the host makes in between. They have no judgment: norm and loss are sums
+ * over ranks, which hosts read.
  *
  * The first step of a trainer is run op by op, so that what kernels make but once is there; the
  * second one is captured and run; all that follow are run. Another number of micro-steps is
@@ -12,6 +16,7 @@
  */
 #include "core/graph.h"
 #include "kernels/now.h"
+#include "mesh/comm/collective.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/losses_internal.h"
@@ -145,6 +150,7 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
     if (wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
     wf_context_phase(ctx, "captured step");
+    wf_comm_position(wf_mesh_world(t->par->mesh), t->step.number, "captured step");
     wf_context_position(ctx, t->step.number, wf_par_sequences(t, 0));
     wf_graph_run(g->gradients, &(wf_now){.step = t->step.number}, sizeof(wf_now));
     for (int64_t i = 0; i < t->count; i++)
@@ -211,6 +217,8 @@ static const char *at_once(const wf_par_trainer *t)
 
     if (why)
         return why;
+    if (wf_mesh_ranks(t->par->mesh) > 1)
+        return "several ranks, whose hosts read the sum of their norms";
     if (t->buddies)
         return "copies of a buddy, which go by the host";
     if (t->options.check_replicas)

@@ -239,7 +239,7 @@ WF_API wf_status wf_par_backward(wf_par_trainer *trainer, wf_tensor *loss);
 
 /**
  * wf_par_forward_backward - runs all micro-steps of a step, with options.loss; with
- * wf_par_options.cuda_graph from the second step on as one graph
+ * wf_par_options.cuda_graph from the second step on as one graph, of several ranks in parts
  *
  * Collective:  over the mesh
  */

@@ -68,7 +68,7 @@ WEFT_PLUGINS=$PWD CUDA_VISIBLE_DEVICES=-1 refuse "a device that is not here" 2 "
 refuse "rounded products on the CPU" 2 "--tf32 is for GPUs; use --device cuda" "${tiny[@]}" --tf32 --device cpu
 refuse "a graph of the CPU's work" 2 "--cuda-graph on is for GPUs; use --device cuda" "${tiny[@]}" --cuda-graph on
 refuse "a graph that copies to the host" 2 "--cuda-graph on: steps are not captured with --offload, which copies.*leave that out, or use --cuda-graph off" "${tiny[@]}" --cuda-graph on --device cuda --recompute block --offload activations
-refuse "a graph of several ranks" 2 "--cuda-graph on: .*several ranks, which meet on their hosts.*--cuda-graph off" "${tiny[@]}" --cuda-graph on --device cuda --tp 2 --dp 2
+refuse "graphs of ranks that may be lost" 2 "--cuda-graph on: .*--elastic on, whose ranks may be lost.*--cuda-graph off" "${tiny[@]}" --cuda-graph on --device cuda --tp 2 --dp 2 --elastic on
 CUDA_VISIBLE_DEVICES=-1 refuse "a transport between GPUs" 2 "transport nccl (joins GPUs, and there is none here|is not here)" "${tiny[@]}" --transport nccl
 refuse "processes that were not started" 2 "--launcher mpi.*mpirun -np N" "${tiny[@]}" --launcher mpi
 refuse "a transport for processes" 2 "--transport mpi.*launcher is threads.*mpirun" "${tiny[@]}" --transport mpi

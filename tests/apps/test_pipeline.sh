@@ -177,7 +177,7 @@ refuse "too few micro-batches" 2 "dualpipe-v needs twice as many micro-batches a
     "${small[@]}" --pp 2 --pp-schedule dualpipe-v --micro-batch-size 4
 refuse "one stage gathered where two overlap" 2 "dualpipe-v: rank 0 has two actions on different stages .*resident 2 or more" \
     "${small[@]}" --pp 2 --dp 2 --pp-schedule dualpipe-v --pp-resident 1
-refuse "a graph of pipeline ranks" 2 "--cuda-graph on: .*several ranks, which meet on their hosts" \
+refuse "a graph of pipeline ranks" 2 "--cuda-graph on: .*the schedule of a pipeline" \
     "${small[@]}" --pp 2 --cuda-graph on
 refuse "a graph of several stages" 2 "--cuda-graph on: .*the schedule of a pipeline" "${small[@]}" \
     --pp 1 --pp-schedule zb-v --cuda-graph on

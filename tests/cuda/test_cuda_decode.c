@@ -9,6 +9,7 @@
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/shard/materialize.h"
 #include "tests/cuda/gpu_main.h"
+#include <stdlib.h>
 
 enum { VOCABULARY = 61, POSITIONS = 24, SLOTS = 3, PROMPTS = 7, MOST = 6, TOP = 2 };
 
@@ -149,7 +150,8 @@ static void texts(job *j, wf_rank *rank, wf_gen_engine *e)
     (void)rank;
 }
 
-static void same_texts(const wf_nn_gpt_config *model, wf_dtype dtype, int dp, const char *what)
+static void same_texts_over(const wf_nn_gpt_config *model, wf_dtype dtype, int tp, int dp,
+                            const char *what)
 {
     for (int logprobs = 0; logprobs < 2; logprobs++) {
         job at_once = make_job(model, false), graphs = make_job(model, true);
@@ -159,8 +161,9 @@ static void same_texts(const wf_nn_gpt_config *model, wf_dtype dtype, int dp, co
             both[i]->work = texts;
             both[i]->logprobs = logprobs;
             both[i]->layout.dtype = both[i]->layout.param_dtype = dtype;
+            both[i]->layout.tp = tp;
             both[i]->layout.dp = dp;
-            run(both[i], dp, false);
+            run(both[i], tp * dp, false);
             CU_ASSERT_EQUAL(both[i]->error.code, WF_OK);
         }
         if (graphs.error.code != WF_OK)
@@ -168,6 +171,11 @@ static void same_texts(const wf_nn_gpt_config *model, wf_dtype dtype, int dp, co
         CU_ASSERT(at_once.text[0].count > 1);
         CU_ASSERT_EQUAL(memcmp(at_once.text, graphs.text, sizeof graphs.text), 0);
     }
+}
+
+static void same_texts(const wf_nn_gpt_config *model, wf_dtype dtype, int dp, const char *what)
+{
+    same_texts_over(model, dtype, 1, dp, what);
 }
 
 static void tokens_are_the_same(void)
@@ -182,6 +190,15 @@ static void copies_have_graphs_each(void)
 {
     same_texts(&gpt2, WF_F32, 2, "two copies");
     same_texts(&llama, WF_BF16, 2, "two copies in bf16");
+}
+
+/* Ranks that split a model have a graph each, cut where they meet. */
+static void ranks_that_split(void)
+{
+    setenv("WEFT_EMULATOR_DEVICES", "2", 1);
+    same_texts_over(&llama, WF_F32, 2, 1, "two ranks");
+    same_texts_over(&mixture, WF_F32, 2, 1, "two ranks of a mixture");
+    unsetenv("WEFT_EMULATOR_DEVICES");
 }
 
 /* A text that becomes longer than the original length is recomputed, and goes on. */
@@ -307,15 +324,11 @@ static void errors(void)
     CU_ASSERT_EQUAL(graphs.opened, WF_EINVAL);
     CU_ASSERT_EQUAL(graphs.error.code, WF_OK);
     CU_ASSERT_EQUAL(memcmp(at_once.text, graphs.text, sizeof graphs.text), 0);
-    split.layout.tp = 2;
-    run(&split, 2, false);
-    CU_ASSERT_EQUAL(split.opened, WF_EUNSUPPORTED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(split.error.text, "ranks that split a model"));
-    split.layout.tp = 1;
     split.layout.dp = 2;
     split.layout.strategy = "full_shard";
     run(&split, 2, false);
     CU_ASSERT_EQUAL(split.opened, WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(split.error.text, "copies that split their parameters"));
     cpu.layout.device = "cpu";
     run(&cpu, 1, false);
     CU_ASSERT_EQUAL(cpu.opened, WF_EUNSUPPORTED);
@@ -326,6 +339,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"tokens of graphs are those of ops", tokens_are_the_same},
                                     {"copies of a model", copies_have_graphs_each},
+                                    {"ranks that split a model", ranks_that_split},
                                     {"texts that become long ones", long_texts},
                                     {"one launch for the ops of a token", one_launch},
                                     {"memory is as planned", memory},

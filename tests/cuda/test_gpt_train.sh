@@ -56,6 +56,9 @@ one=$(digest)
 run "four ranks on it" --device cuda --digest --tp 2 --dp 2
 [ -n "$one" ] && [ "$(digest)" = "$one" ] && result "they have one digest" "" ||
     result "they have one digest" "'$one' and '$(digest)'"
+WEFT_EMULATOR_DEVICES=4 run "four ranks on GPUs of their own, by graphs" --device cuda --digest --tp 2 --dp 2 --cuda-graph on
+[ -n "$one" ] && [ "$(digest)" = "$one" ] && result "they have that one too" "" ||
+    result "they have that one too" "'$one' and '$(digest)'"
 run "two pipeline ranks on it" --device cuda --digest --pp 2 --pp-schedule zb-h1 --micro-batch-size 1
 [ -n "$one" ] && [ "$(digest)" = "$one" ] && result "they have that digest" "" ||
     result "they have that digest" "'$one' and '$(digest)'"
@@ -146,7 +149,7 @@ generate()
         --json --echo --logprobs 0 "$@" 2>err
 }
 problem=$(generate --device cuda >wanted || cat err)
-for way in "" "--tp 2" "--prefill-chunk 2" "--device auto" "--cuda-graph off" "--cuda-graph on"; do
+for way in "" "--tp 2" "--prefill-chunk 2" "--device auto" "--cuda-graph off" "--cuda-graph on" "--tp 2 --cuda-graph on"; do
     # shellcheck disable=SC2086 # several flags
     [ "$(generate --device cuda $way)" = "$(cat wanted)" ] || problem+=" another text with $way;"
 done
@@ -154,7 +157,7 @@ generate --device cuda --tp 2 >out
 grep -q '^gpt_generate: tokens are made op by op, and not by CUDA graphs: ranks that split a model' err || problem+=" not said: $(cat err)"
 generate --device cuda --plan >out
 grep -qE '^  captured graphs +[1-9]' out || problem+=" no graphs in the plan: $(cat out err)"
-for way in "--device cpu --cuda-graph on" "--device cuda --tp 2 --cuda-graph on" "--cuda-graph yes"; do
+for way in "--device cpu --cuda-graph on" "--cuda-graph yes"; do
     # shellcheck disable=SC2086 # several flags
     generate $way >out
     [ $? = 2 ] && grep -q -- '--cuda-graph' err || problem+=" $way: $(cat err)"

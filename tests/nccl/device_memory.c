@@ -7,6 +7,11 @@
 #include "tests/mesh/ranks.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <time.h>
+
+struct wf_point {
+    cudaEvent_t event;
+};
 
 typedef struct reduce_job {
     wf_reduce reduce;
@@ -60,9 +65,16 @@ static void run_reduce(void *opaque)
     free(opaque);
 }
 
-static wf_status later(wf_device *device, void (*run)(void *), void *job, wf_error *error)
+/* The rank's own queue, or the other one, which is the device's `self`. */
+static cudaStream_t queue_of(const wf_device *device, bool side_stream)
 {
-    if (job && cudaLaunchHostFunc(device->queue, run, job) == cudaSuccess)
+    return side_stream ? device->self : device->queue;
+}
+
+static wf_status later(wf_device *device, bool side_stream, void (*run)(void *), void *job,
+                       wf_error *error)
+{
+    if (job && cudaLaunchHostFunc(queue_of(device, side_stream), run, job) == cudaSuccess)
         return WF_OK;
     return wf_error_set(error, WF_ENOMEM, "the emulated stream takes no more");
 }
@@ -72,10 +84,9 @@ static wf_status queue_copy(wf_device *device, const wf_copy *copy, bool side_st
 {
     wf_copy *job = malloc(sizeof *job);
 
-    (void)side_stream; /* asked for by threads' exchanges alone */
     if (job)
         *job = *copy;
-    return later(device, run_copy, job, error);
+    return later(device, side_stream, run_copy, job, error);
 }
 
 static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool side_stream,
@@ -84,7 +95,6 @@ static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool side_s
     size_t pointers = (size_t)r->n_src + (size_t)r->n_dst;
     reduce_job *job = malloc(sizeof *job + pointers * sizeof *job->pointers);
 
-    (void)side_stream;
     if (job) {
         job->reduce = *r;
         memcpy(job->pointers, r->src, (size_t)r->n_src * sizeof *r->src);
@@ -92,10 +102,51 @@ static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool side_s
         job->reduce.src = job->pointers;
         job->reduce.dst = (void *const *)(job->pointers + r->n_src);
     }
-    return later(device, run_reduce, job, error);
+    return later(device, side_stream, run_reduce, job, error);
 }
 
-static const wf_device_memory queued = {.copy = queue_copy, .reduce = queue_reduce};
+static wf_status mark(wf_device *device, bool side_stream, wf_point **point, wf_error *error)
+{
+    if (!*point && (*point = malloc(sizeof **point)) &&
+        cudaEventCreateWithFlags(&(*point)->event, 0) != cudaSuccess) {
+        free(*point);
+        *point = NULL;
+    }
+    if (*point &&
+        cudaEventRecord((*point)->event, queue_of(device, side_stream)) == cudaSuccess)
+        return WF_OK;
+    return wf_error_set(error, WF_ENOMEM, "no memory for an event");
+}
+
+static wf_status follow(wf_device *device, bool side_stream, const wf_point *point,
+                        wf_error *error)
+{
+    if (cudaStreamWaitEvent(queue_of(device, side_stream), point->event, 0) == cudaSuccess)
+        return WF_OK;
+    return wf_error_set(error, WF_ENOMEM, "no memory for an event");
+}
+
+static wf_status point_wait(const wf_point *point, wf_error *error)
+{
+    (void)error;
+    while (cudaEventQuery(point->event) == cudaErrorNotReady)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return WF_OK;
+}
+
+static void point_free(wf_point *point)
+{
+    if (point)
+        cudaEventDestroy(point->event);
+    free(point);
+}
+
+static const wf_device_memory queued = {.copy = queue_copy,
+                                        .reduce = queue_reduce,
+                                        .mark = mark,
+                                        .follow = follow,
+                                        .point_wait = point_wait,
+                                        .point_free = point_free};
 
 static void *take(void *self, size_t bytes)
 {
@@ -118,28 +169,33 @@ static _Thread_local wf_device device;
 static pthread_key_t at_end;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void end_queue(void *queue)
+static void end_queues(void *opaque)
 {
-    cudaStreamDestroy(queue);
+    const wf_device *d = opaque;
+
+    cudaStreamDestroy(d->queue);
+    cudaStreamDestroy(d->self);
 }
 
 static void make_key(void)
 {
-    pthread_key_create(&at_end, end_queue);
+    pthread_key_create(&at_end, end_queues);
 }
 
 struct wf_device *test_device(void)
 {
-    cudaStream_t queue;
+    cudaStream_t queue, side;
 
     pthread_once(&once, make_key);
-    if (!device.queue && cudaStreamCreateWithPriority(&queue, 0, 0) == cudaSuccess) {
-        pthread_setspecific(at_end, queue);
+    if (!device.queue && cudaStreamCreateWithPriority(&queue, 0, 0) == cudaSuccess &&
+        cudaStreamCreateWithPriority(&side, 0, 0) == cudaSuccess) {
+        pthread_setspecific(at_end, &device);
         device = (wf_device){.name = "emulated",
                              .dtype = WF_F32,
                              .allocator = {.alloc = take, .release = give, .self = &device},
                              .memory = &queued,
-                             .queue = queue};
+                             .queue = queue,
+                             .self = side};
     }
     return &device;
 }

@@ -5,6 +5,7 @@
  */
 #include "mesh/transport/threads/exchange_internal.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -106,27 +107,44 @@ static void cross_link(const threads_comm *c, const wf_exchange *x, int64_t all,
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
+/* Does a piece, or has this member's device do it, after what all have posted where it is the
+   member's first. What a failed piece has queued is marked as well. */
+static wf_status run_piece(threads_comm *c, wf_exchange *x, int share, int64_t piece,
+                           bool first, wf_error *error)
+{
+    wf_error wrong = {WF_OK, ""};
+    wf_status status = first ? wf_threads_follow_posted(c, x, &wrong) : WF_OK, marked;
+
+    if (status == WF_OK)
+        status = x->work(x, share, piece, &wrong);
+    marked = wf_threads_mark_moved(c, x, status == WF_OK ? &wrong : NULL);
+    if (status == WF_OK && marked == WF_OK)
+        return WF_OK;
+    return wf_threads_break(c->group, wrong.code, wrong.text, error);
+}
+
 wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     int64_t all = all_pieces(c, x);
-    int size = c->base.size;
+    int size = c->base.size, shares = x->device ? 1 : size;
     slot *p = x->slot;
+    bool first = true;
     double due = 0;
     wf_status status = wf_threads_begin_reading(c, x, error);
 
-    for (int k = 0; status == WF_OK && k < size && atomic_load(&p->over) <= x->sequence; k++) {
+    for (int k = 0; status == WF_OK && k < shares && atomic_load(&p->over) <= x->sequence;
+         k++) {
         int share = (c->base.rank + k) % size;
         int64_t pieces = pieces_of(x, share), piece;
 
         while (status == WF_OK && atomic_load(&p->taken[share]) < pieces &&
                (piece = atomic_fetch_add(&p->taken[share], 1)) < pieces) {
-            wf_error wrong = {WF_OK, ""};
-
             note_begin(p, x);
             cross_link(c, x, all, &due);
             status = wf_threads_check(c, x->print.op, x->sequence, error);
-            if (status == WF_OK && x->work(x, share, piece, &wrong) != WF_OK)
-                status = wf_threads_break(c->group, wrong.code, wrong.text, error);
+            if (status == WF_OK)
+                status = run_piece(c, x, share, piece, first, error);
+            first = false;
             if (status == WF_OK && atomic_fetch_add(&p->done, 1) + 1 == all)
                 set_over(c, p, x);
         }
@@ -136,11 +154,13 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
 }
 
 /* Starts the work when the last member has posted: it will work itself, or its thread in the
-   background will; wakes as many more as there are cores and pieces for. */
+   background will; wakes as many more as there are cores and pieces for, and of devices all:
+   each has its own share to queue. */
 static void start_work(threads_comm *c, slot *p, wf_exchange *x)
 {
     int64_t all = all_pieces(c, x), bytes = x->print.bytes * c->base.size;
-    int64_t helpers = c->group->world->cores < all ? c->group->world->cores : all;
+    int64_t cores = x->device ? c->base.size : c->group->world->cores;
+    int64_t helpers = cores < all || x->device ? cores : all;
 
     if (all == 0) {
         set_over(c, p, x);
@@ -148,7 +168,7 @@ static void start_work(threads_comm *c, slot *p, wf_exchange *x)
     }
     if (x->background)
         wf_threads_wake_for(c->group, c->base.rank, (int)helpers);
-    if (helpers > 1 && (bytes < 0 || bytes >= WORTH_HELP))
+    if (helpers > 1 && (x->device || bytes < 0 || bytes >= WORTH_HELP))
         wf_threads_wake_some(c->group, (int)helpers - 1);
 }
 
@@ -193,6 +213,7 @@ wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *er
         x->ended = p->ended;
     }
     if (status == WF_OK) {
+        status = wf_threads_follow_moved(c, x, error);
         wf_threads_pace_end(c, x, p);
         atomic_fetch_add(&p->left, 1);
     }
@@ -206,11 +227,6 @@ wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
 
     wf_fingerprint_differ(&c->base, x->sequence, &x->print, other, theirs, text, sizeof text);
     return wf_threads_break(c->group, WF_EMISMATCH, text, error);
-}
-
-wf_status wf_threads_settle(const wf_exchange *x, wf_error *error)
-{
-    return x->device ? x->device->memory->wait(x->device, error) : WF_OK;
 }
 
 wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size_t bytes,
@@ -238,6 +254,10 @@ static wf_status take_slot(threads_comm *c, wf_exchange *x, wf_error *error)
     pthread_mutex_lock(&g->lock);
     first = x->sequence == g->exchanges;
     p = wf_threads_slot(g, x->sequence);
+    if (p && x->device && !p->queue) {
+        p->queue = calloc((size_t)g->size, sizeof *p->queue);
+        p = p->queue ? p : NULL;
+    }
     if (p && first) {
         p->print = x->print;
         p->first = c->base.rank;
@@ -257,19 +277,20 @@ static wf_status take_slot(threads_comm *c, wf_exchange *x, wf_error *error)
 
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
 {
-    wf_status status = wf_threads_settle(x, error);
+    wf_status status;
     slot *p;
 
     x->comm = &c->base;
     x->sequence = c->sequence;
     x->reading = x->queued = false;
-    if (status == WF_OK)
-        status = wf_threads_check(c, x->print.op, x->sequence, error);
+    status = wf_threads_check(c, x->print.op, x->sequence, error);
     if (status == WF_OK)
         status = take_slot(c, x, error);
+    p = x->slot;
+    if (status == WF_OK && x->device)
+        status = wf_threads_mark(x, &p->queue[c->base.rank].posted_at, error);
     if (status != WF_OK)
         return status;
-    p = x->slot;
     wf_threads_pace_post(c, p);
     p->exchange[c->base.rank] = x;
     x->finish = wf_threads_finish_exchange;

@@ -20,13 +20,25 @@ static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int membe
     return ((const slot *)x->slot)->exchange[member];
 }
 
-/* Waits for a device that may still be computing a rank's posted data, before its peers read
-   them. */
-wf_status wf_threads_settle(const wf_exchange *x, wf_error *error);
-
-/* Copy between members' memory, from any thread. */
+/* Copy between members' memory, from any thread; of devices by their side queues. */
 wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size_t bytes,
                           wf_error *error);
+
+/* queues.c: order the queues of the devices whose memory is moved; of the host's memory they do
+   nothing. An exchange that is timed has the host wait for each point. */
+
+/* Marks what this rank has queued so far: the copies of its peers come after it. */
+wf_status wf_threads_mark(const wf_exchange *x, queue_point *point, wf_error *error);
+/* Has the pieces that this member takes come after what all have posted. */
+wf_status wf_threads_follow_posted(const threads_comm *c, const wf_exchange *x,
+                                   wf_error *error);
+/* Marks the pieces that this member has queued, before it counts the last of them as done. */
+wf_status wf_threads_mark_moved(const threads_comm *c, const wf_exchange *x, wf_error *error);
+/* Has what this rank queues from now on come after all pieces of an exchange that is over.
+   Where its device cannot, the host has waited for them. */
+wf_status wf_threads_follow_moved(const threads_comm *c, const wf_exchange *x, wf_error *error);
+/* Has what this rank queues from now on come after a point of another end's queue. */
+wf_status wf_threads_follow(const wf_exchange *x, const queue_point *point, wf_error *error);
 
 /* Start an exchange of x->work. It is ended by wf_threads_finish_exchange(). */
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error);
@@ -35,7 +47,8 @@ extern const wf_direct_access wf_threads_direct;
 
 bool wf_threads_all_posted(const wf_exchange *x);
 
-/* Works on pieces, when all have posted, until none is left. One thread of a rank at a time. */
+/* Works on pieces, when all have posted, until none is left, or none of this member's device.
+   One thread of a rank at a time. */
 wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error);
 
 /* Let the rank's thread in the background (progress.c) work on x when all have posted;

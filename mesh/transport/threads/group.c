@@ -45,9 +45,20 @@ static bool add_slots(group *g)
     return true;
 }
 
+static void free_queues(slot *p, int size)
+{
+    for (int i = 0; p->queue && i < size; i++) {
+        wf_threads_free_point(&p->queue[i].posted_at);
+        wf_threads_free_point(&p->queue[i].moved_at);
+    }
+    free(p->queue);
+}
+
 /* Frees the slots of a group; the first of a block has the memory of all. */
 static void free_slots(group *g)
 {
+    for (int i = 0; i < g->slots; i++)
+        free_queues(g->slot[i], g->size);
     for (int i = 0; i < g->slots; i += BLOCK_SLOTS) {
         free((void *)g->slot[i]->mark);
         free((void *)g->slot[i]->taken);
@@ -122,8 +133,11 @@ void wf_threads_group_free(group *g)
     while (g->channels) {
         channel *next = g->channels->next;
 
-        for (int i = 0; i < MESSAGES; i++)
+        for (int i = 0; i < MESSAGES; i++) {
             free(g->channels->ring[i].copy);
+            wf_threads_free_point(&g->channels->ring[i].brought_at);
+            wf_threads_free_point(&g->channels->ring[i].taken_at);
+        }
         free(g->channels);
         g->channels = next;
     }

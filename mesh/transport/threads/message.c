@@ -48,8 +48,25 @@ static wf_status finish_send(wf_comm *comm, wf_exchange *x, wf_error *error)
         wf_threads_pace_is_kept(c) ? wait_posted(c, x, error) : wait_message(c, x, 2, error);
 
     if (status == WF_OK)
+        status = wf_threads_follow(x, &((const message *)x->slot)->taken_at, error);
+    if (status == WF_OK)
         wf_threads_pace_arrive(c, x, true);
     return status;
+}
+
+/* Copies a message, by a device in the order of what the receiver has it do: earlier work on
+   the memory may not be over. */
+static wf_status take(const wf_exchange *x, message *m, wf_error *error)
+{
+    const wf_copy copy = {.from = m->data, .to = x->recv, .bytes = x->bytes, .rows = 1};
+    wf_status status;
+
+    if (!x->device)
+        return wf_threads_copy(x, x->recv, m->data, x->bytes, error);
+    status = wf_threads_follow(x, &m->brought_at, error);
+    if (status == WF_OK)
+        status = x->device->memory->copy(x->device, &copy, false, error);
+    return status == WF_OK ? wf_threads_mark(x, &m->taken_at, error) : status;
 }
 
 static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
@@ -66,9 +83,7 @@ static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
     if (!wf_fingerprint_meets(&m->print, &x->print))
         return wf_threads_give_up(c, x, wf_threads_mismatch(c, x, x->peer, &m->print, error));
     wf_threads_pace_arrive(c, x, false);
-    status = wf_threads_settle(x, error); /* earlier work on the memory may not be over */
-    if (status == WF_OK)
-        status = wf_threads_copy(x, x->recv, m->data, x->bytes, error);
+    status = take(x, m, error);
     if (status != WF_OK)
         return wf_threads_give_up(c, x, status);
     wf_threads_end_reading(c, x);
@@ -103,9 +118,9 @@ wf_status wf_threads_send(wf_comm *comm, wf_exchange *x, wf_error *error)
     message *m = x->slot;
 
     if (status == WF_OK)
-        status = wf_threads_settle(x, error);
-    if (status == WF_OK)
         status = wait_message(c, x, 0, error);
+    if (status == WF_OK)
+        status = wf_threads_mark(x, &m->brought_at, error);
     if (status != WF_OK)
         return status;
     x->finish = finish_send;

@@ -129,6 +129,7 @@ void wf_threads_quiesce(group *g)
     /* They do a piece of work, or were just woken: this is short, and the end of the world. */
     while (atomic_load(&g->readers))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    wf_threads_wait_for_queues(g);
 }
 
 wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,

@@ -15,15 +15,34 @@
  * for the slowest, only as many are woken to help as there are cores. A slot is free for
  * another exchange when all have LEFT it. There are BLOCK_SLOTS of them, and as many more as
  * are needed where members have more exchanges in flight.
+ *
+ * Hosts meet so, and no host waits for a device whose memory is moved: a member then queues the
+ * pieces of its own share for its own device, after what all members had queued when they
+ * posted, and what it queues from the end of the exchange on comes after all pieces (queues.c).
+ * The first host to come would otherwise give all shares to one device.
  */
 #ifndef WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 
+#include "core/device.h"
 #include "mesh/comm/transport_internal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
 enum { BLOCK_SLOTS = 32, MESSAGES = 32 };
+
+/* A point in the queue of a member's device; at NULL: none was ever marked. */
+typedef struct queue_point {
+    wf_point *at;
+    const wf_device_memory *of;
+} queue_point;
+
+/* A member's device in the exchanges of a slot. */
+typedef struct member_queue {
+    queue_point posted_at;  /* its own queue, when the member posted, .. */
+    queue_point moved_at;   /* .. and its side queue, after the last piece that it took .. */
+    _Atomic uint64_t moved; /* .. in this exchange, + 1 */
+} member_queue;
 
 typedef struct slot {
     _Atomic uint64_t posted; /* members that have, in all its exchanges .. */
@@ -32,6 +51,7 @@ typedef struct slot {
     uint64_t target;
     _Atomic uint64_t *mark; /* [size] the exchange that each member posted last, + 1 */
     wf_exchange **exchange; /* [size]; a member's is gone when the exchange is over */
+    member_queue *queue;    /* [size]; NULL: it has served no devices */
     _Atomic int64_t *taken; /* [size] pieces of the member's share that are taken */
     _Atomic int64_t done;   /* pieces of all shares that are done, and done well */
     _Atomic uint64_t over;  /* exchange that is over, + 1 */
@@ -48,6 +68,7 @@ typedef struct slot {
 typedef struct message {
     _Atomic uint64_t mark;
     const void *data;
+    queue_point brought_at, taken_at; /* devices' queues, when they had brought and taken it */
     wf_fingerprint print;
     double sent_at, received_at,
         arrives; /* paced: when its ends were posted, and when it is there */
@@ -180,13 +201,18 @@ wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
 
 wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error);
 
+/* queues.c: waits until devices have done what members have queued; frees the points. */
+void wf_threads_wait_for_queues(group *g);
+void wf_threads_free_point(queue_point *point);
+
 /* Breaks a group: all members fail with this text. */
 wf_status wf_threads_break(group *g, wf_status code, const char *text, wf_error *error);
 
 void wf_threads_abort(world *w, int rank, const wf_error *cause);
 void wf_threads_finish(world *w, int rank);
 
-/* Waits, after a break or an abort, until no peer touches the others' memory any more. */
+/* Waits, after a break or an abort, until no peer touches the others' memory any more, nor a
+   peer's device. */
 void wf_threads_quiesce(group *g);
 
 void wf_threads_progress_open(progress *p);

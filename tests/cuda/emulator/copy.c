@@ -1,7 +1,19 @@
 /* tests/cuda/emulator/copy.c - copies and fills as work of a stream; both ends are looked at
    when they are given. */
 #include "emulator.h"
+#include <stdlib.h>
 #include <string.h>
+
+cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), const void *arg,
+                                  size_t bytes)
+{
+    void *copy = malloc(bytes ? bytes : 1);
+
+    if (!copy)
+        emulator_die("no memory for a piece of work");
+    memcpy(copy, arg, bytes);
+    return emulator_enqueue(stream, run, copy, free);
+}
 
 typedef struct copy {
     void *to;

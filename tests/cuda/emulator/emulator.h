@@ -59,9 +59,9 @@ int emulator_memory_holds(const void *at, size_t bytes);
 void emulator_memory_totals(size_t *unused, size_t *total);
 
 /* Memory of a graph: its address is the graph's as long as that lives, its contents begin anew
-   with every launch, and it may be given back in the graph or after it. */
+   with every launch, and it may be given back in the graph, in another one or after it. */
 cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph);
-bool emulator_memory_is_of(const void *at, cudaGraph_t graph);
+bool emulator_memory_is_of_graph(const void *at);
 void emulator_memory_begin(void *at);            /* work: a launch takes it */
 void emulator_memory_end_all(cudaGraph_t graph); /* frees the memory that the graph still has */
 bool emulator_memory_any(cudaGraph_t graph);     /* returns true where there is such memory */

@@ -4,8 +4,8 @@
  * that is no longer right is as wrong as on a device.
  *
  * Captures are of a thread, as cudaStreamCaptureModeThreadLocal has them: what a thread that
- * captures must not do is an error, and the capture is lost with it. One stream is captured at
- * a time, without events that would bring in others.
+ * captures must not do is an error, and the capture is lost with it. A thread captures one
+ * stream at a time, without events that would bring in others.
  */
 #include "emulator.h"
 #include <stdlib.h>
@@ -107,6 +107,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         return emulator_error(cudaErrorStreamCaptureInvalidated);
     }
     *graph = ended;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
+{
+    if (nodes)
+        emulator_die("nodes of a graph are counted, and not looked at");
+    *n = graph->n;
     return cudaSuccess;
 }
 

@@ -240,14 +240,14 @@ static void release(void *at)
         take_off_list(a);
 }
 
-bool emulator_memory_is_of(const void *at, cudaGraph_t graph)
+bool emulator_memory_is_of_graph(const void *at)
 {
     const allocation *a;
 
     emulator_lock();
     a = allocation_at(at);
     emulator_unlock();
-    return a && a->graph == graph;
+    return a && a->graph;
 }
 
 void emulator_memory_begin(void *at)
@@ -326,8 +326,8 @@ cudaError_t cudaFreeAsync(void *at, cudaStream_t stream)
 
     if (!at)
         return cudaSuccess;
-    if (emulator_memory_holds(at, 1) != 1 || (graph && !emulator_memory_is_of(at, graph))) {
-        if (graph) /* it gives back what it took itself, and nothing else */
+    if (emulator_memory_holds(at, 1) != 1 || (graph && !emulator_memory_is_of_graph(at))) {
+        if (graph) /* it gives back what graphs took, and nothing else */
             emulator_graph_lose(graph);
         return emulator_error(cudaErrorInvalidValue);
     }

@@ -37,6 +37,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     cudaStream_t stream; /* the last record's */
+    int device;          /* on which it was made, and alone can be recorded */
     unsigned long recorded, done;
     struct timespec time;
     int refs; /* the owner's and those of items in queues */
@@ -96,14 +97,15 @@ static bool goes_on(const item *i)
 }
 
 /* Run one piece of work; false where there is none, one is running, or one waits for another
-   stream's: but who waits tries that again after a moment. */
+   stream's: but who waits tries that again after a moment, unless it is the one who runs it. */
 static bool step(cudaStream_t stream, bool waits)
 {
     item *i = stream->first;
+    const bool elsewhere = stream->running && !pthread_equal(stream->runner, pthread_self());
 
-    if (!i || stream->running)
+    if (stream->running ? !elsewhere : !i)
         return false;
-    if (goes_on(i)) {
+    if (elsewhere || goes_on(i)) {
         if (waits)
             emulator_nap();
         return waits;
@@ -159,10 +161,16 @@ int emulator_stream_device(cudaStream_t stream)
     return stream_of(stream) == &legacy ? -1 : stream->device;
 }
 
+/* An event that was not recorded in the capture cannot be waited for in it. */
 static cudaError_t record(cudaStream_t stream, const item *what)
 {
+    if (what->wait) {
+        emulator_graph_lose(stream->graph);
+        release_event(what->event);
+        return emulator_error(cudaErrorStreamCaptureIsolation);
+    }
     if (!what->run || what->on_host)
-        emulator_die("a graph of events or of functions on the host is not emulated");
+        emulator_die("a graph of functions on the host is not emulated");
     return emulator_graph_record(stream->graph, what->run, what->arg, what->drop);
 }
 
@@ -202,17 +210,6 @@ cudaError_t emulator_enqueue_attempts(cudaStream_t stream, bool (*attempt)(void 
                                       void *arg)
 {
     return push(stream, (item){.attempt = attempt, .arg = arg});
-}
-
-cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), const void *arg,
-                                  size_t bytes)
-{
-    void *copy = malloc(bytes ? bytes : 1);
-
-    if (!copy)
-        emulator_die("no memory for a piece of work");
-    memcpy(copy, arg, bytes);
-    return emulator_enqueue(stream, run, copy, free);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg)
@@ -307,7 +304,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     step(stream_of(stream), false);
-    done = !stream_of(stream)->first;
+    done = !stream_of(stream)->first && !stream_of(stream)->running;
     emulator_unlock();
     return done ? cudaSuccess : cudaErrorNotReady;
 }
@@ -332,6 +329,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     if (!*event)
         return emulator_error(cudaErrorMemoryAllocation);
     (*event)->refs = 1;
+    cudaGetDevice(&(*event)->device);
     return cudaSuccess;
 }
 
@@ -352,6 +350,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     unsigned long number;
 
+    if (stream_of(stream) != &legacy && stream_of(stream)->device != event->device)
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (is_captured(stream)) /* a device could; no other stream joins a capture here */
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     event->stream = stream_of(stream);
     number = ++event->recorded;
