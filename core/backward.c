@@ -4,89 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Checks that a saved tensor still has the elements that the op has seen. */
-static bool unchanged(const node *n, const wf_tensor *t, uint32_t version, const char *what,
-                      int which)
-{
-    char text[256];
-
-    if (wf_tensor_version(t) == version)
-        return true;
-    wf_fail(
-        t->ctx, WF_EINVAL,
-        "%s: %s %d, %s, was changed in place (by %s) after the op had run, and its gradient "
-        "reads it: change it after wf_backward, or change a copy",
-        n->op->name, what, which, wf_tensor_describe(t, text, sizeof text),
-        t->storage->changed_by);
-    return false;
-}
-
-bool wf_node_reads(const node *n, const wf_gradient *g, int i)
-{
-    unsigned weights = n->op->weights;
-
-    if (!(n->op->save_others & WF_SAVE_IN(i)))
-        return n->in[i] || n->recipe[i];
-    for (int j = 0; j < n->n_in; j++)
-        if (j != i && g->want[j] && !(weights & WF_SAVE_IN(i) && weights & WF_SAVE_IN(j)))
-            return n->in[i] || n->recipe[i];
-    return false;
-}
-
-/* Recomputes a tensor that was not saved, from what its op saves. */
-static wf_tensor *recompute(wf_context *ctx, node *by)
-{
-    wf_gradient g = {
-        .ctx = ctx, .attr = by->attr, .n_in = by->n_in, .n_out = by->n_out, .node = by};
-    const char *path = wf_context_enter(ctx, by->path);
-    wf_tensor *t = wf_node_recall(ctx, by, &g) == WF_OK ? by->op->recompute(&g) : NULL;
-
-    wf_context_enter(ctx, path);
-    return t;
-}
-
-wf_status wf_node_keep(wf_tape *tape, node *n)
-{
-    wf_scope_open(tape->ctx);
-    for (int i = 0; i < n->n_in; i++) {
-        if (!n->recipe[i])
-            continue;
-        n->in[i] = wf_tensor_retain(recompute(tape->ctx, n->recipe[i]));
-        n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
-        wf_node_release(tape->ctx, n->recipe[i]);
-        n->recipe[i] = NULL;
-    }
-    wf_scope_close(tape->ctx);
-    return tape->ctx->failure.error.code;
-}
-
-wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g)
-{
-    bool good = true;
-
-    for (int i = 0; i < n->n_in && good; i++) {
-        wf_tensor *t = n->in[i];
-
-        if (!wf_node_reads(n, g, i))
-            continue;
-        if (n->recipe[i])
-            t = recompute(ctx, n->recipe[i]);
-        else if (!(n->op->save_shape & WF_SAVE_IN(i)))
-            good = unchanged(n, t, n->in_version[i], "operand", i);
-        if (good && t)
-            g->in[i] = n->is_origin[i] ? ctx->distribution->move(t, n->regather[i]) : t;
-    }
-    for (int o = 0; o < n->n_out && good; o++) {
-        if (n->out[o])
-            good = unchanged(n, n->out[o], n->out_version[o], "output", o);
-        if (n->dout[o] && good)
-            good = unchanged(n, n->dout[o], n->dout_version[o], "the gradient of output", o);
-        g->out[o] = n->out[o];
-        g->dout[o] = n->dout[o];
-    }
-    return ctx->failure.error.code;
-}
-
 /* Casts a gradient to the type of its operand: where a residual stream in fp32 and branches in
    bf16 meet, the gradient of each is stored as it is. */
 static wf_tensor *stored_as_operand(const node *n, int i, wf_tensor *grad)
@@ -157,6 +74,7 @@ static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
 
         g->want[i] = leaves ? wf_edge_owes(e) : e->made_by != NULL;
         g->summed[i] = wf_edge_summed(e);
+        g->later[i] = !leaves && e->made_by && wf_node_takes_later(e->made_by);
     }
 }
 
@@ -265,6 +183,26 @@ wf_status wf_node_call_hook(wf_tape *tape, node *n)
     return wf_tape_settle(tape) == WF_OK ? n->hook(n->arg) : tape->ctx->failure.error.code;
 }
 
+static wf_status visit(wf_tape *tape, node *n);
+
+/* Visits the border that has just got the gradient of an operand, before gradients of leaves:
+   what it moves then moves beside these. */
+static wf_status visit_border(wf_tape *tape, const node *n)
+{
+    wf_status status = tape->ctx->failure.error.code;
+
+    for (int i = 0; i < n->n_in && status == WF_OK && tape->ctx->options.row_block; i++) {
+        node *by = n->from[i].made_by;
+
+        if (!by || !wf_node_takes_later(by) || by->walked || !by->dout[0])
+            continue;
+        status = visit(tape, by);
+        if (!by->deferred)
+            wf_node_forget(tape->ctx, by);
+    }
+    return status;
+}
+
 /* Gradients of what ops made, and where they cannot wait those of leaves. */
 static wf_status step_back(wf_tape *tape, node *n)
 {
@@ -273,7 +211,11 @@ static wf_status step_back(wf_tape *tape, node *n)
     wf_node_note_versions(n);
     if (wf_node_has_order(n))
         return wf_node_step_back(tape, n, WF_STEP_INPUTS | WF_STEP_LEAVES);
-    status = wf_node_step_back(tape, n, WF_STEP_INPUTS);
+    status = wf_node_gather_ahead(tape, n);
+    if (status == WF_OK)
+        status = wf_node_step_back(tape, n, WF_STEP_INPUTS);
+    if (status == WF_OK)
+        status = visit_border(tape, n);
     n->deferred = tape->defer && wf_node_can_wait(n);
     if (status != WF_OK)
         return status;

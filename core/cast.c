@@ -1,6 +1,7 @@
 /* core/cast.c - from the type that a device computes in to a storage type, and back; from nf4
    to either. */
 #include "core/context_internal.h"
+#include "core/later.h"
 #include "core/dtype.h"
 
 static bool castable(const wf_tensor *t, wf_dtype dtype)
@@ -28,6 +29,8 @@ wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype)
 
     if (!t || ctx->failure.error.code != WF_OK ||
         wf_handle_check(t, "wf_cast: the tensor") != WF_OK)
+        return NULL;
+    if (wf_later_come(t) != WF_OK)
         return NULL;
     if (!castable(t, dtype) || wf_tensor_is_absent(t)) {
         wf_fail(ctx, WF_EDTYPE, "%s cannot be cast to %s: device %s casts %s to bf16 and back",

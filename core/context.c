@@ -207,6 +207,11 @@ bool wf_context_dry_run(const wf_context *ctx)
     return ctx->options.plan;
 }
 
+size_t wf_context_row_block(const wf_context *ctx)
+{
+    return ctx->options.row_block;
+}
+
 void wf_context_position(wf_context *ctx, int64_t step, wf_sequences sequences)
 {
     ctx->now.step = step;

@@ -28,6 +28,10 @@ typedef struct wf_context_options {
        change of bits. It is the number of chunks of a sum over such a dim, so fewer chunks are
        faster and have other bits; 0 means 8. Not with exact_off, which has one */
     int exact_tp;
+    /* rows of results that move between ranks are moved in blocks of at least this many bytes,
+       beside the products that take them or make them (core/later.h); 0: all at once, before
+       or after these. Bits are the same */
+    size_t row_block;
     /* store operands as bf16, but widen them and multiply in fp32; false: kernels that can
        (wf_kernel.all_bf16) multiply bf16 */
     bool compute_fp32;
@@ -94,6 +98,8 @@ WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
 WF_API int wf_context_chunks(const wf_context *ctx);
 WF_API bool wf_context_dry_run(const wf_context *ctx);
+/** wf_context_row_block - returns wf_context_options.row_block. */
+WF_API size_t wf_context_row_block(const wf_context *ctx);
 
 /** wf_context_compute - returns the type in which operands stored as bf16 are multiplied:
  * WF_BF16, or with compute_fp32 the device's own type. */

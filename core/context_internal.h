@@ -26,6 +26,7 @@ struct wf_storage {
     int64_t copy;             /* the last copy from or to the host that was begun */
     void *leaving, *arriving; /* memory on the device while a copy reads it, or fills it */
     bool listed;
+    struct wf_later *later;   /* NULL, or what brings its rows, while it is absent */
     struct wf_storage *older; /* the one that was offloaded before, in a list of them */
 };
 
@@ -48,6 +49,7 @@ typedef struct wf_call_state {
     struct wf_tape *tape;              /* the recording one */
     const struct wf_node *gradient_of; /* NULL, or the node whose op's backward runs */
     bool recorded_later;               /* wf_context_recorded_later */
+    bool results_later;                /* wf_results_later */
     wf_memory_kind kind;               /* kind of memory that results of ops are counted as */
     wf_dtype storage;                  /* results are stored as this */
     int64_t step;
@@ -139,6 +141,9 @@ wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind
 /* Shows all tensors that share t's storage where its data are now. */
 void wf_tensor_show(wf_tensor *t);
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
+/* Ends what brings rows of a storage that ends (core/later.c). */
+void wf_storage_leave_later(wf_storage *s);
+
 /* Gives back the host memory of a storage that ends (core/offload.c). */
 void wf_storage_leave_host(wf_context *ctx, wf_storage *s);
 /* Gives back the part of a file in which data are that the device's ops use. */

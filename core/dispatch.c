@@ -1,6 +1,7 @@
 /* core/dispatch.c - the one path of every op. */
 #include "core/context_internal.h"
 #include "core/handles_internal.h"
+#include "core/later_internal.h"
 #include "core/run_kernel_internal.h"
 #include "core/sharing_internal.h"
 #include "core/signature.h"
@@ -74,6 +75,8 @@ static wf_status ready(wf_call *call)
                              "%s: operand %d was laid out over a mesh that is closed, and has "
                              "only a part of it here: tensors end before their mesh",
                              call->op->name, i);
+        else if (wf_is_later(call->in[i]) && !(call->op->shapes & 1u << i))
+            status = i == 0 && wf_takes_blocks(call) ? WF_OK : wf_later_come(call->in[i]);
         else if (wf_tensor_is_absent(call->in[i]) && !(call->op->shapes & 1u << i))
             status = wf_fail(call->ctx, WF_EINVAL,
                              "%s: the memory of operand %d was given back (wf_tensor_drop): a "
@@ -176,14 +179,19 @@ static wf_tensor *shared_output(wf_context *ctx, const output *out, wf_share *sh
                   : NULL;
 }
 
-/* Makes an output, in its own memory or in memory that ranks share. */
-static wf_tensor *new_output(wf_context *ctx, const output *out, wf_share *share, int o)
+/* Makes an output, in its own memory or in memory that ranks share, or without memory where it
+   is computed later. */
+static wf_tensor *new_output(const wf_call *call, const output *out, wf_share *share, int o)
 {
+    wf_context *ctx = call->ctx;
     wf_tensor *t;
 
     if (share->role != WF_SHARE_NONE)
         return shared_output(ctx, out, share, o);
-    t = wf_tensor_new(ctx, out->dtype, out->ndim, out->dims, out->layout, ctx->now.kind);
+    if (out->layout && ctx->distribution->partial(out->layout) && wf_makes_later(call))
+        t = wf_tensor_absent(ctx, out->dtype, out->ndim, out->dims, out->layout);
+    else
+        t = wf_tensor_new(ctx, out->dtype, out->ndim, out->dims, out->layout, ctx->now.kind);
     if (t)
         t->rounds_to = out->rounds_to;
     return t;
@@ -219,7 +227,7 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
             call->out[o] = wf_tensor_view(call->in[0], out.ndim, out.dims, out.layout);
         } else {
             call->out[o] = fake ? wf_tensor_fake(ctx, out.dtype, out.ndim, out.dims, out.layout)
-                                : new_output(ctx, &out, share, o);
+                                : new_output(call, &out, share, o);
             if (fake && call->out[o])
                 call->out[o]->rounds_to = out.rounds_to;
         }
@@ -283,6 +291,16 @@ static wf_status own_what_changes(const wf_call *call)
     return status;
 }
 
+/* Runs the kernel of a call whose outputs are made: now, or as rows come or are asked for. */
+static wf_status run_kernel(const wf_call *call, wf_share_role role)
+{
+    if (call->n_in && wf_is_later(call->in[0]) && !(call->op->shapes & WF_IN(0)))
+        return wf_run_by_blocks(call);
+    if (call->n_out && wf_tensor_is_absent(call->out[0]))
+        return wf_compute_later(call);
+    return wf_run_kernel(call, role);
+}
+
 /* Allocates and computes the outputs, by this rank, or, where several ranks have the same call,
    by one of them. */
 static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool fake)
@@ -290,14 +308,14 @@ static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool f
     wf_status status = own_what_changes(call);
     wf_share share = {.role = WF_SHARE_NONE};
 
-    if (status == WF_OK && !fake) {
+    if (status == WF_OK && !fake && !wf_is_later(call->in[0]) && !wf_makes_later(call)) {
         share = wf_share_begin(call);
         status = call->ctx->failure.error.code;
     }
     if (status == WF_OK)
         status = make_outputs(call, sig, fake, &share);
     if (status == WF_OK && !fake && !(call->op->flags & WF_OP_VIEW))
-        status = wf_run_kernel(call, share.role);
+        status = run_kernel(call, share.role);
     if (status == WF_OK && call->ctx->handles)
         status = wf_handles_look(call);
     wf_share_end(&share, status == WF_OK);

@@ -35,6 +35,9 @@ typedef struct wf_distribution {
     void (*print)(const wf_layout *layout, char *text, size_t size);
     /* Redistributes a tensor, nothing recorded on the tape. */
     wf_tensor *(*move)(wf_tensor *x, const wf_layout *to);
+    /* Begins to, where that is a gather of rows; the result's rows come later (core/later.h).
+       NULL where it is none, or on errors. */
+    wf_tensor *(*gather_later)(wf_tensor *x, const wf_layout *to);
     /* Returns the number of ranks that compute the same as this one in a call, 1 or more. */
     double (*alike)(const void *mesh, const wf_call *call);
     /* Returns true for a layout with a sum or maximum still to be taken. */

@@ -120,6 +120,11 @@ void wf_edge_count(edge *e, int n)
         e->leaf->readers += n;
 }
 
+bool wf_node_takes_later(const node *n)
+{
+    return n->op->flags & WF_OP_LATER && n->n_out == 1 && n->uses[0] == 1;
+}
+
 bool wf_node_has_order(const node *n)
 {
     bool any = false;

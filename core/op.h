@@ -70,7 +70,12 @@ enum {
     /* the last operand, and others of as many dims, may be partial sums of which one term of
        each row is picked, as all others are zeros: a row's result is that term's, or of zeros
        0, so outputs are such sums too */
-    WF_OP_PICKED = 524288
+    WF_OP_PICKED = 524288,
+    /* each row of results [b, t, n] is made of the same row of operands of three dims, and of
+       the others, which have fewer: rows may come, and be computed, in blocks (core/later.h) */
+    WF_OP_ROWS = 1048576,
+    /* its gradient takes one whose rows come later */
+    WF_OP_LATER = 2097152
 };
 
 /* Operand i, output o, in a mask of both. */
@@ -147,6 +152,9 @@ typedef struct wf_gradient {
        borders take that of a vector as a row per sequence: the code that sums it knows whether
        ranks share a sequence. */
     bool summed[WF_MAX_INPUTS];
+    /* The gradient goes to a border alone, which takes rows that are computed later
+       (wf_results_later). */
+    bool later[WF_MAX_INPUTS];
     /* Filled by the op, by calls of public ops alone. Others than the wanted ones may be filled
        as well where they cost nothing and are right: a leaf's is kept, and not asked for a
        second time. */

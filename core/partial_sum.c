@@ -1,6 +1,7 @@
 /* core/partial_sum.c - sums of two nodes of one tree: gradients that meet, micro-steps,
    chunks. */
 #include "core/context_internal.h"
+#include "core/later.h"
 #include "core/sharing_internal.h"
 #include "core/tape.h"
 #include <string.h>
@@ -109,7 +110,7 @@ static wf_status add(wf_tensor **older, wf_tensor *newer)
 {
     wf_tensor *a = *older, *sum;
 
-    if (!nodes_meet(a, newer))
+    if (wf_later_come(a) != WF_OK || wf_later_come(newer) != WF_OK || !nodes_meet(a, newer))
         return a && newer ? a->ctx->failure.error.code : WF_EINVAL;
     if (adds_together(a, newer) &&
         (add_together(older, newer) || a->ctx->failure.error.code != WF_OK))
@@ -144,7 +145,7 @@ wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
 
 wf_tensor *wf_partial_add_to(wf_tensor *a, wf_tensor *b)
 {
-    if (!nodes_meet(a, b))
+    if (wf_later_come(a) != WF_OK || wf_later_come(b) != WF_OK || !nodes_meet(a, b))
         return NULL;
     if (wf_tensor_own(a, true) != WF_OK)
         return NULL;

@@ -126,6 +126,10 @@ static inline void wf_node_call_backward(wf_context *ctx, const node *n, wf_grad
 /* Note the elements that gradients of a node's outputs have now. */
 void wf_node_note_versions(node *n);
 
+/* Begins to gather operand 0 once more, from its origin, where gradients of leaves read it: it
+   moves while those of inputs are computed. */
+wf_status wf_node_gather_ahead(const wf_tape *tape, node *n);
+
 /* Gives a backward function what was saved as it was; where an origin was saved, redistributed
    from it once more. */
 wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g);
@@ -136,6 +140,10 @@ static inline bool wf_edge_summed(const edge *e)
 {
     return e->made_by && !(e->made_by->op->flags & WF_OP_BORDER);
 }
+
+/* Returns whether a node is a border of one tensor with one use, whose gradient may be one
+   whose rows come later. */
+bool wf_node_takes_later(const node *n);
 
 /* Ask an op for the gradients of those operands which are leaves, of those which are not, or of
    all in their order. */

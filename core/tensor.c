@@ -362,6 +362,7 @@ wf_tensor *wf_tensor_retain(wf_tensor *t)
 static void storage_release(wf_context *ctx, wf_storage *s)
 {
     if (s && --s->refs == 0) {
+        wf_storage_leave_later(s);
         wf_storage_leave_host(ctx, s);
         give_memory(ctx, s);
         wf_blocks_give(&ctx->blocks, s, sizeof *s);

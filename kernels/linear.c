@@ -13,6 +13,7 @@
  */
 #include "kernels/linear_rows.h"
 #include "core/distribution.h"
+#include "core/later.h"
 #include "core/tape.h"
 #include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
@@ -181,8 +182,12 @@ static void backward(wf_gradient *g)
                     "output %d of a linear group was not used: leave that member out", m);
             return;
         }
-    if (g->want[0])
+    if (g->want[0]) {
+        const bool last = wf_results_later(g->ctx, g->later[0]);
+
         g->din[0] = wf_linear_dx(count, g->dout, &g->in[1]);
+        wf_results_later(g->ctx, last);
+    }
     for (int m = 0; m < count; m++)
         if (g->want[m + 1])
             g->din[m + 1] = wf_matrix_gradient(g, m + 1, g->dout[m], g->in[0]);

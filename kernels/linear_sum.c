@@ -9,6 +9,7 @@
  * the tree. The CPU's kernel is in kernels/cpu/linear_sum.c.
  */
 #include "kernels/linear_sum.h"
+#include "core/later.h"
 #include "core/tape.h"
 #include "kernels/shared_internal.h"
 
@@ -21,8 +22,12 @@ wf_tensor *wf_linear_sum(wf_tensor *x, wf_tensor *weight, wf_tensor *u, wf_tenso
 static void backward(wf_gradient *g)
 {
     for (int i = 0; i < g->n_in; i += 2) {
-        if (g->want[i])
+        if (g->want[i]) {
+            const bool last = wf_results_later(g->ctx, g->later[i]);
+
             g->din[i] = wf_linear_dx(1, &g->dout[0], &g->in[i + 1]);
+            wf_results_later(g->ctx, last);
+        }
         if (g->want[i + 1])
             g->din[i + 1] = wf_matrix_gradient(g, i + 1, g->dout[0], g->in[i]);
     }

@@ -3,6 +3,7 @@
  * tape that change nothing: their gradient is what the hook makes of it.
  */
 #include "nn/hooks_internal.h"
+#include "core/later.h"
 #include "core/op.h"
 #include "nn/uses_internal.h"
 #include <stdlib.h>
@@ -182,6 +183,8 @@ void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
         return;
     }
     wf_context_point(m->ctx, point);
+    for (int i = 0; i < n && m->n_hooks > 1; i++)
+        wf_later_come(x[i]); /* a user's hooks may read it */
     for (int h = 0; h < m->n_hooks; h++) {
         for (int i = 0; i < n; i++)
             if (!x[i])

@@ -164,6 +164,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .seed = o->seed,
                                                      .exact_off = o->exact_off,
                                                      .exact_tp = o->exact_tp,
+                                                     .row_block = wf_par_row_block(o),
                                                      .compute_fp32 = o->compute_fp32,
                                                      .fp32_residual = o->fp32_residual,
                                                      .offload_allocator = scratch,

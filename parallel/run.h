@@ -114,8 +114,14 @@ typedef struct wf_par_options {
        layout-exact */
     wf_dtype reduce_dtype;
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
-    const char *device;     /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
-    bool tf32;              /* wf_device_options.tf32; with exact_off alone */
+    /* rows of activations move over tp in blocks, beside the products of linear layers that
+       take them or make them, forward and backward (asynchronous tensor parallelism). Numbers
+       are the same */
+    bool tp_comm_overlap;
+    /* bytes of such a block, at least; 0: 1 MiB, and on cuda 8 MiB. There are at most 8 */
+    size_t tp_comm_block;
+    const char *device; /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
+    bool tf32;          /* wf_device_options.tf32; with exact_off alone */
     /* on cuda: steps are captured once and run as CUDA graphs from the second one on, those of
        several ranks in parts between their collectives (parallel/train/graph_step.c). The
        loss function and the model see the first two alone: neither may depend on what the
@@ -189,6 +195,10 @@ WF_API const wf_par_strategy *wf_par_strategy_at(int i);
 /** wf_par_strategy_name - returns the name of the i-th strategy, from 0 on; NULL after the
  * last. */
 WF_API const char *wf_par_strategy_name(int i);
+
+/** wf_par_row_block - returns the bytes that a block of rows that moves beside products has at
+ * least (wf_par_options.tp_comm_overlap); 0: rows move at once. */
+WF_API size_t wf_par_row_block(const wf_par_options *options);
 
 /**
  * wf_par_exchanges - returns whether tokens are exchanged with the owners of their experts: as

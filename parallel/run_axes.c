@@ -192,6 +192,17 @@ wf_status wf_par_find_axes(wf_par *par, wf_error *error)
     return status == WF_OK ? find_cp_axis(par, error) : status;
 }
 
+size_t wf_par_row_block(const wf_par_options *o)
+{
+    const size_t mib = 1 << 20;
+
+    if (!o->tp_comm_overlap)
+        return 0;
+    if (o->tp_comm_block)
+        return o->tp_comm_block;
+    return !o->device || strcmp(o->device, "cpu") == 0 ? mib : 8 * mib;
+}
+
 bool wf_par_exchanges(const wf_par_options *o, int64_t ranks, int64_t experts, int64_t k)
 {
     if (ranks < 2 || o->dispatch == WF_PAR_DISPATCH_GATHER)

@@ -67,6 +67,8 @@ static wf_par_options mesh_of(const app_options *o)
                             .base_dtype = base_dtype_of(o),
                             .reduce_dtype = wf_dtype_find(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,
+                            .tp_comm_overlap = o->tp_comm_overlap,
+                            .tp_comm_block = (size_t)o->tp_comm_block,
                             .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",
                             .tf32 = o->tf32,
                             .cuda_graph = o->cuda_graph,

@@ -87,6 +87,21 @@ static wf_status check_pipeline(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Refuses moves beside products where there are none. */
+static wf_status check_overlap(const app_options *o, wf_error *error)
+{
+    if (o->tp_comm_overlap && o->tp == 1 && strcmp(o->search, "off") == 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--tp-comm-overlap on is for what tensor-parallel ranks move, and "
+                            "--tp is 1: use --tp 2 or more, or leave it out");
+    if (o->given[APP_OPTION_tp_comm_block] && !o->tp_comm_overlap)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tp-comm-block is a size of blocks that move beside products: add "
+            "--tp-comm-overlap on, or leave it out");
+    return WF_OK;
+}
+
 /* Refuses a form of what no rank does; the library refuses what ranks of cp cannot do. */
 static wf_status check_context(const app_options *o, wf_error *error)
 {
@@ -177,6 +192,8 @@ wf_status app_options_check_mesh(app_options *o, wf_error *error)
         status = check_axes(o, error);
     if (status == WF_OK)
         status = check_context(o, error);
+    if (status == WF_OK)
+        status = check_overlap(o, error);
     if (status == WF_OK)
         status = check_pipeline(o, error);
     if (status == WF_OK)

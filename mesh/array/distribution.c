@@ -77,7 +77,8 @@ static const wf_distribution distribution = {.rule = wf_layout_rule,
                                              .partial = partial,
                                              .complete = complete,
                                              .alike = alike,
-                                             .move = wf_move_one};
+                                             .move = wf_move_one,
+                                             .gather_later = wf_gather_later};
 
 wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
                       wf_error *error)

@@ -5,6 +5,7 @@
  * the same kind over the same axis: they travel as buffers of one collective, whose rows are
  * the dims in front of the one that is cut. Gathers take tensors of any types along, as bytes.
  */
+#include "core/later.h"
 #include "core/sharing.h"
 #include "mesh/array/move_internal.h"
 #include <string.h>
@@ -276,7 +277,7 @@ static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
                     const wf_layout *const *to)
 {
     for (int64_t i = 0; i < count; i++)
-        if (wf_tensor_is_absent(x[i])) {
+        if (wf_later_come(x[i]) == WF_OK && wf_tensor_is_absent(x[i])) {
             wf_fail(ctx, WF_EINVAL,
                     "redistribute: the memory of tensor %lld was given back (wf_tensor_drop)",
                     (long long)i);
@@ -330,8 +331,8 @@ static wf_move *open(wf_context *ctx, int64_t count, wf_tensor *const *x,
     return NULL;
 }
 
-static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
-                      const wf_layout *const *to, bool background, bool shares)
+wf_move *wf_move_start(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                       const wf_layout *const *to, bool background, bool shares)
 {
     const wf_trace_mark begun = wf_context_host_begin(ctx);
     wf_move *move = open(ctx, count, x, to, background, shares);
@@ -343,19 +344,19 @@ static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
 wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                        const wf_layout *const *to)
 {
-    return begin(ctx, count, x, to, true, true);
+    return wf_move_start(ctx, count, x, to, true, true);
 }
 
 wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
                       const wf_layout *const *to, wf_tensor **y)
 {
-    return wf_move_end(begin(ctx, count, x, to, false, false), y);
+    return wf_move_end(wf_move_start(ctx, count, x, to, false, false), y);
 }
 
 wf_status wf_move_border(wf_context *ctx, int64_t count, wf_tensor *const *x,
                          const wf_layout *const *to, wf_tensor **y)
 {
-    return wf_move_end(begin(ctx, count, x, to, false, true), y);
+    return wf_move_end(wf_move_start(ctx, count, x, to, false, true), y);
 }
 
 static void end(wf_move *move, wf_tensor **y)

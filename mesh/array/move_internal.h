@@ -64,6 +64,20 @@ wf_tensor *wf_move_shared(wf_context *ctx, const wf_move_step *step, const wf_te
 wf_status wf_move_border(wf_context *ctx, int64_t count, wf_tensor *const *x,
                          const wf_layout *const *to, wf_tensor **y);
 
+/* Begins a move like wf_move_begin. Not `background`: nothing is computed beside it, and no
+   thread works on it. shares: results are only read, as in wf_move_border. */
+wf_move *wf_move_start(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                       const wf_layout *const *to, bool background, bool shares);
+
+/* Moves rows in blocks where wf_context_options.row_block says so: a product's, which is
+   computed block by block, beside these moves; or a gather's, whose rows come later. NULL: it
+   is neither, or there are errors. */
+wf_tensor *wf_move_by_blocks(wf_tensor *x, const wf_layout *to);
+
+/* Begins to gather rows of x, of dim 1, all at once; they come later. NULL: it is no such
+   gather, or there are errors. */
+wf_tensor *wf_gather_later(wf_tensor *x, const wf_layout *to);
+
 /* Fill y, the tensor after a step that moves nothing, from x; nothing to do in a plan. */
 void wf_move_local(wf_context *ctx, const wf_move_step *step, const wf_tensor *x, wf_tensor *y);
 

@@ -2,6 +2,7 @@
  * mesh/array/redistribute.c - borders: tensors moved from layout to layout as an op on the
  * tape, and their gradients, which move back.
  */
+#include "mesh/array/by_blocks.h"
 #include "mesh/array/move_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@ typedef struct border {
     const wf_layout *from[WF_MAX_OUTPUTS];
     int ndim[WF_MAX_OUTPUTS];
     unsigned axes; /* those that it moves, a bit each, or 0 for all */
+    bool blocks;   /* it moves rows in blocks, beside products */
 } border;
 
 const wf_layout *wf_layout_as_on(wf_mesh *mesh, unsigned axes, const wf_layout *like,
@@ -77,6 +79,7 @@ static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **gra
 typedef struct request {
     unsigned axes; /* as in border */
     bool shares;   /* results may be memory that members of a group share: they are only read */
+    bool blocks;   /* as in border */
     int count;
     wf_tensor *const *x, *const *via; /* x is recorded; via is moved instead of it */
     const wf_layout *const *to;
@@ -102,7 +105,7 @@ static void border_backward(wf_gradient *g)
         return;
     for (int i = 0; i < n; i++)
         to[i] = gradient_layout(x[i], b, at[i]);
-    if (n && redistribute(&(request){0, b->axes != 0, n, x, x, to}, y) == WF_OK)
+    if (n && redistribute(&(request){0, b->axes != 0, b->blocks, n, x, x, to}, y) == WF_OK)
         for (int i = 0; i < n; i++)
             g->din[at[i]] =
                 g->summed[at[i]] && has_rows(y[i], b, at[i]) ? sum_sequences(y[i]) : y[i];
@@ -110,7 +113,7 @@ static void border_backward(wf_gradient *g)
 
 static const wf_op border_op = {.name = "redistribute",
                                 .signature = "",
-                                .flags = WF_OP_BORDER | WF_OP_PASS,
+                                .flags = WF_OP_BORDER | WF_OP_PASS | WF_OP_LATER,
                                 .backward = border_backward};
 
 /* Refuses the gradient of a maximum over ranks: only the rank that had it would get one, and it
@@ -206,12 +209,21 @@ static wf_status nothing(int count, wf_tensor **y, wf_status status)
     return status;
 }
 
+/* Moves the operands of a request. */
+static wf_status move(wf_context *ctx, const request *r, wf_tensor *const *via, wf_tensor **y)
+{
+    y[0] = r->blocks && r->count == 1 ? wf_move_by_blocks(via[0], r->to[0]) : NULL;
+    if (y[0] || wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
+    return (r->shares ? wf_move_border : wf_move_run)(ctx, r->count, via, r->to, y);
+}
+
 static wf_status redistribute(const request *r, wf_tensor **y)
 {
     wf_call call = {.op = &border_op, .n_in = r->count, .n_out = r->count};
     wf_context *ctx = operands_ready(r->count, r->x);
     wf_tensor *via[WF_MAX_OUTPUTS];
-    border b = {.axes = r->axes};
+    border b = {.axes = r->axes, .blocks = r->blocks};
     size_t bytes = (size_t)r->count * sizeof *y;
 
     if (!ctx)
@@ -230,8 +242,7 @@ static wf_status redistribute(const request *r, wf_tensor **y)
         b.ndim[i] = call.in[i]->ndim;
         check_maximum(call.in[i], r->to[i]);
     }
-    if (wf_context_status(ctx) != WF_OK || (r->shares ? wf_move_border : wf_move_run)(
-                                               ctx, r->count, via, r->to, call.out) != WF_OK)
+    if (wf_context_status(ctx) != WF_OK || move(ctx, r, via, call.out) != WF_OK)
         return nothing(r->count, y, wf_context_status(ctx));
     for (int i = 0; i < r->count; i++)
         if (call.out[i] == via[i])
@@ -248,7 +259,15 @@ static wf_status redistribute(const request *r, wf_tensor **y)
 wf_status wf_border_over(unsigned axes, int count, wf_tensor *const *x, wf_tensor *const *via,
                          const wf_layout *const *to, wf_tensor **y)
 {
-    return redistribute(&(request){axes, axes != 0, count, x, via, to}, y);
+    return redistribute(&(request){axes, axes != 0, false, count, x, via, to}, y);
+}
+
+wf_tensor *wf_border_by_blocks(unsigned axes, wf_tensor *x, const wf_layout *to)
+{
+    wf_tensor *y = NULL;
+
+    redistribute(&(request){axes, axes != 0, true, 1, &x, &x, &to}, &y);
+    return y;
 }
 
 /* Returns the bit of an axis, 0 for -1 and for what is none, which is reported. */
@@ -264,7 +283,7 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
 {
     unsigned axes = count > 0 && x[0] ? bit_of(x[0]->ctx, axis) : 0;
 
-    return redistribute(&(request){axes, axes != 0, count, x, x, to}, y);
+    return redistribute(&(request){axes, axes != 0, false, count, x, x, to}, y);
 }
 
 wf_tensor *wf_border_handle(int axis, wf_tensor *x, wf_tensor *y)
@@ -295,7 +314,7 @@ void wf_keep_origin(wf_tensor *y, wf_tensor *x)
 wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *const *to,
                                wf_tensor **y)
 {
-    return redistribute(&(request){0, false, count, x, x, to}, y);
+    return redistribute(&(request){0, false, false, count, x, x, to}, y);
 }
 
 wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to)

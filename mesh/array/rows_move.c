@@ -3,6 +3,7 @@
  * combined at their owning ranks: begun, to be ended when what they move is needed.
  */
 #include "core/beside.h"
+#include "core/later.h"
 #include "mesh/array/move_internal.h"
 #include "mesh/array/rows_internal.h"
 #include "mesh/comm/transport_internal.h"
@@ -241,7 +242,8 @@ wf_rows_flight *wf_rows_begin(const wf_row_owners *owners, const wf_row_wave *wa
 {
     wf_context *ctx = x->ctx;
     const wf_trace_mark begun = wf_context_host_begin(ctx);
-    wf_rows_flight *f = wf_blocks_take(wf_context_blocks(ctx), sizeof *f);
+    wf_rows_flight *f =
+        wf_later_come(x) == WF_OK ? wf_blocks_take(wf_context_blocks(ctx), sizeof *f) : NULL;
     wf_status status;
 
     if (!f) {

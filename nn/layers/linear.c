@@ -1,6 +1,7 @@
 /* nn/layers/linear.c - y = x W^T + b, or its gelu. Copy this file to add a module. */
 #include "nn/layers/linear_internal.h"
 #include "nn/numbers_internal.h"
+#include "core/later.h"
 #include "kernels/elementwise_ops.h"
 #include "kernels/linear_sum.h"
 #include "kernels/ops.h"
@@ -67,12 +68,24 @@ wf_tensor *wf_nn_adapter_of(wf_nn_linear *m, wf_tensor *x, wf_tensor *in)
     return wf_nn_adapter_scaled(m, u);
 }
 
+/* Computes x W^T + u B^T, or where u is NULL x W^T: a product whose rows may be asked for block
+   by block where a plan sums it over ranks. */
+static wf_tensor *product(wf_nn_linear *m, wf_tensor *in, wf_tensor *weight, wf_tensor *u,
+                          wf_tensor *b)
+{
+    const bool last = wf_results_later(m->base.ctx, wf_nn_acts(m, "sum"));
+    wf_tensor *y = u ? wf_linear_sum(in, weight, u, b) : wf_linear(in, weight);
+
+    wf_results_later(m->base.ctx, last);
+    return y;
+}
+
 /* x W^T + scale (x A^T) B^T. */
 static wf_tensor *adapted(wf_nn_linear *m, wf_tensor *x, wf_tensor *in, wf_tensor *weight)
 {
     wf_tensor *u = wf_nn_adapter_of(m, x, in);
 
-    return wf_linear_sum(in, weight, u, wf_nn_use(m, m->lora.b));
+    return u ? product(m, in, weight, u, wf_nn_use(m, m->lora.b)) : NULL;
 }
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *outside)
@@ -84,7 +97,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *outside)
     if (m->lora.a)
         return finish(m, adapted(m, outside, x, weight));
     if (!joins(m))
-        return finish(m, wf_linear(x, weight));
+        return finish(m, product(m, x, weight, NULL, NULL));
     bias = wf_nn_use(m, m->bias);
     if (m->gelu)
         return wf_linear_bias_gelu(x, weight, bias);

@@ -30,6 +30,7 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                        .cp = wf_search_cp(c),
                        .gather_keys = c->gather_keys,
                        .sequence_parallel = c->sequence_parallel,
+                       .row_block = wf_par_row_block(&s->options->job.mesh),
                        .micro = c->micro,
                        .micros = c->micros,
                        .dtype = (wf_dtype)c->dtype,

@@ -1,6 +1,7 @@
 /* parallel/shard/sharding_borders.c - the borders of styles: tensors at the points of modules,
    brought to the layouts that plans ask for. */
 #include "parallel/shard/sharding_plan_internal.h"
+#include "mesh/array/by_blocks.h"
 #include "nn/cache.h"
 #include "nn/layers/moe.h"
 #include <string.h>
@@ -118,6 +119,16 @@ static const wf_layout *border_layout(const wf_par_plan_hook *p, const wf_par_bo
     return split ? wf_layout_split(mesh, to, b->dim, p->axis) : to;
 }
 
+/* Returns whether a border moves in blocks, beside the product of the module that it is at: a
+   column-parallel one takes what is gathered, a row-parallel one makes what is summed. */
+static bool goes_by_blocks(const wf_par_plan_hook *p, const wf_par_border *b)
+{
+    const char *type = p->module->type->name;
+
+    return p->par->options.tp_comm_overlap && (b->regather || b->state == WF_PAR_RESIDUAL) &&
+           (strcmp(type, "linear") == 0 || strcmp(type, "linear_group") == 0);
+}
+
 static void pass(const wf_par_plan_hook *p, const wf_par_border *b, int n, wf_tensor **x)
 {
     const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
@@ -125,7 +136,10 @@ static void pass(const wf_par_plan_hook *p, const wf_par_border *b, int n, wf_te
 
     for (int i = 0; i < n; i++)
         to[i] = border_layout(p, b, x[i]->layout);
-    wf_border_over(axes_of(p, b), n, x, x, to, y);
+    if (n == 1 && goes_by_blocks(p, b))
+        y[0] = wf_border_by_blocks(axes_of(p, b), x[0], to[0]);
+    else
+        wf_border_over(axes_of(p, b), n, x, x, to, y);
     for (int i = 0; i < n; i++) {
         if (b->regather)
             wf_keep_origin(y[i], x[i]);

@@ -2,17 +2,12 @@
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
 
-static double head_width(const wf_sim_model *m)
-{
-    return (double)(m->heads * m->head_dim);
-}
-
 double wf_sim_block_weights(const wf_sim_model *m)
 {
     double keys = 2.0 * (double)(m->kv_heads * m->head_dim);
 
     return (double)m->width *
-           (2 * head_width(m) + keys + (m->gated ? 3.0 : 2.0) * (double)m->ffn);
+           (2 * wf_sim_head_width(m) + keys + (m->gated ? 3.0 : 2.0) * (double)m->ffn);
 }
 
 double wf_sim_head_weights(const wf_sim_model *m)
@@ -24,14 +19,14 @@ double wf_sim_flops(const wf_sim_model *m, const wf_sim_layout *l)
 {
     double tokens =
         (double)(l->micro * l->micros * (wf_sim_inner(l) / wf_sim_sharing(l))) * (double)m->seq;
-    double attention = 12 * wf_sim_keys(m) * head_width(m); /* scores are made once */
+    double attention = 12 * wf_sim_keys(m) * wf_sim_head_width(m); /* scores are made once */
     double weights = wf_sim_block_weights(m) + wf_sim_chosen_weights(m);
 
     return tokens *
            ((double)m->layers * (6 * weights + attention) + 6 * wf_sim_head_weights(m));
 }
 
-static double product_time(const wf_sim_costing *c, double flops)
+double wf_sim_product_time(const wf_sim_costing *c, double flops)
 {
     return flops / (c->rate * c->machine->products) / (double)c->layout->tp;
 }
@@ -44,7 +39,7 @@ static double attention_time(const wf_sim_costing *c, double flops)
 /* Returns the FLOPs of two products of these pairs, of the heads of a micro-batch. */
 static double score_flops(const wf_sim_costing *c, double pairs)
 {
-    return 4 * pairs * (double)c->layout->micro * head_width(c->model);
+    return 4 * pairs * (double)c->layout->micro * wf_sim_head_width(c->model);
 }
 
 /* Bytes of activations through the device's memory, `split` of them divided by tensor
@@ -55,39 +50,6 @@ static double element_time(const wf_sim_costing *c, double split, double whole)
 
     return c->tokens * (split / tp + whole / (c->layout->sequence_parallel ? tp : 1)) /
            c->machine->bandwidth;
-}
-
-static double tensor_move(const wf_sim_costing *c, wf_sim_move move, int bytes)
-{
-    return wf_sim_collective(c->machine, move, c->tokens * (double)c->model->width * bytes,
-                             c->layout->tp, wf_sim_tp_stride(c->layout));
-}
-
-/* Returns the cost of a sum over tensor-parallel ranks, which products leave as fp32, and of
-   gathering it, rounded. */
-static double tensor_sum(const wf_sim_costing *c)
-{
-    return tensor_move(c, WF_SIM_REDUCE_SCATTER, 4);
-}
-
-static double tensor_gather(const wf_sim_costing *c)
-{
-    return tensor_move(c, WF_SIM_ALL_GATHER, (int)wf_dtype_size(c->layout->dtype));
-}
-
-/* Adds the moves of tensor parallelism: two in a block's forward pass, and two in its backward
-   pass, of attention and of an MLP. With sequence parallelism the inputs of products are
-   regathered for weights' gradients. */
-static void add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s)
-{
-    double modules = 2 - c->model->mixtures;
-
-    if (c->layout->tp < 2)
-        return;
-    s->forward.of[WF_SIM_TENSOR] = modules * (tensor_sum(c) + tensor_gather(c));
-    s->inputs.of[WF_SIM_TENSOR] = modules * (tensor_sum(c) + tensor_gather(c));
-    if (c->layout->sequence_parallel)
-        s->weights.of[WF_SIM_TENSOR] = modules * tensor_gather(c);
 }
 
 /* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's
@@ -108,14 +70,14 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     double weights = wf_sim_block_weights(m);
     double a = (double)wf_dtype_size(c->layout->dtype), d = (double)m->width,
            launch = c->machine->launch;
-    double rotated = 2 * (head_width(m) + (double)(m->kv_heads * m->head_dim));
+    double rotated = 2 * (wf_sim_head_width(m) + (double)(m->kv_heads * m->head_dim));
     double plain = m->gated ? 0 : PLAIN, f = (double)m->ffn;
     double normed =
         a < 4 ? 2 : 4; /* a norm is recomputed; of fp32 both are (wf_op.recompute) */
     wf_sim_step s = {.parameters = weights / (double)c->layout->tp, .tensors = TENSORS - plain};
 
     s.forward.of[WF_SIM_PRODUCTS] = s.inputs.of[WF_SIM_PRODUCTS] =
-        s.weights.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * weights);
+        s.weights.of[WF_SIM_PRODUCTS] = wf_sim_product_time(c, 2 * c->tokens * weights);
     s.forward.of[WF_SIM_ATTENTION] =
         attention_time(c, score_flops(c, wf_sim_forward_pairs(m, c->layout)));
     s.inputs.of[WF_SIM_ATTENTION] =
@@ -132,7 +94,7 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     s.forward.of[WF_SIM_LAUNCH] = (F_OPS - plain) * launch;
     s.inputs.of[WF_SIM_LAUNCH] = (I_OPS - plain) * launch;
     s.weights.of[WF_SIM_LAUNCH] = (W_OPS - plain) * launch;
-    add_tensor_moves(c, &s);
+    wf_sim_add_tensor_moves(c, &s);
     if (m->experts)
         wf_sim_add_mixture(c, &s);
     return s;
@@ -149,17 +111,18 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
 static wf_sim_cost attention_recompute(const wf_sim_costing *c, const wf_sim_step *block)
 {
     const wf_sim_model *m = c->model;
-    double h = head_width(m), k = (double)(m->kv_heads * m->head_dim);
+    double h = wf_sim_head_width(m), k = (double)(m->kv_heads * m->head_dim);
     wf_sim_cost cost = {{0}};
 
-    cost.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * (double)m->width * 2 * (h + k));
+    cost.of[WF_SIM_PRODUCTS] =
+        wf_sim_product_time(c, 2 * c->tokens * (double)m->width * 2 * (h + k));
     cost.of[WF_SIM_ATTENTION] = block->forward.of[WF_SIM_ATTENTION];
     cost.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
     cost.of[WF_SIM_ELEMENTS] =
         element_time(c, (double)wf_dtype_size(c->layout->dtype) * 2 * (h + k), 0);
     cost.of[WF_SIM_LAUNCH] = ATTENTION_OPS * c->machine->launch;
     if (c->layout->tp > 1) /* sequence parallelism: of the input, which is kept in parts */
-        cost.of[WF_SIM_TENSOR] = tensor_sum(c) + tensor_gather(c);
+        cost.of[WF_SIM_TENSOR] = wf_sim_attention_moves(c);
     return cost;
 }
 
@@ -184,12 +147,12 @@ static wf_sim_step head_cost(const wf_sim_costing *c)
     double weights = wf_sim_head_weights(c->model), tp = (double)c->layout->tp;
     wf_sim_step s = {.parameters = weights / tp, .tensors = 1};
 
-    s.inputs.of[WF_SIM_PRODUCTS] = product_time(c, 6 * c->tokens * weights);
+    s.inputs.of[WF_SIM_PRODUCTS] = wf_sim_product_time(c, 6 * c->tokens * weights);
     s.inputs.of[WF_SIM_ELEMENTS] = element_time(c, 4.0 * 4 * (double)c->model->vocabulary, 0);
     s.inputs.of[WF_SIM_LAUNCH] = HEAD_OPS * c->machine->launch;
     if (c->layout->tp > 1)
         s.inputs.of[WF_SIM_TENSOR] =
-            tensor_sum(c) + tensor_gather(c) +
+            wf_sim_tensor_sum(c) + wf_sim_tensor_gather(c) +
             wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 4 * c->tokens, c->layout->tp,
                               wf_sim_tp_stride(c->layout)) +
             wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 8 * c->tokens, c->layout->tp,
@@ -212,9 +175,9 @@ static wf_sim_step embedding_cost(const wf_sim_costing *c)
     if (c->layout->tp < 2)
         return s;
     s.forward.of[WF_SIM_TENSOR] =
-        tensor_sum(c) + (c->layout->sequence_parallel ? 0 : tensor_gather(c));
+        wf_sim_tensor_sum(c) + (c->layout->sequence_parallel ? 0 : wf_sim_tensor_gather(c));
     if (c->layout->sequence_parallel)
-        s.weights.of[WF_SIM_TENSOR] = tensor_gather(c);
+        s.weights.of[WF_SIM_TENSOR] = wf_sim_tensor_gather(c);
     return s;
 }
 

@@ -70,6 +70,8 @@ typedef struct wf_sim_layout {
     bool exchange;    /* tokens go to the ranks of their experts alone (wf_par_exchanges) .. */
     bool overlap;     /* .. while the shared expert computes */
     bool sequence_parallel;
+    /* rows move over tp in blocks of at least this many bytes, beside products; 0: at once */
+    size_t row_block;
     int64_t micro, micros; /* sequences of a micro-batch; micro-batches of a step */
     wf_dtype dtype;        /* activations, and operands of products */
     /* bytes of parameters as they are gathered, and of gradients as they are moved: 2 or 4 */

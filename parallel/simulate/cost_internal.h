@@ -53,6 +53,27 @@ static inline int64_t wf_sim_inner(const wf_sim_layout *l)
     return wf_sim_sharing(l) * wf_sim_ep(l) * l->shard * l->replicate;
 }
 
+static inline double wf_sim_head_width(const wf_sim_model *m)
+{
+    return (double)(m->heads * m->head_dim);
+}
+
+/* Returns the time of a product of these FLOPs over all ranks of tp. */
+double wf_sim_product_time(const wf_sim_costing *c, double flops);
+
+/* Return the cost of a sum over tensor-parallel ranks, which products leave as fp32, and of
+   gathering it, rounded (tensor.c). */
+double wf_sim_tensor_sum(const wf_sim_costing *c);
+double wf_sim_tensor_gather(const wf_sim_costing *c);
+
+/* Adds the moves of tensor parallelism: two in a block's forward pass, and two in its backward
+   pass, of attention and of an MLP. With sequence parallelism the inputs of products are
+   regathered for weights' gradients (tensor.c). */
+void wf_sim_add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s);
+
+/* Returns those of attention in the forward pass (tensor.c). */
+double wf_sim_attention_moves(const wf_sim_costing *c);
+
 /* Return pairs of a query and a key, of a head of a sequence, on the slowest rank of cp, in the
    mean of blocks: forward; backward, as many of which each has five products (context.c). */
 double wf_sim_forward_pairs(const wf_sim_model *m, const wf_sim_layout *l);

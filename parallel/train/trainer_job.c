@@ -66,6 +66,8 @@ static void put_run(walk *w, const wf_par_options *o)
     put_text(w, "base_dtype", wf_dtype_name(o->base_dtype));
     put_text(w, "reduce_dtype", wf_dtype_name(o->reduce_dtype));
     put(w, "sequence_parallel", o->sequence_parallel);
+    put(w, "tp_comm_overlap", o->tp_comm_overlap);
+    put(w, "tp_comm_block", (double)o->tp_comm_block);
     put_text(w, "cp_form", o->cp_form ? o->cp_form : "auto");
     put_text(w, "device", o->device ? o->device : "cpu");
     put(w, "tf32", o->tf32);

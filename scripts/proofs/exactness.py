@@ -87,7 +87,7 @@ CHOICES = {
     "tp": (1, 2, 4, 8),
     "dp": (1, 2, 4, 8),
     "micro": (1, 2),
-    "sequence": (False, True),
+    "sequence": (False, True), "beside": (False, True),  # rows over tp beside products
     "arch": tuple(FAMILIES),
     "recompute": ("none", "block", "attention"),
     "dropout": (0, 0.1),
@@ -96,7 +96,7 @@ CHOICES = {
 }
 
 
-ADAPTED = {name: CHOICES[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "arch",
+ADAPTED = {name: CHOICES[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "beside", "arch",
                                             "recompute", "dtype")}
 ADAPTED |= {
     "dp": (1, 2, 4), "pp": (1, 2), "wrap": CHOICES["wrap"][:1], "prefetch": (0, 2),
@@ -107,7 +107,7 @@ ADAPTED |= {
 }
 
 
-MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "recompute", "dtype",
+MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "beside", "recompute", "dtype",
                                           "dp", "group", "pp", "wrap", "prefetch")}
 MIXED |= {
     "arch": tuple(FAMILIES), "optimizer": ("adamw",), "capacity": ("", "--moe-expert-capacity-factor 0.7"), "etp": (False, True), "ep": (1, 2, 4), "dispatch": ("gather", "exchange"),  # tp over features; dp over experts; ways of tokens
@@ -206,6 +206,7 @@ def strategy_options(run):
             "--recompute", run["recompute"],
             *(["--shard-group-size", str(run["group"])] if run["group"] else []), *(["--etp", str(run["tp"])] if run.get("etp") else []),
             *(["--ep", str((1 if run["etp"] else run["tp"]) * run["ep"]), "--moe-dispatch", run["dispatch"]] if run.get("ep", 1) > 1 else []),
+            *(["--tp-comm-overlap", "on", "--tp-comm-block", "1"] if run["beside"] and run["tp"] > 1 else []),
             *run.get("buffer", "").split(), *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
 
 

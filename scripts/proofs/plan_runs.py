@@ -70,6 +70,8 @@ def draw(source):
                 flags += [flag, str(source.choice(values))]
     if source.random() < .15:
         flags.append("--sequence-parallel")
+    if source.random() < .15:
+        flags += ["--tp-comm-overlap", "on", "--tp-comm-block", "1"]
     return flags
 
 

@@ -97,11 +97,63 @@ static void stages(void)
     products_are(&l, blocks, blocks + head + attention, blocks);
 }
 
+/* Rows that move beside products that take longer are waited for one block of: of eight, or of
+   a micro-batch's sequences; the gather for weights' gradients not at all. A machine that does
+   not move in the background waits for all. */
+static void beside_products(void)
+{
+    static const int64_t first[] = {0, 4}; /* the embedding, two blocks, the last norm */
+    const double bytes = 4.0 * 4 * 4;      /* a sequence has as many */
+    wf_sim_machine slow = machine;
+    wf_sim_stage at_once, stage;
+    wf_sim_costs costs;
+
+    slow.rate[WF_F32] = 1e-3;
+    for (int micro = 1; micro <= 4; micro += 3) {
+        wf_sim_layout l = {.pp = 1,
+                           .replicate = 1,
+                           .shard = 1,
+                           .tp = 2,
+                           .micro = micro,
+                           .micros = 1,
+                           .dtype = WF_F32,
+                           .parameter_bytes = 4,
+                           .gradient_bytes = 4,
+                           .group = 1};
+        const double n = micro > 1 ? micro : 8,
+                     sum = wf_sim_collective(&slow, WF_SIM_REDUCE_SCATTER, micro * bytes, 2, 1),
+                     gather = wf_sim_collective(&slow, WF_SIM_ALL_GATHER, micro * bytes, 2, 1);
+        const double moves = 2 * 2 * (sum + gather);
+
+        for (int split = 0; split < 2; split++) {
+            l.sequence_parallel = split;
+            l.row_block = 0;
+            wf_sim_stages(&slow, &model, &l, first, 1, &at_once, &costs);
+            l.row_block = (size_t)(bytes / 8);
+            slow.background = false;
+            wf_sim_stages(&slow, &model, &l, first, 1, &stage, &costs);
+            CU_ASSERT_EQUAL(stage.forward.of[WF_SIM_TENSOR], at_once.forward.of[WF_SIM_TENSOR]);
+            slow.background = true;
+            wf_sim_stages(&slow, &model, &l, first, 1, &stage, &costs);
+            CU_ASSERT_DOUBLE_EQUAL(at_once.forward.of[WF_SIM_TENSOR] -
+                                       stage.forward.of[WF_SIM_TENSOR],
+                                   moves * (1 - 1 / n), 1e-9 * moves);
+            CU_ASSERT_DOUBLE_EQUAL(at_once.inputs.of[WF_SIM_TENSOR] -
+                                       stage.inputs.of[WF_SIM_TENSOR],
+                                   moves * (1 - 1 / n), 1e-9 * moves);
+            CU_ASSERT_DOUBLE_EQUAL(at_once.weights.of[WF_SIM_TENSOR] -
+                                       stage.weights.of[WF_SIM_TENSOR],
+                                   split ? 2 * 2 * gather : 0, 1e-9 * moves);
+        }
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"collectives", collectives},
         {"products and attention of stages", stages},
+        {"rows beside products", beside_products},
         {NULL, NULL},
     };
 

@@ -24,6 +24,7 @@ typedef struct row {
     double buffer;
     int64_t tile; /* tokens of an MLP's tile; 0: all at once */
     int64_t rank; /* rank of adapters of all linears; 0: none */
+    size_t block; /* bytes of blocks of rows beside products; 0: rows move at once */
 } row;
 
 static const row rows[] = {
@@ -145,6 +146,13 @@ static const row rows[] = {
     {"features of an adapted mixture in 4 bits, 2 x 4, ep 2, exchanged", .tp = 2, .dp = 4,
      .ep = 2, .etp = 2, .micro = 1, .llama = true, .bf16 = true, .activations = true,
      .exchange = true, .shared = true, .adapted = true},
+    {"rows beside products, tp 4, sequence parallel", .tp = 4, .dp = 1, .llama = true,
+     .sequence_parallel = true, .block = 1},
+    {"the same of one sequence, 2 x 2, bf16, blocks again", .tp = 2, .dp = 2, .micro = 1,
+     .llama = true, .bf16 = true, .activations = true, .sequence_parallel = true,
+     .recompute = "block", .block = 1},
+    {"the same, tp 2, whole activations, adapters", .tp = 2, .dp = 1, .micro = 1, .rank = 3,
+     .block = 1},
 };
 
 static int64_t tile; /* tokens of a tile, in the run that comes next */
@@ -193,6 +201,8 @@ static training training_of(const row *r, const char *strategy)
     t.layout.threads = r->threads;
     t.layout.prefetch = r->prefetch;
     t.layout.sequence_parallel = r->sequence_parallel;
+    t.layout.tp_comm_overlap = r->block > 0;
+    t.layout.tp_comm_block = r->block;
     t.layout.exact_off = r->exact_off;
     t.layout.dtype = r->activations ? WF_BF16 : WF_F32;
     t.layout.param_dtype = r->bf16 ? WF_BF16 : WF_F32;

@@ -60,9 +60,11 @@ static void finalize_comms(nccl_rank *r)
 {
     if (!r->stopped && r->stream)
         cudaStreamSynchronize(r->stream);
-    for (nccl_comm *c = r->comms; c; c = c->next)
+    for (nccl_comm *c = r->comms; c; c = c->next) {
+        wf_nccl_window_close(c);
         if (c->nccl)
             ncclCommFinalize(c->nccl);
+    }
 }
 
 void wf_nccl_close_rank(nccl_rank *r)
@@ -91,6 +93,7 @@ void wf_nccl_close_rank(nccl_rank *r)
         nccl_comm *next = r->comms->next;
 
         wf_nccl_alone_close(r->comms);
+        wf_nccl_window_free(r->comms);
         free(r->comms);
         r->comms = next;
     }
@@ -184,6 +187,7 @@ wf_status wf_nccl_make(nccl_comm *c, wf_error *error)
         return status;
     config.blocking = 0;
     config.commName = c->base.name;
+    wf_nccl_window_config(c->rank->world, &config);
     status = share_id(c, &id, error);
     if (status == WF_OK)
         status = wf_nccl_good(
@@ -221,6 +225,7 @@ static wf_status split_nccl(nccl_comm *parent, nccl_comm *c, int color, ncclComm
 
     config.blocking = 0;
     config.commName = c->base.name;
+    wf_nccl_window_config(c->rank->world, &config);
     pthread_mutex_lock(&parent->rank->lock);
     if (parent->nccl)
         code = ncclCommSplit(parent->nccl, c->base.size > 1 ? color : NCCL_SPLIT_NOCOLOR,

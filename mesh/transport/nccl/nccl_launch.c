@@ -120,7 +120,7 @@ static ncclResult_t data(const transfer *t, cudaStream_t stream)
                                         t->comm->nccl, stream)
                         : ncclSuccess;
     default:
-        return pieces(t, stream);
+        return t->part ? wf_nccl_window_all_to_all(t, stream) : pieces(t, stream);
     }
 }
 
@@ -140,8 +140,8 @@ static cudaError_t copy_own(const transfer *t, cudaStream_t stream)
     size_t bytes = t->x->kind == WF_EXCHANGE_REDUCE && alone
                        ? t->x->bytes
                        : wf_nccl_recv_bytes(t, t->comm->base.rank);
-    const char *from = t->moves.send;
-    char *to = t->moves.recv;
+    const char *from = t->part ? t->x->send : t->moves.send;
+    char *to = t->part ? t->x->recv : t->moves.recv;
 
     if (t->x->kind == WF_EXCHANGE_ALL_TO_ALL) {
         from += before(t, wf_nccl_send_bytes);
@@ -265,10 +265,14 @@ wf_status wf_nccl_launch(transfer *list, wf_error *error)
         status = launch_heads(list, error);
     if (status == WF_OK)
         status = take_slot(list, &slot, error);
+    if (status == WF_OK)
+        status = wf_nccl_window_enter(list, error);
     for (transfer *t = list; t && status == WF_OK; t = t->next)
         status = wf_nccl_cuda(copy_own(t, c->rank->stream), "cudaMemcpyAsync", error);
     if (status == WF_OK)
         status = enqueue(list, data, error);
+    if (status == WF_OK)
+        status = wf_nccl_window_leave(list, error);
     if (status == WF_OK)
         status = mark(list, slot, error);
     for (transfer *t = list; t && status == WF_OK; t = t->next)

@@ -159,7 +159,9 @@ static wf_status open_world(const wf_world_options *options, void **world, wf_er
     pthread_cond_init(&w->wake, NULL);
     w->ranks = options->ranks;
     w->patience = (int64_t)((seconds > 0 ? seconds : PATIENCE_SECONDS) * 1e9);
-    status = open_below(w, options, error);
+    status = wf_nccl_window_open(w, error);
+    if (status == WF_OK)
+        status = open_below(w, options, error);
     if (status != WF_OK) {
         world_free(w);
         return status;

@@ -64,6 +64,7 @@ typedef struct nccl_world {
     void *below_world;
     int ranks, local_size;
     int64_t patience; /* nanoseconds that a launch, or a communicator in the making, may take */
+    size_t window;    /* bytes of a group's window; 0: there are none */
     nccl_rank *rank;  /* [local_size] */
     pthread_t watchdog;
     pthread_mutex_t lock; /* guards what follows */
@@ -77,7 +78,9 @@ typedef struct nccl_comm {
     wf_comm *inner; /* the same group below; NULL: nothing is below */
     /* under the rank's lock; NULL: not made yet, not needed (one member), or aborted */
     ncclComm_t nccl;
-    bool made; /* it was asked for */
+    bool made;                    /* it was asked for */
+    void *window, *window_memory; /* ncclWindow_t, and what it shows; NULL: there is none */
+    bool window_asked;
     struct nccl_comm *next;
     _Atomic uint64_t calls;          /* the rank's alone to count */
     struct transfer *posted, **last; /* messages that are not launched yet */
@@ -113,6 +116,7 @@ typedef struct transfer {
     uint64_t call;
     uint64_t *says, *hears; /* all_to_all: [size] bytes for, and of, each member */
     size_t *words;          /* [size] sizes of those */
+    size_t part;            /* bytes of each part, through the group's window; 0: not there */
     launched *data;         /* its launch; NULL: not yet, or there is nothing to move */
     launched *said;         /* without a control transport: that of the heads */
     heads *heads;           /* the block with its heads, NULL: there are none, .. */
@@ -174,6 +178,24 @@ wf_status wf_nccl_sleep(const transfer *t, const launched *s, wf_error *error);
 size_t wf_nccl_send_bytes(const transfer *t, int member);
 size_t wf_nccl_recv_bytes(const transfer *t, int member);
 size_t wf_nccl_all_bytes(const transfer *t, size_t (*bytes)(const transfer *t, int member));
+
+/* ---- nccl_window.c ---- */
+
+/* Finds out whether groups have windows; WF_EINVAL, WF_EUNSUPPORTED. */
+wf_status wf_nccl_window_open(nccl_world *w, wf_error *error);
+
+/* Has a communicator move by copy engines where it can, if there are windows. */
+void wf_nccl_window_config(const nccl_world *w, ncclConfig_t *config);
+
+/* Brings what is sent into the group's window, where an exchange goes through it: t->moves are
+   there then; and what has come out of it. On the rank's stream, before and after the call. */
+wf_status wf_nccl_window_enter(transfer *t, wf_error *error);
+wf_status wf_nccl_window_leave(const transfer *t, wf_error *error);
+ncclResult_t wf_nccl_window_all_to_all(const transfer *t, cudaStream_t stream);
+
+/* Ends a group's window, before its communicator; frees its memory, after it. */
+void wf_nccl_window_close(nccl_comm *c);
+void wf_nccl_window_free(nccl_comm *c);
 
 /* ---- nccl_watch.c ---- */
 

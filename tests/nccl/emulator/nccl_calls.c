@@ -37,7 +37,8 @@ typedef struct launch {
     } own[64];
     int n_own;
     fold *folds;
-    uint32_t seen; /* the bell before the last pass */
+    int in_window[8], n_in_window; /* places of collectives in windows */
+    uint32_t seen;                 /* the bell before the last pass */
 } launch;
 
 static _Thread_local launch *open;
@@ -152,6 +153,8 @@ static bool attempt(void *opaque)
     }
     if (over)
         fold_all(l);
+    for (int i = 0; over && i < l->n_in_window; i++)
+        window_compare(c, l->in_window[i]);
     if (!over && !atomic_load(&c->aborted))
         return false;
     launch_free(l);
@@ -228,6 +231,15 @@ static void add_own(void *to, const void *from, size_t bytes)
     open->own[open->n_own++].bytes = bytes;
 }
 
+/* Checks where a collective's buffers are. */
+static void see_window(const void *from, const void *to, size_t bytes)
+{
+    int call = window_check(open->comm, from, to, bytes);
+
+    if (call >= 0 && open->n_in_window < 8)
+        open->in_window[open->n_in_window++] = call;
+}
+
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
@@ -262,8 +274,30 @@ ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream)
 {
     ncclGroupStart();
-    if (enter(comm, stream))
+    if (enter(comm, stream)) {
+        see_window(from, to, (size_t)comm->size * count * size_of(type));
         gather(comm, from, to, count * size_of(type));
+    }
+    return ncclGroupEnd();
+}
+
+ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t bytes = count * size_of(type);
+
+    ncclGroupStart();
+    if (enter(comm, stream)) {
+        see_window(from, to, (size_t)comm->size * bytes);
+        for (int i = 0; i < comm->size; i++) {
+            if (i == comm->rank)
+                continue;
+            add_lane(i, true, (const char *)from + (size_t)i * bytes, bytes);
+            add_lane(i, false, (char *)to + (size_t)i * bytes, bytes);
+        }
+        add_own((char *)to + (size_t)comm->rank * bytes,
+                (const char *)from + (size_t)comm->rank * bytes, bytes);
+    }
     return ncclGroupEnd();
 }
 

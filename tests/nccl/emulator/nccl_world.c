@@ -152,7 +152,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
         *state = ncclRemoteError;
     else if (comm->splitting)
         *state = finish_split(comm);
-    else if (!comm->shared || atomic_load(&comm->shared->joined) < comm->size)
+    else if (!comm->shared || atomic_load(&comm->shared->joined) < comm->size ||
+             !windows_settled(comm))
         *state = ncclInProgress;
     return ncclSuccess;
 }
@@ -186,6 +187,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    if (comm->window)
+        window_abort("a communicator was destroyed before its window was deregistered");
     comm_drop(comm);
     return ncclSuccess;
 }
@@ -193,6 +196,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     atomic_store(&comm->aborted, true);
+    windows_end(comm);
     if (comm->shared) {
         bell_ring(comm, comm->rank);
         if (atomic_load(&comm->shared->joined) < comm->size)

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RING_BYTES = 16 << 10, SPLITS = 64 };
+enum { RING_BYTES = 16 << 10, SPLITS = 64, OFFSETS = 4096 };
 
 /* Bytes from one member to another, in order. */
 typedef struct ring {
@@ -25,6 +25,9 @@ typedef struct said {
 
 typedef struct shared {
     _Atomic int joined;
+    /* windows that members have registered, their bytes, and the offsets of buffers in windows
+       by the call, each counted from 1, all added up */
+    _Atomic uint64_t windows, window_bytes, offsets[OFFSETS];
     _Atomic uint32_t
         bell[]; /* [size] rung for a member; then said[SPLITS][size], ring[size][size] */
 } shared;
@@ -38,7 +41,11 @@ struct ncclComm {
     bool joined, splitting;
     _Atomic int calls;
     _Atomic bool aborted;
-    _Atomic int users; /* the handle, and work on streams */
+    _Atomic int users;         /* the handle, and work on streams */
+    struct ncclWindow *window; /* those that are registered */
+    int registered;            /* their number so far .. */
+    uint64_t registered_bytes; /* .. and their bytes */
+    int in_window;             /* collectives in windows so far */
 };
 
 /* Return the offsets of the parts of shared memory, and its size. */
@@ -73,6 +80,22 @@ static inline ring *ring_of(const struct ncclComm *c, int from, int to)
 
 /* The handle, or a stream, is done with it. */
 void comm_drop(struct ncclComm *c);
+
+/* Ends the process, with the rule of windows that was broken. */
+_Noreturn void window_abort(const char *rule);
+
+/* Ends the windows of a communicator that is aborted. */
+void windows_end(struct ncclComm *c);
+
+/* Returns whether all members have registered as many windows; they are alike. */
+bool windows_settled(const struct ncclComm *c);
+
+/* Checks the buffers of a collective, of which the second has most bytes. Returns the number of
+   its place in `offsets`; -1: they are in no window. */
+int window_check(struct ncclComm *c, const void *from, const void *to, size_t bytes);
+
+/* Checks, when all members have come, that they were at one offset. */
+void window_compare(const struct ncclComm *c, int call);
 
 /* Returns the fault of the environment for this rank: 'e', 'h', or 0. */
 int comm_fault(const struct ncclComm *c);
