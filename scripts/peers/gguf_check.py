@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gguf_check.py GPT_EXPORT FOLDER [ORIGINAL.gguf] [--llama-cpp SOURCE] - what gpt_export --gguf writes, seen by others, and what it reads.
 
-For the models of tests/reference, two small mixtures of experts, and for FOLDER, a model of Hugging Face with its tokenizer:
+For the models of tests/reference, three small mixtures of experts, and for FOLDER, a model of Hugging Face with its tokenizer:
 
   - gguf's reader takes the files, and every tensor is that of the folder, with llama.cpp's order of rotation undone;
   - the blocks of q8_0 are those that gguf quantises to, byte for byte;
@@ -41,10 +41,12 @@ from safetensors.torch import load_file
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXTS = ["The capital of France is", "<|im_start|>user\nHi 123, it's\t me!<|im_end|>\n", "naïve café 東京 \U0001f600  x",
          "for (int i = 0; i < 1024; i++)\n\n    x += 3.14;", "A"]
-NOT_LOADED = ("phi", "granite", "smollm3", "mixtral", "gemma", "olmo", "glm4", "stablelm", "cohere", "gpt_neox")  # transformers has no such configs for GGUF files
+NOT_LOADED = ("phi", "granite", "smollm3", "mixtral", "gemma", "olmo", "glm4", "stablelm", "cohere", "gpt_neox", "llama4")  # transformers has no such configs for GGUF files
 MIXTURES = {
     "mixtral": dict(num_local_experts=4, num_experts_per_tok=2),
     "qwen3_moe": dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True, head_dim=16),
+    "llama4_text": dict(num_local_experts=4, intermediate_size=64, intermediate_size_mlp=96, num_hidden_layers=4, interleave_moe_layer_step=2,
+                        head_dim=16, max_position_embeddings=512),
 }
 YARN_FAMILIES = ("llama", "qwen2", "qwen3", "granite", "gemma", "gemma2", "gemma3", "olmo2", "olmo3", "glm4", "stablelm", "cohere", "phi", "gpt_neox")
 LONG_FACTORS = {"rope_factors_long.weight": "long_factor", "rope_factors_short.weight": "short_factor"}
@@ -68,6 +70,10 @@ def weights(folder, split):
         before, number, after = re.split(r"\.experts\.(\d+)\.", name)
         apart.setdefault(f"{before}.experts.{after}", {})[int(number)] = found.pop(name)
     found |= {name: np.stack([x[e] for e in range(len(x))]) for name, x in apart.items()}
+    for name in [k for k in found if re.search(r"\.feed_forward\.experts\.\w+_proj$", k)]:  # Llama 4's, [experts, in, out]
+        x = found.pop(name).swapaxes(1, 2)
+        parts = dict(zip(("gate_proj", "up_proj"), np.split(x, 2, axis=1))) if "gate_up" in name else {"down_proj": x}
+        found |= {f"{name.rsplit('.', 1)[0]}.{p}.weight": v for p, v in parts.items()}
     for name in [k for k in found if split and ("qkv_proj" in k or "gate_up_proj" in k)]:  # Phi-3's tensors are several
         x = found.pop(name)
         if "qkv_proj" in name:
@@ -347,8 +353,9 @@ def mixtures(where):
     """Folders of small random mixtures."""
     for family, sizes in MIXTURES.items():
         torch.manual_seed(5)
-        config = transformers.AutoConfig.for_model(family, vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
-                                                   num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2, **sizes)
+        config = transformers.AutoConfig.for_model(family, **dict(
+            vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            initializer_range=0.2) | sizes)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(where / f"hf_{family}")
         yield where / f"hf_{family}"
 

@@ -114,7 +114,7 @@ grep -q '^  ep [0-9]' out && result "given ep stays" "another one is compared" |
 refused "features over other ranks than tp's" "--etp 2 with --tp 4: the ranks of --tp are one axis of the mesh" "${mixture[@]}" --plan --search \
     --tp 4 --etp 2 --ranks 16
 # What follows the steps decides as well.
-python3 -c 'import json; print(json.dumps({"request": {"context": "a cat " * 600, "continuation": " sat"}, "doc_id": 0}))' >long.jsonl
+python3 -c 'import json; print(json.dumps({"request": {"context": "a cat " * 600, "continuation": " sat"}, "doc_id": 0, "label": 0}))' >long.jsonl
 seq 3000 >text
 short=(--data text --arch llama --n-layer 4 --n-head 4 --n-embd 64 --seq-len 16 --positions 4000 --global-batch-size 8 --machine "$h100"
     --dtype bf16 --pp 1 --device-memory 4MiB)
