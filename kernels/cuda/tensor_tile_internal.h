@@ -96,7 +96,8 @@ struct wf_tile_job {
 };
 
 /* Node `node` of 2^levels over n chunks, by the halves of which it is the left or the right. */
-static __device__ __forceinline__ void wf_node_chunks(wf_tile_job *job, int n, int levels)
+static __host__ __device__ __forceinline__ void wf_node_chunks(wf_tile_job *job, int n,
+                                                               int levels)
 {
     job->first = 0;
     for (int l = levels - 1; l >= 0; l--) {

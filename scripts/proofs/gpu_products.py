@@ -13,6 +13,7 @@ def digests(check):
     """The kernels differ in who makes a sum and when, so training has one digest; "" is the choice by time."""
     found = {}
     for kernel in KERNELS:
+        (check.work / "log").unlink(missing_ok=True)
         try:
             check.run(check.command(*MODEL, "--digest", steps=5), **({"WEFT_TENSOR_CORES": kernel} if kernel else {}))
         except RuntimeError as failed:
@@ -27,7 +28,7 @@ def digests(check):
 
 def speeds(check):
     """A row for each product of a step, and a large one."""
-    out = check.run([check.build / "apps/bench", "gemm", "--device", "cuda", "--json"], 200)
+    out = check.run([check.build / "apps/bench", "gemm", "--device", "cuda", "--seconds", 1, "--json"], 200)
     for row in (row for row in map(json.loads, out.splitlines()) if "chosen" in row):
         what = f"product {row['m']:.0f}x{row['k']:.0f}x{row['n']:.0f} {row['form']}, chunks: {row['chunks']:.0f}"
         for kernel in ("mma", "wgmma", "persistent", "chosen"):
