@@ -125,6 +125,23 @@ bool wf_graph_is_captured(const wf_context *ctx)
     return ctx->graph != NULL;
 }
 
+/* Frees the parts; memory of those that never ran does not exist, and the device, which knows
+   them, frees none of it from now on. */
+static void drop_parts(wf_graph *graph)
+{
+    wf_device *device = graph->ctx->device;
+
+    for (size_t i = 0; i < graph->parts; i++) {
+        if (graph->part[i].captured)
+            device->graphs->free(device, graph->part[i].captured);
+        if (graph->part[i].then.drop)
+            graph->part[i].then.drop(graph->part[i].then.self);
+    }
+    free(graph->part);
+    graph->part = NULL;
+    graph->parts = graph->room = 0;
+}
+
 /* Runs the parts in order. Numbers are written before the first one that has work. */
 static wf_status run_parts(wf_graph *graph, const void *now, size_t bytes, wf_error *error)
 {
@@ -145,6 +162,8 @@ static wf_status run_parts(wf_graph *graph, const void *now, size_t bytes, wf_er
     while (status != WF_OK && i-- > 0)
         if (graph->part[i].then.give_up)
             graph->part[i].then.give_up(graph->part[i].then.self);
+    if (status != WF_OK)
+        drop_parts(graph);
     return status;
 }
 
@@ -155,6 +174,9 @@ wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes)
 
     if (ctx->failure.error.code != WF_OK)
         return ctx->failure.error.code;
+    if (!ctx->options.plan && !graph->parts)
+        return wf_fail(ctx, WF_EINVAL,
+                       "a graph is run again after a run that failed: capture the work anew");
     if (!graph->counted) {
         ctx->flops += graph->flops;
         ctx->model_flops += graph->model_flops;
@@ -167,18 +189,9 @@ wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes)
 
 void wf_graph_free(wf_graph *graph)
 {
-    wf_device *device;
-
     if (!graph)
         return;
-    device = graph->ctx->device;
-    for (size_t i = 0; i < graph->parts; i++) {
-        if (graph->part[i].captured)
-            device->graphs->free(device, graph->part[i].captured);
-        if (graph->part[i].then.drop)
-            graph->part[i].then.drop(graph->part[i].then.self);
-    }
-    free(graph->part);
+    drop_parts(graph);
     wf_pool_let_go(graph->ctx->pool, graph->held, WF_MEMORY_GRAPH);
     free(graph);
 }

@@ -75,8 +75,8 @@ WF_API bool wf_graph_is_captured(const wf_context *ctx);
  *
  * @param now  [bytes] copied: the numbers of this run; 0 bytes: those of the last one, or what
  *             a captured judgment has made of them (core/judgment.h)
- * Errors:  WF_EDEVICE in the context, and those of the host's work; what comes after it is not
- *          run then
+ * Errors:  WF_EDEVICE in the context, and those of the host's work: what comes after it is not
+ *          run then, and the graph can only be freed (WF_EINVAL)
  */
 WF_API wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);
 

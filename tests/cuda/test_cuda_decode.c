@@ -197,7 +197,8 @@ static void ranks_that_split(void)
 {
     setenv("WEFT_EMULATOR_DEVICES", "2", 1);
     same_texts_over(&llama, WF_F32, 2, 1, "two ranks");
-    same_texts_over(&mixture, WF_F32, 2, 1, "two ranks of a mixture");
+    if (getenv("WEFT_TEST_ALL"))
+        same_texts_over(&mixture, WF_F32, 2, 1, "two ranks of a mixture");
     unsetenv("WEFT_EMULATOR_DEVICES");
 }
 

@@ -153,11 +153,14 @@ static void waits(void)
     printf("\n");
 }
 
-/* Data of one rank end in a step that is run by a graph. */
+/* Data of one rank end in the step whose graphs run for the first time on others, or in the
+   next one. */
+static int64_t last_step;
+
 static wf_status read_or_end(void *self, int64_t step, int64_t first, int64_t count,
                              void *const *field, wf_error *error)
 {
-    if (step == 3 && first > 0)
+    if (step > last_step && first > 0)
         return wf_error_set(error, WF_EDATA, "there are no data of sequence %d", (int)first);
     return count_up(self, step, first, count, field, error);
 }
@@ -169,10 +172,11 @@ static void a_rank_fails(void)
     wf_error error[2] = {{WF_OK, ""}, {WF_OK, ""}};
 
     t.data = &data;
-    for (int graphs = 0; graphs < 2; graphs++) {
-        t.layout.cuda_graph = graphs;
-        wf_launch(&(wf_launch_options){.ranks = 2}, training_rank, &t, &error[graphs]);
-        CU_ASSERT(says(&error[graphs], WF_EDATA, "rank 1", "there are no data of sequence"));
+    t.layout.cuda_graph = true;
+    for (int i = 0; i < 2; i++) {
+        last_step = 1 + i;
+        wf_launch(&(wf_launch_options){.ranks = 2}, training_rank, &t, &error[i]);
+        CU_ASSERT(says(&error[i], WF_EDATA, "rank 1", "there are no data of sequence"));
     }
 }
 
