@@ -3,14 +3,11 @@
 
 For the models of tests/reference, three small mixtures of experts, and for FOLDER, a model of Hugging Face with its tokenizer:
 
-  - gguf's reader takes the files, and every tensor is that of the folder, with llama.cpp's order of rotation undone;
-  - the blocks of q8_0 are those that gguf quantises to, byte for byte;
-  - transformers loads the file, and its logits are those of the folder's model;
-  - transformers makes the same ids of some texts by the file's tokenizer;
+  - gguf's reader takes the files; tensors are the folder's, rotation undone, and blocks of q8_0 those of gguf, byte for byte;
+  - transformers loads the file, with the logits of the folder's model, and makes the same ids of some texts by its tokenizer;
   - a folder that is made back from the file has every tensor byte for byte (of q8_0: as gguf dequantises it);
   - numbers in blocks of every type that is read are those that gguf makes of them;
-  - llama.cpp, built anywhere in SOURCE, has of the files the logits that transformers have of the folders, 1e-5, and of a
-    Phi-3 with two lists of factors in a short text and in a long one;
+  - llama.cpp, built anywhere in SOURCE, has of the files the logits that transformers have of the folders, 1e-5 (of a Phi-3 with two lists, twice);
   - keys are those of ORIGINAL, a file that llama.cpp's converter has made of the same model, or the difference is printed.
 
 It needs gguf, torch, transformers, accelerate and safetensors, and says what is missing."""
@@ -45,8 +42,7 @@ NOT_LOADED = ("phi", "granite", "smollm3", "mixtral", "gemma", "olmo", "glm4", "
 MIXTURES = {
     "mixtral": dict(num_local_experts=4, num_experts_per_tok=2),
     "qwen3_moe": dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True, head_dim=16),
-    "llama4_text": dict(num_local_experts=4, intermediate_size=64, intermediate_size_mlp=96, num_hidden_layers=4, interleave_moe_layer_step=2,
-                        head_dim=16, max_position_embeddings=512),
+    "llama4_text": dict(num_local_experts=4, intermediate_size=64, intermediate_size_mlp=96, num_hidden_layers=4, interleave_moe_layer_step=2),
 }
 YARN_FAMILIES = ("llama", "qwen2", "qwen3", "granite", "gemma", "gemma2", "gemma3", "olmo2", "olmo3", "glm4", "stablelm", "cohere", "phi", "gpt_neox")
 LONG_FACTORS = {"rope_factors_long.weight": "long_factor", "rope_factors_short.weight": "short_factor"}
@@ -71,9 +67,7 @@ def weights(folder, split):
         apart.setdefault(f"{before}.experts.{after}", {})[int(number)] = found.pop(name)
     found |= {name: np.stack([x[e] for e in range(len(x))]) for name, x in apart.items()}
     for name in [k for k in found if re.search(r"\.feed_forward\.experts\.\w+_proj$", k)]:  # Llama 4's, [experts, in, out]
-        x = found.pop(name).swapaxes(1, 2)
-        parts = dict(zip(("gate_proj", "up_proj"), np.split(x, 2, axis=1))) if "gate_up" in name else {"down_proj": x}
-        found |= {f"{name.rsplit('.', 1)[0]}.{p}.weight": v for p, v in parts.items()}
+        found[f"{name}.weight"] = found.pop(name).swapaxes(1, 2)
     for name in [k for k in found if split and ("qkv_proj" in k or "gate_up_proj" in k)]:  # Phi-3's tensors are several
         x = found.pop(name)
         if "qkv_proj" in name:
@@ -81,7 +75,7 @@ def weights(folder, split):
             cuts = np.cumsum([config["num_attention_heads"] * head, config["num_key_value_heads"] * head])
             parts = dict(zip(("q_proj", "k_proj", "v_proj"), np.split(x, cuts)))
         else:
-            parts = dict(zip(("gate_proj", "up_proj"), np.split(x, 2)))
+            parts = dict(zip(("gate_proj", "up_proj"), np.split(x, 2, axis=x.ndim - 2)))
         found |= {name.replace("qkv_proj", p).replace("gate_up_proj", p): v for p, v in parts.items()}
     return found
 
@@ -353,9 +347,8 @@ def mixtures(where):
     """Folders of small random mixtures."""
     for family, sizes in MIXTURES.items():
         torch.manual_seed(5)
-        config = transformers.AutoConfig.for_model(family, **dict(
-            vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-            initializer_range=0.2) | sizes)
+        config = transformers.AutoConfig.for_model(family, **dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                                                                  num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2) | sizes)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(where / f"hf_{family}")
         yield where / f"hf_{family}"
 

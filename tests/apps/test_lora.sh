@@ -290,6 +290,14 @@ for matrix, below in (("gate_up_proj", "base_layer."), ("down_proj", "")):
                 at, most = (e * rows + o) * columns + i, max(most, abs(delta))
                 if abs(m[at] - w[at] - delta) > 1e-6: print(matrix, e, o, i); break
 if most < 1e-3: print("adapters of nothing", most)'
+    run "from PEFT, where nothing moves" "${on[@]}" --steps 1 --lr 1e-30 --min-lr 1e-30 --lora-init four.peft --save four.still
+    for model in four four.still; do
+        "$bin/gpt_eval" perplexity $model --data text.txt --tokenizer bytes --seq-length 16 --json >$model.json 2>err
+    done
+    python "it is what was saved" '
+import json
+saved, read = (json.load(open(name + ".json"))["nats_per_token"] for name in ("four", "four.still"))
+if saved != read: print(saved, read)'
     run "from PEFT" "${on[@]}" --lora-init four.peft
     digests out >four.txt
     for layout in "--tp 2 --dp 2 --ep 4 --micro-batch-size 2" "--tp 4 --etp 4"; do

@@ -9,6 +9,7 @@
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/program/session.h"
 #include "tests/harness.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,6 +103,50 @@ static uint64_t digest_on(int tp, int dp)
     CU_ASSERT_EQUAL(wf_session_close(s, &error), WF_OK);
     fclose(out);
     return made.digest;
+}
+
+typedef struct watch {
+    wf_session *session;
+    int over; /* atomic */
+    bool good;
+} watch;
+
+/* Reads how many steps are done until they are over. */
+static void *watch_steps(void *arg)
+{
+    watch *w = arg;
+
+    for (int64_t last = 0, now; !__atomic_load_n(&w->over, __ATOMIC_SEQ_CST); last = now) {
+        now = wf_session_steps(w->session);
+        w->good &= now >= last && now <= STEPS;
+        usleep(50);
+    }
+    return NULL;
+}
+
+/* Another thread reads the steps while they are made, which a sanitizer of threads looks at. */
+static void test_steps_that_are_watched(void)
+{
+    FILE *out = fopen("/dev/null", "w");
+    wf_process p = WF_PROCESS("test");
+    wf_error error = {WF_OK, ""};
+    watch w = {.good = true};
+    pthread_t thread;
+
+    describe(&p, 2, 1, out);
+    w.session = wf_session_open(&p, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(w.session);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, watch_steps, &w), 0);
+    for (int step = 1; step <= STEPS; step++) {
+        const wf_par_data data = {.read = read_data, .self = &step};
+
+        CU_ASSERT_EQUAL(wf_session_step(w.session, &data, NULL, &error), WF_OK);
+    }
+    __atomic_store_n(&w.over, 1, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    CU_ASSERT(w.good);
+    CU_ASSERT_EQUAL(wf_session_close(w.session, &error), WF_OK);
+    fclose(out);
 }
 
 static void test_meshes(void)
@@ -337,6 +382,7 @@ int main(void)
         {"no batch", test_no_batch},
         {"a batch between steps", test_batch_returned},
         {"a slow caller", test_slow_caller},
+        {"steps that are watched", test_steps_that_are_watched},
         {"ranks that are left", test_ranks_left},
         {"refused", test_refused},
         {"numerics where they are reported", measured_where_it_is_reported},
