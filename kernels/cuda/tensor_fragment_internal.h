@@ -4,7 +4,8 @@
  * capability 8.0 on has. For .cu files.
  *
  * On the emulated device lanes show each other their registers, which are those of a GPU, so
- * kernels are the same text; the terms of a product are added one after the other.
+ * kernels are the same text. There as here the 16 terms of an instruction are added to a sum at
+ * once: to group them otherwise has other bits.
  */
 #ifndef WF_KERNELS_CUDA_TENSOR_FRAGMENT_INTERNAL_H
 #define WF_KERNELS_CUDA_TENSOR_FRAGMENT_INTERNAL_H
@@ -79,13 +80,15 @@ template <int N> void wf_multiply_fragments(float *sum, const uint32_t *a, const
     __syncwarp();
     for (int i = 0; i < 4 * N; i++) {
         int row = (int)lane / 4 + i / 2 % 2 * 8, column = (int)lane % 4 * 2 + i % 2;
+        double terms = 0;
 
         for (int k = 0; k < WF_TILE_STEP; k++) {
             uint32_t x = warp[row % 8 * 4 + k % 8 / 2].a[row / 8 + k / 8 * 2];
             uint32_t y = warp[column * 4 + k % 8 / 2].b[i / 4][k / 8];
 
-            sum[i] = fmaf(wf_half_of(x, k % 2), wf_half_of(y, k % 2), sum[i]);
+            terms += (double)wf_half_of(x, k % 2) * (double)wf_half_of(y, k % 2);
         }
+        sum[i] = (float)((double)sum[i] + terms);
     }
 }
 #else

@@ -63,7 +63,7 @@ def kernels(text):
     """{(architecture, name): {opcode: times}} of what cuobjdump -sass says."""
     found, arch, code = {}, None, None
     for line in text.splitlines():
-        if match := re.match(r"\s*(?:arch =|code for) (\S+)", line):
+        if match := re.match(r"\s*(?:arch =|code for) (\S+)", line):  # of objects and of cubins
             arch, code = match[1], None
         elif match := re.match(r"\s*Function : (\S+)", line):
             code = found[arch, match[1]] = collections.Counter()
