@@ -309,7 +309,8 @@ cudaError_t map_and_launch(cudaStream_t stream, const wf_tensor_product *p, int 
 {
     mapped<N> of;
     bool stored =
-        !(p->result.add && p->result.bias) &&
+        !(p->result.add && (p->result.bias || p->result.residual)) &&
+        ((uintptr_t)p->result.residual | (uintptr_t)p->result.gate) % WF_CUDA_ALIGNED == 0 &&
         wf_map_result<T>(&of.to, p, p->result.to, WORKER_ROWS) &&
         (!p->result.gelu ||
          (sizeof(T) == 2 && wf_map_result<T>(&of.gelu, p, p->result.gelu, WORKER_ROWS)));
