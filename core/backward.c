@@ -72,7 +72,8 @@ static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
     for (int i = 0; i < n->n_in; i++) {
         const edge *e = &n->from[i];
 
-        g->want[i] = leaves ? wf_edge_owes(e) : e->made_by != NULL;
+        g->owed[i] = wf_edge_owes(e);
+        g->want[i] = leaves ? g->owed[i] : e->made_by != NULL;
         g->summed[i] = wf_edge_summed(e);
         g->later[i] = !leaves && e->made_by && wf_node_takes_later(e->made_by);
     }

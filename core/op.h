@@ -148,6 +148,9 @@ typedef struct wf_gradient {
     wf_tensor *out[WF_MAX_OUTPUTS];  /* those that the op saves (WF_SAVE_OUT), else NULL */
     wf_tensor *dout[WF_MAX_OUTPUTS]; /* NULL where an output was not used */
     bool want[WF_MAX_INPUTS];        /* the elements of din that this call has to fill */
+    /* Leaves that are still to get a gradient, from this call or from a later one: an op that
+       makes it in one pass with what is wanted fills it in now. */
+    bool owed[WF_MAX_INPUTS];
     /* The operand is the result of an op, which takes a gradient of its shape. Leaves and
        borders take that of a vector as a row per sequence: the code that sums it knows whether
        ranks share a sequence. */

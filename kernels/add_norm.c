@@ -5,7 +5,8 @@
  *     add_*_dx                      ds + the gradient of norm(s) at dz
  *
  * z comes first, then s and the norm's statistics. All of it is made of kernels/norm.c's ops,
- * whose bits it has; the gradients of gain and bias are those ops themselves.
+ * whose bits it has; the gradients of gain and bias are those ops themselves, or come with that
+ * of s (norm_grad.c).
  */
 #include "kernels/shared_internal.h"
 
@@ -69,20 +70,21 @@ static void backward(wf_gradient *g)
     const wf_add_norm_attr *attr = g->attr;
     const wf_dropout_attr *dropout = &attr->dropout;
     wf_tensor *s = g->out[SUM], *dz = g->dout[NORMED];
+    wf_tensor *mean = centred ? g->out[STATISTICS] : NULL, *rstd = g->out[STATISTICS + centred];
+    bool all = dz && wf_norm_gradients(g, 2, s, g->in[2], mean, rstd, dz, g->dout[SUM]);
 
-    if (g->want[0] || g->want[1])
+    if (!all && (g->want[0] || g->want[1]))
         g->din[0] = sum_gradient(g, centred);
     if (g->want[1])
         g->din[1] = dropout->p > 0
                         ? wf_apply(&wf_op_dropout, dropout, sizeof *dropout, 1, g->din[0])
                         : g->din[0];
-    if (!dz || !(g->want[2] || (centred && g->want[3])))
+    if (all || !dz || !(g->want[2] || (centred && g->want[3])))
         return;
     if (centred)
-        wf_layernorm_dw(s, g->out[STATISTICS], g->out[STATISTICS + 1], dz, &g->din[2],
-                        &g->din[3]);
+        wf_layernorm_dw(s, mean, rstd, dz, &g->din[2], &g->din[3]);
     else
-        g->din[2] = wf_rmsnorm_dw(s, g->out[STATISTICS], dz);
+        g->din[2] = wf_rmsnorm_dw(s, rstd, dz);
     for (int i = 2; i < g->n_in; i++)
         g->din[i] = wf_vector_gradient(g, i, g->din[i]);
 }

@@ -25,6 +25,19 @@ WF_BEGIN_DECLS
 WF_API wf_tensor *wf_rope_at(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
                              bool inverse);
 
+/**
+ * wf_rope_pair - rotates queries and keys by one op, with the bits of two
+ *
+ * @param q, k       [batch, tokens, heads, dim] and [batch, tokens, groups, dim], dim even
+ * @param positions  NULL: as wf_rope; else as of wf_rope_at
+ * @param y          filled with both, rotated
+ * Layout:      "bshd!,bsgd!->bshd!,bsgd!" and "bshd!,bsgd!,bs->bshd!,bsgd!"
+ * Gradient:    to q and k, by the inverse rotation
+ * Errors:      as wf_rope; y then has NULLs
+ */
+WF_API void wf_rope_pair(wf_tensor *q, wf_tensor *k, wf_tensor *positions,
+                         const wf_rope_options *options, bool inverse, wf_tensor *y[2]);
+
 /** wf_cache_dtype - returns the storage type of a cache of such keys and values: WF_BF16 where
  * they are and wf_attention_cached multiplies them so (wf_context_compute), else the device's
  * type */

@@ -15,6 +15,25 @@ typedef struct wf_rope_attr {
     bool is_long; /* the text is longer than the original length of WF_ROPE_LONG */
 } wf_rope_attr;
 
+/* Returns the number of tensors that a call of rope.c rotates. */
+static inline int wf_rope_count(const wf_call *call)
+{
+    return call->n_out;
+}
+
+/* Returns the part of a call of rope.c that rotates tensor i, as a call that rotates one. */
+static inline wf_call wf_rope_part(const wf_call *call, int i)
+{
+    wf_call part = *call;
+
+    part.in[0] = call->in[i];
+    part.in[1] = call->n_in > call->n_out ? call->in[call->n_out] : NULL;
+    part.out[0] = call->out[i];
+    part.n_in = 1 + call->n_in - call->n_out;
+    part.n_out = 1;
+    return part;
+}
+
 /* Returns a score under a cap; 0: none. For reference loops, in double. */
 static inline double wf_attention_capped(double score, double cap)
 {

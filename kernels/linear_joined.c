@@ -4,9 +4,12 @@
  *     linear_bias       y_m = x W_m^T + bias_m
  *     linear_bias_gelu  y = gelu(p + bias), beside the product p = x W^T, which the gradient
  *     reads
+ *     linear2_swiglu    y = silu(g) * u, beside the products g = x G^T and u = x U^T
+ *     linear_add, linear_bias_add  y = r + x W^T, r + (x W^T + bias)
  *
- * They have the bits of linear, bias_add and bias_gelu one after the other: a product is
- * rounded to what it would be stored as before a bias is added. On the tape they are these ops,
+ * They have the bits of linear, bias_add, bias_gelu and add one after the other: a product is
+ * rounded to what it would be stored as before a bias is added, and so is that sum before it is
+ * added to r. On the tape they are these ops,
  * so they have no gradients of their own. A product whose sum is partial must be made whole
  * before, which the signature says: k is whole on each rank.
  */
@@ -17,7 +20,7 @@
 enum { MEMBERS = 3 };
 
 static const wf_op *const with_bias[] = {NULL, &wf_op_linear1_bias, NULL, &wf_op_linear3_bias};
-static const wf_op *const product[] = {NULL, &wf_op_linear1, NULL, &wf_op_linear3};
+static const wf_op *const product[] = {NULL, &wf_op_linear1, &wf_op_linear2, &wf_op_linear3};
 
 /* Records it as two ops; p: the products, or handles that only represent them on the tape. */
 static wf_status record(const wf_call *call, wf_tensor *const *p, const wf_op *second,
@@ -84,6 +87,76 @@ wf_tensor *wf_linear_bias_gelu(wf_tensor *x, wf_tensor *weight, wf_tensor *bias)
                                                                                 : NULL;
 }
 
+wf_tensor *wf_linear_swiglu(wf_tensor *x, wf_tensor *gate, wf_tensor *up)
+{
+    enum { GATE, UP, Y };
+    wf_call call = {.op = &wf_op_linear2_swiglu, .n_in = 3, .in = {x, gate, up}, .n_out = 3};
+    wf_call products, last;
+
+    if (wf_dispatch(&call) != WF_OK)
+        return NULL;
+    products = call;
+    products.op = &wf_op_linear2;
+    products.n_out = 2;
+    last = (wf_call){.op = &wf_op_swiglu,
+                     .ctx = call.ctx,
+                     .n_in = 2,
+                     .in = {call.out[GATE], call.out[UP]},
+                     .n_out = 1,
+                     .out = {call.out[Y]}};
+    return wf_tape_record(&products) == WF_OK && wf_tape_record(&last) == WF_OK ? call.out[Y]
+                                                                                : NULL;
+}
+
+/* Records a product that is added to the last operand as two ops, or with a bias three. */
+static wf_status record_added(const wf_call *call)
+{
+    wf_tensor *residual = wf_linear_joined_residual(call), *y = call->out[0], *p, *sum;
+    wf_tensor *bias = wf_linear_joined_bias(call, 0);
+    wf_status status = WF_OK;
+
+    p = wf_tensor_alias(y);
+    sum = bias ? wf_tensor_alias(y) : p;
+    if (!p || !sum)
+        return wf_context_status(call->ctx);
+    if (bias)
+        status = record(call, &p, &wf_op_bias_add, &sum);
+    else
+        status = wf_tape_record(&(wf_call){.op = &wf_op_linear1,
+                                           .ctx = call->ctx,
+                                           .n_in = 2,
+                                           .in = {call->in[0], call->in[1]},
+                                           .n_out = 1,
+                                           .out = {p}});
+    return status != WF_OK ? status
+                           : wf_tape_record(&(wf_call){.op = &wf_op_add,
+                                                       .ctx = call->ctx,
+                                                       .n_in = 2,
+                                                       .in = {residual, sum},
+                                                       .n_out = 1,
+                                                       .out = {y}});
+}
+
+wf_tensor *wf_linear_add(wf_tensor *r, wf_tensor *x, wf_tensor *weight, wf_tensor *bias)
+{
+    wf_call call = {.op = bias ? &wf_op_linear1_bias_add : &wf_op_linear1_add,
+                    .n_in = bias ? 4 : 3,
+                    .in = {x, weight, bias ? bias : r, r},
+                    .n_out = 1};
+    wf_tensor *y = NULL;
+
+    if (r && wf_context_fp32_residual(r->ctx)) { /* the sum is not stored as the product is */
+        if (bias)
+            wf_linear_bias(x, 1, &weight, &bias, &y);
+        else
+            y = wf_linear(x, weight);
+        return wf_add(r, y);
+    }
+    if (wf_dispatch(&call) != WF_OK)
+        return NULL;
+    return record_added(&call) == WF_OK ? call.out[0] : NULL;
+}
+
 /* Rounds a product to the type that it would be stored as. */
 static void round_product(const wf_tensor *y)
 {
@@ -99,6 +172,7 @@ static wf_status reference(const wf_call *call, void *workspace)
     int count = wf_linear_joined(call);
     bool gelu = call->n_out > count;
     const wf_op *second = gelu ? &wf_op_bias_gelu : &wf_op_bias_add;
+    wf_tensor *residual = wf_linear_joined_residual(call);
     wf_call first = *call;
 
     first.op = product[count];
@@ -107,15 +181,27 @@ static wf_status reference(const wf_call *call, void *workspace)
     product[count]->reference.run(&first, workspace);
     for (int m = 0; m < count; m++)
         round_product(call->out[m]);
-    for (int m = 0; m < count; m++) {
+    for (int m = 0; m < count && wf_linear_joined_bias(call, m); m++) {
         const wf_call then = {.op = second,
                               .ctx = call->ctx,
                               .n_in = 2,
-                              .in = {call->out[m], call->in[1 + count + m]},
+                              .in = {call->out[m], wf_linear_joined_bias(call, m)},
                               .n_out = 1,
                               .out = {call->out[gelu ? 1 : m]}};
 
         second->reference.run(&then, workspace);
+    }
+    if (count == 2) {
+        const wf_call last = {
+            .n_in = 2, .in = {call->out[0], call->out[1]}, .n_out = 1, .out = {call->out[2]}};
+
+        wf_op_swiglu.reference.run(&last, workspace);
+    }
+    if (residual) {
+        const wf_call last = {.n_in = 2, .in = {residual, call->out[0]}, .out = {call->out[0]}};
+
+        round_product(call->out[0]);
+        wf_op_add.reference.run(&last, workspace);
     }
     return WF_OK;
 }
@@ -135,3 +221,9 @@ const wf_op wf_op_linear3_bias = {WF_OP_ROW(linear3_bias), .reference = {.run = 
                                   .flops = flops};
 const wf_op wf_op_linear1_bias_gelu = {WF_OP_ROW(linear1_bias_gelu),
                                        .reference = {.run = reference}, .flops = flops};
+const wf_op wf_op_linear2_swiglu = {WF_OP_ROW(linear2_swiglu), .reference = {.run = reference},
+                                    .flops = flops};
+const wf_op wf_op_linear1_add = {WF_OP_ROW(linear1_add), .reference = {.run = reference},
+                                 .flops = flops};
+const wf_op wf_op_linear1_bias_add = {WF_OP_ROW(linear1_bias_add),
+                                      .reference = {.run = reference}, .flops = flops};

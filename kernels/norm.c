@@ -8,6 +8,8 @@
  *     rmsnorm_dx    dx = rstd (g - h sum (g h) / d)
  *     *_dw          dgain = sum dy h and dbias = sum dy over the tokens of one sequence
  *
+ * Where both are wanted they are made in one pass (norm_grad.c).
+ *
  * mean and rstd are outputs because the gradients read them; they carry no gradient themselves.
  * The CPU's kernels are in kernels/cpu/norm.c.
  */
@@ -102,11 +104,18 @@ static void vector_gradients(wf_gradient *g, wf_tensor *mean, wf_tensor *rstd)
         g->din[i] = wf_vector_gradient(g, i, g->din[i]);
 }
 
+/* Makes all gradients where they are of the same tokens, and true; else false. */
+static bool in_one_pass(wf_gradient *g, wf_tensor *mean, wf_tensor *rstd)
+{
+    return !splits_tokens(g->in[0]) &&
+           wf_norm_gradients(g, 1, g->in[0], g->in[1], mean, rstd, g->dout[0], NULL);
+}
+
 static void layernorm_backward(wf_gradient *g)
 {
     wf_tensor *x = g->in[0], *mean = g->out[1], *rstd = g->out[2], *dy = g->dout[0];
 
-    if (!dy)
+    if (!dy || in_one_pass(g, mean, rstd))
         return;
     if (g->want[0])
         g->din[0] = wf_layernorm_dx(x, g->in[1], mean, rstd, dy);
@@ -128,7 +137,7 @@ static void rmsnorm_backward(wf_gradient *g)
 {
     wf_tensor *x = g->in[0], *rstd = g->out[1], *dy = g->dout[0];
 
-    if (!dy)
+    if (!dy || in_one_pass(g, NULL, rstd))
         return;
     if (g->want[0])
         g->din[0] = wf_rmsnorm_dx(x, g->in[1], rstd, dy);

@@ -226,6 +226,14 @@ WF_API void wf_linear_bias(wf_tensor *x, int count, wf_tensor *const *weight,
                            wf_tensor *const *bias, wf_tensor **y);
 WF_API wf_tensor *wf_linear_bias_gelu(wf_tensor *x, wf_tensor *weight, wf_tensor *bias);
 
+/** wf_linear_swiglu - returns silu(x G^T) * (x U^T), with the bits of wf_linear_group and
+ * wf_swiglu, which the tape has; gate and up: [n, k], k whole on each rank */
+WF_API wf_tensor *wf_linear_swiglu(wf_tensor *x, wf_tensor *gate, wf_tensor *up);
+
+/** wf_linear_add - returns r + (x W^T + bias), bias NULL for none, with the bits of wf_linear,
+ * wf_bias_add and wf_add, which the tape has; one op where r is stored as the product is */
+WF_API wf_tensor *wf_linear_add(wf_tensor *r, wf_tensor *x, wf_tensor *weight, wf_tensor *bias);
+
 /**
  * wf_linear_dx_into, wf_linear_dw_add - compute the gradients of wf_linear for a part of the
  * sequences

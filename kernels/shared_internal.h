@@ -82,11 +82,31 @@ WF_HOST_DEVICE static inline wf_label_weights wf_label_weights_of(const wf_call 
     return w;
 }
 
-/* Returns the number of products of a call of linear_joined.c: x, their weights, their
-   biases. */
+/* Returns the number of products of a call of linear_joined.c: x, their weights, their biases,
+   what one is added to. */
 static inline int wf_linear_joined(const wf_call *call)
 {
-    return call->n_in / 2;
+    return call->op->id == WF_ID_linear3_bias     ? 3
+           : call->op->id == WF_ID_linear2_swiglu ? 2
+                                                  : 1;
+}
+
+/* Returns the bias of product m of such a call; NULL: there is none. */
+static inline wf_tensor *wf_linear_joined_bias(const wf_call *call, int m)
+{
+    const int at = 1 + wf_linear_joined(call) + m;
+    const bool none = call->op->id == WF_ID_linear1_add || call->op->id == WF_ID_linear2_swiglu;
+
+    return none ? NULL : call->in[at];
+}
+
+/* Returns what the product of such a call is added to; NULL: nothing. */
+static inline wf_tensor *wf_linear_joined_residual(const wf_call *call)
+{
+    const bool adds =
+        call->op->id == WF_ID_linear1_add || call->op->id == WF_ID_linear1_bias_add;
+
+    return adds ? call->in[call->n_in - 1] : NULL;
 }
 
 /* The position is kept, so that the gradient has its forward's mask whenever it runs; where a
@@ -104,6 +124,50 @@ typedef struct wf_add_norm_attr {
     wf_dropout_attr dropout;
     float eps;
 } wf_add_norm_attr;
+
+/*
+ * A gradient of a norm in one pass (norm_grad.c): x, gain, (mean), rstd, dy, (what is added to
+ * dx) -> dx, dgain, (dbias). Returns the part of such a call that is a call of *_dx, or of
+ * *_dw, but for its op.
+ */
+static inline wf_call wf_norm_grad_rows(const wf_call *call)
+{
+    wf_call part = *call;
+
+    part.n_out = 1;
+    return part;
+}
+
+static inline wf_call wf_norm_grad_vectors(const wf_call *call)
+{
+    const int vectors = call->n_out - 1; /* as many as there are statistics */
+    wf_call part = *call;
+
+    for (int i = 0; i <= vectors; i++)
+        part.in[1 + i] = call->in[2 + i];
+    for (int o = 0; o < vectors; o++)
+        part.out[o] = call->out[1 + o];
+    part.n_in = vectors + 2;
+    part.n_out = vectors;
+    return part;
+}
+
+/* Returns true where such a call adds something to dx. */
+static inline bool wf_norm_grad_adds(const wf_call *call)
+{
+    return call->n_in > call->n_out + 2;
+}
+
+/*
+ * wf_norm_gradients - makes the gradients of a norm's rows and vectors in one pass, where both
+ * are wanted, now or later: g->din[0] and those of the operands from `first` on.
+ *
+ * @param mean  NULL where the norm has none
+ * @param ds    NULL, or what is added to the gradient of the rows
+ * Returns:     false where it has made nothing
+ */
+bool wf_norm_gradients(wf_gradient *g, int first, wf_tensor *x, wf_tensor *gain,
+                       wf_tensor *mean, wf_tensor *rstd, wf_tensor *dy, wf_tensor *ds);
 
 /* wf_dropout_key - the key of a site's masks, and the number that its counters have. */
 uint64_t wf_dropout_key(const wf_context *ctx, int site, int *counted);

@@ -147,6 +147,15 @@ wf_tensor *wf_nn_hooks_post_forward(wf_nn_module *m, wf_tensor *x, wf_tensor *y)
     return y;
 }
 
+bool wf_nn_hooks_see_result(const wf_nn_module *m)
+{
+    bool any = false;
+
+    for (int i = 0; i < m->n_hooks; i++)
+        any |= m->hooks[i]->post_forward || m->hooks[i]->pre_backward;
+    return any;
+}
+
 bool wf_nn_has_point(const wf_nn_module *m, const char *point)
 {
     size_t n = strlen(point);

@@ -17,6 +17,9 @@ wf_tensor *wf_nn_hooks_pre_forward(wf_nn_module *m, wf_tensor *x);
    out. */
 wf_tensor *wf_nn_hooks_post_forward(wf_nn_module *m, wf_tensor *x, wf_tensor *y);
 
+/* Returns whether hooks see what forward returns, or its gradient: then it has to be there. */
+bool wf_nn_hooks_see_result(const wf_nn_module *m);
+
 /* Returns the tensor to compute with instead of t, a parameter. */
 wf_tensor *wf_nn_hooks_use(wf_nn_module *m, wf_nn_parameter *p, wf_tensor *t);
 

@@ -46,9 +46,11 @@ static job plan(const wf_call *call, void *workspace)
     return j;
 }
 
+/* The tensors of a call have tokens and features in common, and so all that a table needs. */
 static size_t workspace_bytes(const wf_call *call)
 {
-    job j = plan(call, NULL);
+    const wf_call part = wf_rope_part(call, 0);
+    job j = plan(&part, NULL);
     size_t tables = j.shared ? 0 : 2 * (size_t)j.tokens * sizeof(float);
 
     return (size_t)j.half * (2 * sizeof(double) + tables);
@@ -156,8 +158,9 @@ static void rotate_rows(void *arg, int64_t begin, int64_t end, int worker)
 
 static wf_status rope(const wf_call *call, void *workspace)
 {
+    const wf_call first = wf_rope_part(call, 0);
     wf_thread_pool *pool = wf_cpu_of(call)->pool;
-    job j = plan(call, workspace);
+    job j = plan(&first, workspace);
     int64_t rows = call->in[0]->local[0] * call->in[0]->local[1];
     const wf_rope_table *table = NULL;
 
@@ -173,7 +176,13 @@ static wf_status rope(const wf_call *call, void *workspace)
     } else {
         wf_thread_pool_run(pool, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
     }
-    wf_thread_pool_run(pool, rows, wf_task_rows(j.dim * j.heads), rotate_rows, &j);
+    for (int i = 0; i < wf_rope_count(call); i++) {
+        const wf_call part = wf_rope_part(call, i);
+
+        j.call = &part;
+        j.heads = call->in[i]->local[2];
+        wf_thread_pool_run(pool, rows, wf_task_rows(j.dim * j.heads), rotate_rows, &j);
+    }
     if (table)
         wf_rope_table_give(table);
     return WF_OK;
@@ -181,3 +190,5 @@ static wf_status rope(const wf_call *call, void *workspace)
 
 const wf_kernel wf_cpu_rope = {.run = rope, .workspace = workspace_bytes};
 const wf_kernel wf_cpu_rope_at = {.run = rope, .workspace = workspace_bytes};
+const wf_kernel wf_cpu_rope_pair = {.run = rope, .workspace = workspace_bytes};
+const wf_kernel wf_cpu_rope_pair_at = {.run = rope, .workspace = workspace_bytes};

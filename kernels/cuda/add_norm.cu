@@ -36,19 +36,8 @@ wf_status add_norm(const wf_call *call, void *)
 /* s, gain, (mean), rstd, dz, ds -> the gradient of s */
 wf_status add_norm_dx(const wf_call *call, void *)
 {
-    bool centred = call->n_in == 6;
-    int last = call->n_in - 1;
-    wf_norm_gradient a = {};
+    const wf_norm_gradient a = wf_norm_gradient_of(call, call->n_in == 6, true);
 
-    a.x = call->in[0]->data;
-    a.gain = wf_vector_of(call->in[1]);
-    a.mean = centred ? (const float *)call->in[2]->data : NULL;
-    a.rstd = (const float *)call->in[last - 2]->data;
-    a.dy = call->in[last - 1]->data;
-    a.ds = call->in[last]->data;
-    a.dx = call->out[0]->data;
-    a.rows = wf_rows(call->in[0]);
-    a.d = wf_width(call->in[0]);
     return wf_run(call, [&](auto zero) { return wf_norm_backward<decltype(zero)>(call, a); });
 }
 } // namespace

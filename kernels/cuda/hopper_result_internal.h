@@ -86,18 +86,31 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap *map, const char *
 }
 
 /* The epilogue of sums: none, or that of wf_finish. */
-enum finish { PLAIN, ADDED, BIASED, GELU };
+enum finish { PLAIN, ADDED, SUMMED, GATED, BIASED, BIASED_SUMMED, GELU };
+
+/* Returns two neighbours, the first of which has an even index. */
+__device__ __forceinline__ float2 pair_at(wf_vector v, int64_t at)
+{
+    if (v.bf16) {
+        const uint32_t pair = *(const uint32_t *)((const wf_bf16 *)v.data + at);
+
+        return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+    }
+    return *(const float2 *)((const float *)v.data + at);
+}
 
 /* The first COUNT sums as boxes, of columns from `from` on. One loop for each way, so that none
    jumps over the instructions of the others. */
 template <class T, int WAY, int COUNT>
 __device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const float (&sum)[SUMS],
-                                           const T *before, char *boxes, int rows, int columns,
+                                           int64_t first, char *boxes, int rows, int columns,
                                            int column, int from, int t)
 {
+    constexpr bool RESIDUAL = WAY == SUMMED || WAY == BIASED_SUMMED;
     constexpr int SECOND = TILE * WORKER_ROWS * (int)sizeof(T); /* beginning of gelu's */
     int down = t / WF_WARP * 16 + t % WF_WARP / 4, across = from + t % 4 * 2;
     wf_vector bias = {p.result.bias, p.result.bias_bf16};
+    wf_vector residual = {p.result.residual, p.result.residual_bf16};
 
 #pragma unroll
     for (int i = 0; i < COUNT; i += 2) {
@@ -106,21 +119,34 @@ __device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const flo
         float low = sum[i] + 0.0f, high = sum[i + 1] + 0.0f;
 
         if (WAY == ADDED && y < rows && x < columns) {
-            const T *old = before + y * p.result.to_ld + x;
+            const T *old = (const T *)p.result.to + first + y * p.result.to_ld + x;
 
             low = wf_get(old[0]) + low;
             high = wf_get(old[1]) + high;
         }
         if (WAY >= BIASED && x < columns) {
-            float first = wf_stored<T>(low) + wf_at(bias, column + x);
+            float biased = wf_stored<T>(low) + wf_at(bias, column + x);
             float second = wf_stored<T>(high) + wf_at(bias, column + x + 1);
 
             if (WAY == GELU) {
-                put_pair(to + SECOND, wf_gelu_of(first), wf_gelu_of(second), T());
+                put_pair(to + SECOND, wf_gelu_of(biased), wf_gelu_of(second), T());
             } else {
-                low = first;
+                low = biased;
                 high = second;
             }
+        }
+        if (WAY == GATED && y < rows && x < columns) {
+            const float2 gate =
+                pair_at({p.result.gate, sizeof(T) == 2}, first + y * p.result.to_ld + x);
+
+            put_pair(to + SECOND, wf_silu_of(gate.x) * wf_stored<T>(low),
+                     wf_silu_of(gate.y) * wf_stored<T>(high), T());
+        }
+        if (RESIDUAL && y < rows && x < columns) {
+            const float2 more = pair_at(residual, first + y * p.result.to_ld + x);
+
+            low = more.x + wf_stored<T>(low);
+            high = more.y + wf_stored<T>(high);
         }
         put_pair(to, low, high, T());
     }
@@ -136,17 +162,24 @@ __device__ __forceinline__ void fill(const mapped<N> &of, const float (&sum)[SUM
     const wf_cuda_result &r = of.p.result;
     int row = job.row * TILE + half * WORKER_ROWS, column = job.column * TILE;
     int rows = (int)of.p.m - row, columns = (int)of.p.n - column;
-    const T *before = (const T *)r.to + job.node * of.p.stride + row * r.to_ld + column;
+    const int64_t first = job.node * of.p.stride + row * r.to_ld + column;
 
     asm volatile("" : "+r"(t)); /* else addresses are computed before the first job, and kept */
-    if (r.gelu)
-        fill_boxes<T, GELU, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
+    if (r.gate)
+        fill_boxes<T, GATED, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
+    else if (r.gelu)
+        fill_boxes<T, GELU, COUNT>(of.p, sum, first, boxes, rows, columns, column, t);
+    else if (r.bias && r.residual)
+        fill_boxes<T, BIASED_SUMMED, COUNT>(of.p, sum, first, boxes, rows, columns, column,
+                                            from, t);
+    else if (r.residual)
+        fill_boxes<T, SUMMED, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
     else if (r.bias)
-        fill_boxes<T, BIASED, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
+        fill_boxes<T, BIASED, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
     else if (r.add)
-        fill_boxes<T, ADDED, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
+        fill_boxes<T, ADDED, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
     else
-        fill_boxes<T, PLAIN, COUNT>(of.p, sum, before, boxes, rows, columns, column, from, t);
+        fill_boxes<T, PLAIN, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
 }
 
 /* Boxes that are filled become the result. */

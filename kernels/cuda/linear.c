@@ -6,7 +6,7 @@
  *     linear_dx  dx = dy_m W_m     chunks of n, each the chain of its members' products; a
  *                                  product for every run of members with the same chunks
  *     linear_dw  dW = dy^T x       a chunk per sequence, or several
- *     linear_bias, linear_bias_gelu: linear, finished where its chunks are added
+ *     linear_bias, linear_bias_gelu, linear_add: linear, finished where its chunks are added
  */
 #include "kernels/cuda/linear_internal.h"
 #include "kernels/dims_internal.h"
@@ -105,24 +105,40 @@ static bool fits(const wf_tensor *bias, const wf_tensor *y)
     return bias->dtype == y->dtype && (uintptr_t)bias->data % WF_CUDA_ALIGNED == 0;
 }
 
-/* Returns a product with its bias, and what it makes of it; *then: that is left to be done. In
-   exact mode the kernel that adds chunks has it all; else cuBLASLt adds biases, and gelu is a
-   pass of its own: the sum that cuBLASLt would keep for the gradient has the bias in it, ours
-   has not. */
-static wf_cuda_product joined_product(const wf_call *call, int m, wf_call *one, bool *then)
+/* Steps that are left to be done when a product is complete. */
+typedef struct rest {
+    bool bias, gelu, swiglu, residual;
+} rest;
+
+/* Returns a product with its bias, and what it makes of it. In exact mode the kernel that adds
+   chunks has it all; else cuBLASLt adds biases, and gelu is a pass of its own: the sum that
+   cuBLASLt would keep for the gradient has the bias in it, ours has not. So is the addition to
+   a residual stream, which would come before the sum is rounded there. */
+static wf_cuda_product joined_product(const wf_call *call, int m, wf_call *one, rest *left)
 {
-    const wf_tensor *bias = call->in[1 + wf_linear_joined(call) + m];
-    bool gelu = call->n_out > wf_linear_joined(call);
+    const wf_tensor *bias = wf_linear_joined_bias(call, m);
+    const wf_tensor *residual = wf_linear_joined_residual(call);
+    bool gelu = call->op->id == WF_ID_linear1_bias_gelu;
+    bool swiglu = call->op->id == WF_ID_linear2_swiglu && m == 1; /* the gate is there */
     bool exact = wf_cuda_host_table->context_exact(call->ctx);
     wf_cuda_product p;
 
     *one = member_of(call, m);
     p = forward_product(one);
-    *then = !exact && (gelu || !fits(bias, call->out[m]));
-    if (!*then)
+    *left = (rest){.bias = bias && !exact && (gelu || !fits(bias, call->out[m])),
+                   .gelu = gelu && !exact,
+                   .swiglu = swiglu && !exact,
+                   .residual = residual && !exact};
+    if (!left->bias)
         p.bias = bias;
     if (gelu && exact)
         p.gelu = call->out[1]->data;
+    if (swiglu && exact) {
+        p.gate = call->out[0]->data;
+        p.gelu = call->out[2]->data;
+    }
+    if (!left->residual)
+        p.residual = residual;
     return p;
 }
 
@@ -132,8 +148,8 @@ static size_t joined_workspace(const wf_call *call)
 
     for (int m = 0; m < wf_linear_joined(call); m++) {
         wf_call one;
-        bool then;
-        wf_cuda_product p = joined_product(call, m, &one, &then);
+        rest left;
+        wf_cuda_product p = joined_product(call, m, &one, &left);
         size_t bytes = wf_cuda_product_workspace(&p);
 
         most = bytes > most ? bytes : most;
@@ -141,31 +157,49 @@ static size_t joined_workspace(const wf_call *call)
     return most;
 }
 
+/* Runs the kernel of another row of ops.def on a and b, for a joined call. */
+static wf_status run_after(const wf_call *call, int id, const wf_kernel *kernel, wf_tensor *a,
+                           wf_tensor *b, wf_tensor *out)
+{
+    wf_op part = *call->op; /* failures name the whole */
+    wf_call then = *call;
+
+    part.id = id;
+    then.op = &part;
+    then.n_in = 2;
+    then.in[0] = a;
+    then.in[1] = b;
+    then.n_out = 1;
+    then.out[0] = out;
+    return kernel->run(&then, NULL);
+}
+
 static wf_status joined(const wf_call *call, void *workspace)
 {
     int count = wf_linear_joined(call);
-    bool gelu = call->n_out > count;
     wf_call product = *call;
     wf_status status;
 
     product.n_in = count + 1;
     status = wf_cuda_check_factors(&product);
     for (int m = 0; m < count && status == WF_OK; m++) {
-        wf_call one, second = *call;
-        wf_op part = *call->op; /* failures name the whole */
-        bool then;
-        wf_cuda_product p = joined_product(call, m, &one, &then);
+        wf_tensor *bias = wf_linear_joined_bias(call, m), *y = call->out[m];
+        wf_call one;
+        rest left;
+        wf_cuda_product p = joined_product(call, m, &one, &left);
 
-        part.id = gelu ? WF_ID_bias_gelu : WF_ID_bias_add;
-        second.op = &part;
-        second.n_in = 2;
-        second.in[0] = call->out[m];
-        second.in[1] = call->in[1 + count + m];
-        second.n_out = 1;
-        second.out[0] = call->out[gelu ? 1 : m];
         status = wf_cuda_product_run(&p, workspace);
-        if (status == WF_OK && then)
-            status = (gelu ? wf_cuda_bias_gelu : wf_cuda_bias_add).run(&second, NULL);
+        if (status == WF_OK && left.gelu)
+            status =
+                run_after(call, WF_ID_bias_gelu, &wf_cuda_bias_gelu, y, bias, call->out[1]);
+        else if (status == WF_OK && left.bias)
+            status = run_after(call, WF_ID_bias_add, &wf_cuda_bias_add, y, bias, y);
+        if (status == WF_OK && left.swiglu)
+            status =
+                run_after(call, WF_ID_swiglu, &wf_cuda_swiglu, call->out[0], y, call->out[2]);
+        if (status == WF_OK && left.residual)
+            status =
+                run_after(call, WF_ID_add, &wf_cuda_add, wf_linear_joined_residual(call), y, y);
     }
     return status;
 }
@@ -311,3 +345,9 @@ const wf_kernel wf_cuda_linear3_bias = {joined, joined_workspace,
                                         .all_bf16 = THREE};
 const wf_kernel wf_cuda_linear1_bias_gelu = {joined, joined_workspace,
                                              .mixed_ok = RESULTS | WF_IN(2), .all_bf16 = ONE};
+const wf_kernel wf_cuda_linear1_add = {joined, joined_workspace, .mixed_ok = RESULTS | WF_IN(2),
+                                       .all_bf16 = ONE};
+const wf_kernel wf_cuda_linear1_bias_add = {
+    joined, joined_workspace, .mixed_ok = RESULTS | WF_IN(2) | WF_IN(3), .all_bf16 = ONE};
+const wf_kernel wf_cuda_linear2_swiglu = {joined, joined_workspace, .mixed_ok = RESULTS,
+                                          .all_bf16 = ONE | WF_IN(2)};

@@ -51,7 +51,9 @@ typedef struct wf_cuda_product {
     int members;          /* products that a chunk is the chain of */
     /* NULL, or [n], added to the result when that is rounded; of a free choice of c's type */
     const wf_tensor *bias;
-    void *gelu; /* NULL, or where gelu of that goes: c keeps the result itself */
+    void *gelu;       /* NULL, or where gelu of that goes: c keeps the result itself */
+    const void *gate; /* NULL, or [m, n] of c's type: then gelu gets silu(gate) times c */
+    const wf_tensor *residual; /* NULL, or [m, n], to which all of that is added, rounded */
     wf_cuda_piece (*piece)(const wf_call *call, int64_t chunk, int member);
 } wf_cuda_product;
 
@@ -72,7 +74,10 @@ typedef struct wf_cuda_result {
     bool fours; /* four neighbours from a multiple of four on may be stored at once */
     bool bias_bf16;
     const void *bias;
-    void *gelu; /* rows are to_ld step */
+    void *gelu;       /* rows are to_ld step */
+    const void *gate; /* the same */
+    bool residual_bf16;
+    const void *residual; /* rows are to_ld step, too */
 } wf_cuda_result;
 
 /* The midpoint tree over from[.][r, c]; NULL is +0. */

@@ -223,6 +223,31 @@ static __device__ __forceinline__ void wf_norm_terms(const wf_norm_gradient &a, 
     }
 }
 
+/* Stores dx = rstd (g - a - h b) of a pack at element `at` of all rows, with what is added to
+   it; sum: a (0 where not CENTRED) and b. */
+template <class T, bool CENTRED>
+static __device__ __forceinline__ void wf_norm_store_dx(const wf_norm_gradient &a, int64_t at,
+                                                        int64_t left, float rstd,
+                                                        const float *sum, const float *h,
+                                                        float *g, const wf_pack<T> &added)
+{
+    constexpr int PACK = wf_pack<T>::N;
+
+#pragma unroll
+    for (int e = 0; e < PACK; e++)
+        g[e] = rstd * fmaf(-h[e], sum[1], CENTRED ? g[e] - sum[0] : g[e]);
+    if (a.ds) { /* as two ops would: rounded, then added */
+        float more[PACK];
+
+        wf_unpack(wf_packed(g, (const T *)NULL), g);
+        wf_unpack(added, more);
+#pragma unroll
+        for (int e = 0; e < PACK; e++)
+            g[e] = more[e] + g[e];
+    }
+    wf_store((T *)a.dx + at, left, a.wide, g);
+}
+
 /* dx = rstd (g - a - h b), a = sum g / d (0 where not CENTRED), b = sum g h / d */
 template <class T, bool CENTRED>
 __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_backward_kernel(wf_norm_gradient a)
@@ -271,22 +296,41 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_backward_kernel(wf_nor
                 if (!once)
                     wf_norm_terms<T, CENTRED>(a, i, mean, rstd, wf_read(x + i, left, a.wide),
                                               wf_read(dy + i, left, a.wide), h[k], g[k]);
-#pragma unroll
-                for (int e = 0; e < PACK; e++)
-                    g[k][e] =
-                        rstd * fmaf(-h[k][e], sum[1], CENTRED ? g[k][e] - sum[0] : g[k][e]);
-                if (a.ds) { /* as two ops would: rounded, then added */
-                    float more[PACK];
+                wf_pack<T> added = {};
 
-                    wf_unpack(wf_packed(g[k], x), g[k]);
-                    wf_load(ds + i, left, a.wide, more);
-#pragma unroll
-                    for (int e = 0; e < PACK; e++)
-                        g[k][e] = more[e] + g[k][e];
-                }
-                wf_store((T *)a.dx + r * a.d + i, left, a.wide, g[k]);
+                if (a.ds)
+                    added = wf_read(ds + i, left, a.wide);
+                wf_norm_store_dx<T, CENTRED>(a, r * a.d + i, left, rstd, sum, h[k], g[k],
+                                             added);
             }
     }
+}
+
+/* Returns the gradient of rows that a call of *_dx or *_grad asks for: x, gain, (mean), rstd,
+   dy, (what is added to dx). */
+static inline wf_norm_gradient wf_norm_gradient_of(const wf_call *call, bool centred, bool adds)
+{
+    const int dy = 3 + centred;
+    wf_norm_gradient a = {};
+
+    a.x = call->in[0]->data;
+    a.gain = wf_vector_of(call->in[1]);
+    a.mean = centred ? (const float *)call->in[2]->data : NULL;
+    a.rstd = (const float *)call->in[dy - 1]->data;
+    a.dy = call->in[dy]->data;
+    a.ds = adds ? call->in[dy + 1]->data : NULL;
+    a.dx = call->out[0]->data;
+    a.rows = wf_rows(call->in[0]);
+    a.d = wf_width(call->in[0]);
+    return a;
+}
+
+/* Returns true where all rows and vectors can be read in packs. */
+template <class T> static inline bool wf_norm_is_wide(const wf_norm_gradient &a)
+{
+    return wf_wide((const T *)a.x, a.d) && wf_wide((const T *)a.dy, a.d) &&
+           wf_wide((const T *)a.ds, a.d) && wf_wide((const T *)a.dx, a.d) &&
+           wf_wide_vector(a.gain, a.d);
 }
 
 template <class T>
@@ -295,9 +339,7 @@ static inline cudaError_t wf_norm_backward(const wf_call *call, wf_norm_gradient
     unsigned threads = wf_row_threads<T>(a.d), grid = wf_grid(a.rows, 1);
     cudaStream_t stream = wf_cuda_of(call)->stream;
 
-    a.wide = wf_wide((const T *)a.x, a.d) && wf_wide((const T *)a.dy, a.d) &&
-             wf_wide((const T *)a.ds, a.d) && wf_wide((const T *)a.dx, a.d) &&
-             wf_wide_vector(a.gain, a.d);
+    a.wide = wf_norm_is_wide<T>(a);
     return a.mean ? wf_launch(wf_norm_backward_kernel<T, true>, grid, threads, 0, stream, a)
                   : wf_launch(wf_norm_backward_kernel<T, false>, grid, threads, 0, stream, a);
 }

@@ -12,6 +12,7 @@
  * wait in a buffer of its own. What is not aligned as exact products need it, or not of a whole
  * depth, is copied before with zeros after it: they add nothing, in any layout.
  */
+#include "kernels/cuda/linear_internal.h"
 #include "kernels/cuda/product_internal.h"
 
 typedef struct product_run {
@@ -21,18 +22,27 @@ typedef struct product_run {
     int64_t row, rows; /* rows of the result */
 } product_run;
 
-/* Returns the output of rows of the product that begin `at` bytes after its first. */
-static wf_cuda_result result_of(const wf_cuda_product *p, size_t at)
+/* Returns the output of rows of the product from `row` on. */
+static wf_cuda_result result_of(const wf_cuda_product *p, int64_t row)
 {
+    const size_t at = (size_t)(row * p->n) * wf_cuda_size_of(p->c_type);
+    const wf_tensor *residual = p->residual;
+    const void *added = residual ? wf_cuda_element(residual, row * p->n) : NULL;
+
     return (wf_cuda_result){.to = (char *)p->c + at,
                             .to_ld = p->n,
                             .type = p->c_type,
                             .add = p->add,
-                            .fours = p->n % 4 == 0 &&
-                                     ((uintptr_t)p->c | (uintptr_t)p->gelu) % 16 == 0,
+                            .fours = p->n % 4 == 0 && ((uintptr_t)p->c | (uintptr_t)p->gelu |
+                                                       (uintptr_t)p->gate | (uintptr_t)added) %
+                                                              16 ==
+                                                          0,
                             .bias = p->bias ? p->bias->data : NULL,
                             .bias_bf16 = p->bias && p->bias->dtype == WF_BF16,
-                            .gelu = p->gelu ? (char *)p->gelu + at : NULL};
+                            .gelu = p->gelu ? (char *)p->gelu + at : NULL,
+                            .gate = p->gate ? (const char *)p->gate + at : NULL,
+                            .residual = added,
+                            .residual_bf16 = residual && residual->dtype == WF_BF16};
 }
 
 /* Returns the address `bytes` bytes on; where that is 0, the workspace may be NULL. */
@@ -251,8 +261,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace)
     if (p->m == 0 || p->n == 0)
         return WF_OK;
     for (; r.row < p->m && status == WF_OK; r.row += l.rows) {
-        size_t at = (size_t)(r.row * p->n) * wf_cuda_size_of(p->c_type);
-        wf_cuda_result c = result_of(p, at);
+        wf_cuda_result c = result_of(p, r.row);
 
         r.rows = p->m - r.row < l.rows ? p->m - r.row : l.rows;
         status = wf_cuda_is_direct(p) ? run_direct(&r, &c) : make_node(&r, 0, p->chunks, 0, &c);

@@ -17,7 +17,16 @@
 enum { HOPPER = 90, MOST = 1024, TURNS = 3, RUNS = 3 };
 
 /* Bits of kind.has. */
-enum { A_ALONG = 1, B_ALONG = 2, ADD = 4, BIAS = 8, GELU = 16, BF16 = 32 };
+enum {
+    A_ALONG = 1,
+    B_ALONG = 2,
+    ADD = 4,
+    BIAS = 8,
+    GELU = 16,
+    BF16 = 32,
+    RESIDUAL = 64,
+    GATE = 128
+};
 
 /* A kind of product; without padding, since kinds are compared as bytes. */
 typedef struct kind {
@@ -68,7 +77,8 @@ static kind kind_of(const wf_tensor_product *p)
               .levels = p->levels,
               .has = (p->a_along ? A_ALONG : 0) | (p->b_along ? B_ALONG : 0) |
                      (r->add ? ADD : 0) | (r->bias ? BIAS : 0) | (r->gelu ? GELU : 0) |
-                     (r->type == WF_BF16 ? BF16 : 0)};
+                     (r->type == WF_BF16 ? BF16 : 0) | (r->residual ? RESIDUAL : 0) |
+                     (r->gate ? GATE : 0)};
 
     for (int i = 0; i < p->chunks * p->members; i++)
         k.terms += p->piece[i].depth;

@@ -44,9 +44,11 @@ static inline bool wf_tensor_is_stored(const wf_tensor_product *p)
     const wf_cuda_result *r = &p->result;
     uint64_t size = r->type == WF_BF16 ? sizeof(uint16_t) : sizeof(float);
     uint64_t bits = (uint64_t)(uintptr_t)r->to | (uint64_t)(uintptr_t)r->gelu |
+                    (uint64_t)(uintptr_t)r->residual | (uint64_t)(uintptr_t)r->gate |
                     (uint64_t)r->to_ld * size | (p->levels ? (uint64_t)p->stride * size : 0);
 
-    return bits % 16 == 0 && !(r->add && r->bias) && (!r->gelu || r->type == WF_BF16);
+    return bits % 16 == 0 && !(r->add && (r->bias || r->residual)) &&
+           (!r->gelu || r->type == WF_BF16);
 }
 
 /* tensor_product.cu: of every GPU that Weft runs on; tensor_product_hopper.cu and

@@ -59,11 +59,12 @@ static void place(const wf_nn_attention *m, const wf_rope_options *rope, wf_tens
                   wf_tensor **y)
 {
     enum { Q, K };
-    int last = rope->scaling.kind == WF_ROPE_TEMPERATURE ? Q : K;
 
-    for (int i = Q; i <= last && rope->base > 0; i++)
-        y[i] =
-            positions ? wf_rope_at(y[i], positions, rope, false) : wf_rope(y[i], rope, false);
+    if (rope->scaling.kind == WF_ROPE_TEMPERATURE)
+        y[Q] =
+            positions ? wf_rope_at(y[Q], positions, rope, false) : wf_rope(y[Q], rope, false);
+    else if (rope->base > 0)
+        wf_rope_pair(y[Q], y[K], positions, rope, false, y);
     for (int i = Q; i <= K && m->l2_norm > 0; i++)
         y[i] = l2_normed(m, y[i]);
 }

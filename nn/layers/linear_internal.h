@@ -1,5 +1,5 @@
-/* nn/layers/linear_internal.h - the parts of adapted linears, for MLPs in tiles. Not
-   installed. */
+/* nn/layers/linear_internal.h - the parts of adapted linears, for MLPs in tiles, and linears
+   that add to the residual stream. Not installed. */
 #ifndef WF_NN_LAYERS_LINEAR_INTERNAL_H
 #define WF_NN_LAYERS_LINEAR_INTERNAL_H
 
@@ -15,5 +15,16 @@ wf_tensor *wf_nn_adapter_of(wf_nn_linear *m, wf_tensor *x, wf_tensor *in);
 /* The same of up to three members of a group; u gets NULL for those without an adapter. */
 void wf_nn_adapters_of(wf_nn_linear_group *group, wf_nn_module *const *member, int count,
                        wf_tensor *x, wf_tensor *in, wf_tensor **u);
+
+/* Returns true where nothing happens to what a linear returns, so that it can be added to
+   something where it is made. */
+bool wf_nn_linear_joins_sum(const wf_nn_linear *m);
+
+/* Runs such a linear: residual + (x W^T + b), in one op (wf_linear_add). */
+wf_tensor *wf_nn_linear_add(wf_nn_linear *m, wf_tensor *residual, wf_tensor *x);
+
+/* Runs a group of gate and up: silu(gate(x)) * up(x), in one op where nothing happens to what
+   they return. */
+wf_tensor *wf_nn_call_swiglu(wf_nn_linear_group *group, wf_tensor *x);
 
 #endif

@@ -1,26 +1,53 @@
 /* nn/layers/mlp.c - two linear layers with gelu in between, or three with a gate. */
 #include "nn/layers/mlp_internal.h"
+#include "nn/hooks_internal.h"
+#include "nn/layers/linear_internal.h"
 #include "nn/numbers_internal.h"
 #include "kernels/elementwise_ops.h"
 #include "kernels/ops.h"
 
-static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+/* Returns the features in between, which the last linear takes. */
+static wf_tensor *features(wf_nn_mlp *m, wf_tensor *x)
 {
     enum { GATE, UP };
-    wf_nn_mlp *m = (wf_nn_mlp *)self;
     wf_tensor *y[2];
 
-    if (m->tile)
-        return wf_nn_mlp_in_tiles(m, x);
     if (m->up) {
         x = wf_nn_call(m->up, x); /* it ends in gelu, but for that by erf */
-        return wf_nn_call(m->down, m->erf ? wf_gelu_erf(x) : x);
+        return m->erf ? wf_gelu_erf(x) : x;
     }
-    wf_nn_call_group(m->gate_up, x, y); /* one op: they share an input */
-    x = m->gelu_gate ? wf_mul(wf_gelu(y[GATE]), y[UP]) : wf_swiglu(y[GATE], y[UP]);
+    if (m->gelu_gate) {
+        wf_nn_call_group(m->gate_up, x, y); /* one op: they share an input */
+        x = wf_mul(wf_gelu(y[GATE]), y[UP]);
+    } else {
+        x = wf_nn_call_swiglu(m->gate_up, x);
+    }
     if (m->between)
         m->between(m->between_arg);
-    return wf_nn_call(m->down, x);
+    return x;
+}
+
+static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_mlp *m = (wf_nn_mlp *)self;
+
+    return m->tile ? wf_nn_mlp_in_tiles(m, x) : wf_nn_call(m->down, features(m, x));
+}
+
+wf_tensor *wf_nn_mlp_add(wf_nn_mlp *m, wf_tensor *residual, wf_tensor *x)
+{
+    const char *outside;
+    wf_tensor *y;
+
+    if (!m || !x || !residual)
+        return NULL;
+    if (m->tile || m->base.recompute || wf_nn_hooks_see_result(&m->base) ||
+        !wf_nn_linear_joins_sum(m->down))
+        return wf_add(residual, wf_nn_call(m, x));
+    outside = wf_nn_enter(m);
+    y = wf_nn_linear_add(m->down, residual, features(m, wf_nn_hooks_pre_forward(&m->base, x)));
+    wf_nn_leave(m, outside, 1, &y);
+    return y;
 }
 
 static const wf_nn_field fields[] = {{"up", WF_NN_CHILD, offsetof(wf_nn_mlp, up), 0},

@@ -48,6 +48,16 @@ WF_API wf_nn_mlp *wf_nn_swiglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options 
 WF_API wf_nn_mlp *wf_nn_geglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options);
 
 /**
+ * wf_nn_mlp_add - returns residual + mlp(x), with the bits of wf_add and wf_nn_call
+ *
+ * The addition is one op with the last linear's product, unless something happens to what that
+ * or the MLP returns (a plan sums it over ranks, an adapter, a hook), or the MLP is recomputed.
+ *
+ * @param residual  [..., width], as x
+ */
+WF_API wf_tensor *wf_nn_mlp_add(wf_nn_mlp *mlp, wf_tensor *residual, wf_tensor *x);
+
+/**
  * wf_nn_tile_mlps - has all MLPs of a tree computed a tile of tokens at a time (tiled MLP, as
  * in Arctic Long Sequence Training), with the same bits
  *

@@ -148,7 +148,7 @@ class Check:
 
     def ops(self):
         for name in ("test_cuda_ops", "test_cuda_math", "test_cuda_attention", "test_cuda_attention_kinds", "test_cuda_attention_alone",
-                     "test_cuda_cudnn", "test_cuda_moe", "test_cuda_capacity", "test_cuda_stored", "test_cuda_rope",
+                     "test_cuda_cudnn", "test_cuda_moe", "test_cuda_capacity", "test_cuda_stored", "test_cuda_rope", "test_cuda_fusions",
                      "test_cuda_in_place", "test_cuda_experts_part", "test_cuda_decode"):
             self.run([self.test_program(name)])
         self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")

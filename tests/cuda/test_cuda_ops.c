@@ -150,10 +150,16 @@ static void norms(void)
         {"rmsnorm_dw", "a:bsd p:bs a:bsd", "f:bd", "bs", NULL, 0},
         {"layernorm_dw", "a:bshe f:bsh p:bsh a:bshe", "f:be f:be", "h", NULL, 0},
         {"rmsnorm_dw", "a:bshe p:bsh a:bshe", "f:be", "bh", NULL, 0},
+        {"layernorm_grad", "a:bsd v:d f:bs p:bs a:bsd", "a:bsd f:bd f:bd", "bs", NULL, 0},
+        {"rmsnorm_grad", "a:bsd w:d p:bs a:bsd", "a:bsd f:bd", "bs", NULL, 0},
+        {"rmsnorm_grad", "a:bshe v:e p:bsh a:bshe", "a:bshe f:be", "bh", NULL, 0},
         {"add_layernorm", "a:bsd a:bsd v:d v:d", "a:bsd a:bsd f:bs f:bs", "s", WITH(dropped)},
         {"add_layernorm_dx", "a:bsd v:d f:bs p:bs a:bsd a:bsd", "a:bsd", "s", NULL, 0},
+        {"add_layernorm_grad", "a:bsd v:d f:bs p:bs a:bsd a:bsd", "a:bsd f:bd f:bd", "b", NULL,
+         0},
         {"add_rmsnorm", "a:bsd a:bsd v:d", "a:bsd a:bsd f:bs", "bs", WITH(plain)},
         {"add_rmsnorm_dx", "a:bsd v:d p:bs a:bsd a:bsd", "a:bsd", "s", NULL, 0},
+        {"add_rmsnorm_grad", "a:bsd v:d p:bs a:bsd a:bsd", "a:bsd f:bd", "b", NULL, 0},
         {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);
@@ -256,18 +262,22 @@ static void ropes(void)
         .options = {
             .base = 1,
             .scaling = {.kind = WF_ROPE_TEMPERATURE, .factor = 0.5, .original_positions = 3}}};
-    const op_row rows[] = {{"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
-                           {"rope", "a:bshe", "a:bshe", "sh", WITH(warm)},
-                           {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(warm)},
-                           {"rope", "a:bshe", "a:bshe", "", WITH(back)},
-                           {"rope", "a:bshe", "a:bshe", "", WITH(far)},
-                           {"rope", "a:bshe", "a:bshe", "", WITH(farther)},
-                           {"rope", "a:bshe", "a:bshe", "", WITH(longer)},
-                           {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(longer)},
-                           {"rope", "a:bshe", "a:bshe", "sh", WITH(part)},
-                           {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(part_long)},
-                           {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},
-                           {NULL, NULL, NULL, NULL, NULL, 0}};
+    const op_row rows[] = {
+        {"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
+        {"rope", "a:bshe", "a:bshe", "sh", WITH(warm)},
+        {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(warm)},
+        {"rope", "a:bshe", "a:bshe", "", WITH(back)},
+        {"rope", "a:bshe", "a:bshe", "", WITH(far)},
+        {"rope", "a:bshe", "a:bshe", "", WITH(farther)},
+        {"rope", "a:bshe", "a:bshe", "", WITH(longer)},
+        {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(longer)},
+        {"rope", "a:bshe", "a:bshe", "sh", WITH(part)},
+        {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(part_long)},
+        {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},
+        {"rope_pair", "a:bshe a:bshe", "a:bshe a:bshe", "sh", WITH(back)},
+        {"rope_pair", "a:bshe a:bsne", "a:bshe a:bsne", "s", WITH(part)},
+        {"rope_pair_at", "a:bshe a:bsne i:bs", "a:bshe a:bsne", "bs", WITH(part_long)},
+        {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);
 }

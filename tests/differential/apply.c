@@ -97,10 +97,19 @@ static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
         wf_linear_bias(in[0], 3, &in[1], &in[4], out);
     else if (op_is(s->op, "linear1_bias_gelu"))
         out[0] = wf_linear_bias_gelu(in[0], in[1], in[2]);
+    else if (op_is(s->op, "linear2_swiglu"))
+        out[0] = wf_linear_swiglu(in[0], in[1], in[2]);
+    else if (op_is(s->op, "linear1_add"))
+        out[0] = wf_linear_add(in[2], in[0], in[1], NULL);
+    else if (op_is(s->op, "linear1_bias_add"))
+        out[0] = wf_linear_add(in[3], in[0], in[1], in[2]);
     else if (op_is(s->op, "rope"))
         out[0] = wf_rope(in[0], &s->attr.rope.options, s->attr.rope.inverse);
     else if (op_is(s->op, "rope_at"))
         out[0] = wf_rope_at(in[0], in[1], &s->attr.rope.options, s->attr.rope.inverse);
+    else if (op_is(s->op, "rope_pair") || op_is(s->op, "rope_pair_at"))
+        wf_rope_pair(in[0], in[1], s->n_in > 2 ? in[2] : NULL, &s->attr.rope.options,
+                     s->attr.rope.inverse, out);
     else if (op_is(s->op, "split_heads"))
         out[0] = wf_split_heads(in[0], s->attr.count);
     else if (op_is(s->op, "merge_heads"))

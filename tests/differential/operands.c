@@ -345,7 +345,7 @@ bool draw_apply(maker *m, const wf_op *op)
         s.rest = draw_below(&m->d, 3);
     b.p = pattern_of(op, s.rest);
     s.n_in = b.p.n_in;
-    s.n_out = op_is(op, "linear1_bias_gelu") ? 1 : b.p.n_out;
+    s.n_out = op_is(op, "linear1_bias_gelu") || op_is(op, "linear2_swiglu") ? 1 : b.p.n_out;
     if (!draw_operands(m, &b, &s))
         return false;
     draw_attributes(m, &s);

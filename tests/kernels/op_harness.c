@@ -12,14 +12,15 @@
 
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 /* Rows by program; those of none are test_ops_products.c's and test_ops_a.c's. */
+/* clang-format off */
 static const char *const rows_of_b[] = {
-    /* clang-format off */
-    "add_layernorm", "add_layernorm_dx", "add_rmsnorm", "add_rmsnorm_dx", "layernorm",
-    "layernorm_dx", "layernorm_dw", "rmsnorm", "rmsnorm_dx", "rmsnorm_dw", "rope", "rope_at",
-    "logit_max", "logit_sum", "logit_sum_grad", "cross_entropy", "cross_entropy_grad",
-    "logit_loss", "attention_part", "attention_part_grad", NULL
-    /* clang-format on */
-};
+    "rope", "rope_at", "rope_pair", "rope_pair_at", "logit_max", "logit_sum", "logit_sum_grad", "cross_entropy",
+    "cross_entropy_grad", "logit_loss", "attention_part", "attention_part_grad", NULL};
+
+static const char *const rows_of_norms[] = {
+    "layernorm", "layernorm_dx", "layernorm_dw", "layernorm_grad", "rmsnorm", "rmsnorm_dx", "rmsnorm_dw", "rmsnorm_grad",
+    "add_layernorm", "add_layernorm_dx", "add_layernorm_grad", "add_rmsnorm", "add_rmsnorm_dx", "add_rmsnorm_grad", NULL};
+/* clang-format on */
 
 static const char *const rows_of_attention[] = {
     "attention",         "attention_grad",         "attention_from",   "attention_from_grad",
@@ -335,9 +336,10 @@ static void same_bits(void)
 static const struct {
     op_suite suite;
     const char *const *rows;
-} lists[] = {{OP_SUITE_B, rows_of_b},       {OP_SUITE_ATTENTION, rows_of_attention},
-             {OP_SUITE_DIMS, rows_of_dims}, {OP_SUITE_ELEMENTWISE, rows_of_elements},
-             {OP_SUITE_ROWS, rows_of_rows}, {OP_SUITE_MOE, rows_of_moe}};
+} lists[] = {{OP_SUITE_B, rows_of_b},        {OP_SUITE_ATTENTION, rows_of_attention},
+             {OP_SUITE_DIMS, rows_of_dims},  {OP_SUITE_ELEMENTWISE, rows_of_elements},
+             {OP_SUITE_ROWS, rows_of_rows},  {OP_SUITE_MOE, rows_of_moe},
+             {OP_SUITE_NORMS, rows_of_norms}};
 
 static bool answers_for(op_suite suite, const wf_op *op)
 {
@@ -377,7 +379,7 @@ int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
     /* clang-format off */
     static const char *const title[] = {"ops a", "ops b", "attention", "products", "ops on dims", "ops in place",
-        "ops by expression", "ops on rows", "mixtures", "parts of experts", "sinks", "ops computed"};
+        "ops by expression", "ops on rows", "mixtures", "parts of experts", "sinks", "norms", "ops computed"};
     /* clang-format on */
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},

@@ -69,6 +69,7 @@ typedef enum op_suite {
     OP_SUITE_MOE,
     OP_SUITE_PART,
     OP_SUITE_SINKS,
+    OP_SUITE_NORMS,
     OP_SUITE_COMPUTED /* answers for no row */
 } op_suite;
 

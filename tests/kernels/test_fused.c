@@ -106,10 +106,47 @@ static void linear_bias_gelu_apart(wf_tensor *const *in, wf_tensor **out)
     out[0] = wf_bias_gelu(wf_linear(in[0], in[1]), in[2]);
 }
 
+/* x, what its product is added to, weight, bias */
+static void linear_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_add(in[1], in[0], in[2], NULL);
+}
+
+static void linear_add_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add(in[1], wf_linear(in[0], in[2]));
+}
+
+static void linear_bias_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_add(in[1], in[0], in[2], in[3]);
+}
+
+static void linear_bias_add_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add(in[1], wf_bias_add(wf_linear(in[0], in[2]), in[3]));
+}
+
+static void linear_swiglu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_swiglu(in[0], in[1], in[2]);
+}
+
+static void linear_swiglu_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_tensor *y[2];
+
+    wf_linear_group(in[0], 2, &in[1], y);
+    out[0] = wf_swiglu(y[0], y[1]);
+}
+
 static const pair pairs[] = {
     {"linear1_bias", 1, 1, 1, 1, linear_bias, linear_bias_apart},
     {"linear3_bias", 1, 3, 3, 3, linear3_bias, linear3_bias_apart},
     {"linear1_bias_gelu", 1, 1, 1, 1, linear_bias_gelu, linear_bias_gelu_apart},
+    {"linear2_swiglu", 1, 2, 0, 1, linear_swiglu, linear_swiglu_apart},
+    {"linear1_add", 2, 1, 0, 1, linear_add, linear_add_apart},
+    {"linear1_bias_add", 2, 1, 1, 1, linear_bias_add, linear_bias_add_apart},
     {"bias_gelu", 1, 0, 1, 1, bias_gelu, bias_gelu_apart},
     {"swiglu", 2, 0, 0, 1, swiglu, swiglu_apart},
     {"dropout_add", 2, 0, 0, 1, dropout_add, dropout_add_apart},
@@ -209,9 +246,73 @@ static void bits_of_the_ops_apart(void)
     }
 }
 
+/* Ops that a walk back has called, of norms. */
+typedef struct gradients {
+    int both, rows, vectors;
+} gradients;
+
+static void count(void *arg, const wf_call *call)
+{
+    gradients *g = arg;
+    const char *norm = strstr(call->op->name, "norm_");
+
+    g->both += norm && strcmp(norm, "norm_grad") == 0;
+    g->rows += norm && strcmp(norm, "norm_dx") == 0;
+    g->vectors += norm && strcmp(norm, "norm_dw") == 0;
+}
+
+/* The walk back over a norm of what an op has made; trained: gain and bias are leaves. */
+static gradients gradients_of(wf_context *ctx, bool added, bool trained, bool defer)
+{
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(9), wf_dim_width(12)};
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *x = wf_scale(wf_leaf(random_of(ctx, 3, dims, 1)), 2), *y, *sum;
+    wf_tensor *gain = random_of(ctx, 1, dims + 2, 2), *bias = random_of(ctx, 1, dims + 2, 3);
+    gradients g = {0};
+
+    if (trained) {
+        gain = wf_leaf(gain);
+        bias = wf_leaf(bias);
+    }
+    y = added ? wf_add_layernorm(x, x, gain, bias, 1e-5F, 0, SITE, &sum)
+              : wf_layernorm(x, gain, bias, 1e-5F);
+    wf_context_observe(ctx, count, &g);
+    CU_ASSERT_EQUAL(wf_backward(y, random_of(ctx, 3, dims, 4), defer), WF_OK);
+    CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
+    wf_context_observe(ctx, NULL, NULL);
+    CU_ASSERT(!trained || (gain->grad && bias->grad));
+    wf_tape_close(tape);
+    return g;
+}
+
+/* Rows and vectors of a norm are one op, where gradients of leaves can wait too; what is not
+   trained costs nothing. */
+static void gradients_in_one_pass(void)
+{
+    const wf_context_options options = {.seed = 7};
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx = wf_context_open(wf_cpu_device(1, &error), &options, &error);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    for (int way = 0; way < 8; way++) {
+        const bool trained = way & 1;
+        gradients g;
+
+        wf_scope_open(ctx);
+        g = gradients_of(ctx, way & 4, trained, way & 2);
+        CU_ASSERT_EQUAL(g.both, trained);
+        CU_ASSERT_EQUAL(g.rows, !trained);
+        CU_ASSERT_EQUAL(g.vectors, 0);
+        wf_scope_close(ctx);
+    }
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_context_close(ctx);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"bits of the ops apart", bits_of_the_ops_apart},
+                                    {"gradients in one pass", gradients_in_one_pass},
                                     {NULL, NULL}};
 
     return wf_test_main("fused", tests);

@@ -193,16 +193,29 @@ static void products_with_biases(void)
     const split over_n = {"linear1_bias over n", {WHOLE, 0, 0}, {2, 2}, ANY};
     const split over_tokens = {"linear1_bias over tokens", {1, WHOLE, WHOLE}, {1, 1}, ANY};
     wf_call call = {.op = &wf_op_linear1_bias, .n_in = 3, .n_out = 1};
+    const split add_over_n = {"linear1_bias_add over n", {WHOLE, 0, 0, 2}, {2}, ANY};
+    const split add_over_tokens = {
+        "linear1_bias_add over tokens", {1, WHOLE, WHOLE, 1}, {1}, ANY};
     wf_call gelu = {.op = &wf_op_linear1_bias_gelu, .n_in = 3, .n_out = 2};
+    const split gated = {"linear2_swiglu over n", {WHOLE, 0, 0}, {2, 2, 2}, ANY};
+    wf_call add = {.op = &wf_op_linear1_bias_add, .n_in = 4, .n_out = 1};
+    wf_call swiglu = {.op = &wf_op_linear2_swiglu, .n_in = 3, .n_out = 3};
 
     open_context(1);
-    call.in[0] = gelu.in[0] = activations(ffn);
-    call.in[1] = gelu.in[1] = matrix(heads, ffn);
-    call.in[2] = gelu.in[2] = random_tensor(1, &heads);
+    call.in[0] = gelu.in[0] = add.in[0] = activations(ffn);
+    call.in[1] = gelu.in[1] = add.in[1] = matrix(heads, ffn);
+    call.in[2] = gelu.in[2] = add.in[2] = random_tensor(1, &heads);
+    add.in[3] = activations(heads);
+    swiglu.in[0] = call.in[0];
+    swiglu.in[1] = call.in[1];
+    swiglu.in[2] = matrix(heads, ffn);
     check(call, &over_n);
     check(call, &over_tokens);
     check(gelu, &over_n);
     check(gelu, &over_tokens);
+    check(add, &add_over_n);
+    check(add, &add_over_tokens);
+    check(swiglu, &gated);
     close_context();
 }
 

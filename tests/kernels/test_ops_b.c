@@ -1,92 +1,8 @@
-/* tests/kernels/test_ops_b.c - norms, rope and cross-entropy: the checks of
- * op_harness.h, and what is theirs alone. */
+/* tests/kernels/test_ops_b.c - rope and cross-entropy: the checks of op_harness.h, and what is
+ * theirs alone. */
 #include "kernels/attention_cached.h"
 #include "kernels/attention_part.h"
 #include "tests/kernels/op_harness.h"
-
-static void apply_layernorm(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_layernorm(in[0], in[1], in[2], 1e-5F);
-}
-
-static void layernorm(op_case *c, const op_shape *s)
-{
-    wf_dim d = wf_dim_width(s->width);
-
-    *c = (op_case){.n_in = 3, .n_out = 1, .apply = apply_layernorm};
-    c->in[0] = op_activations(s, d);
-    c->in[1] = c->in[2] = op_vector(d);
-}
-
-static void apply_rmsnorm(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_rmsnorm(in[0], in[1], 1e-5F);
-}
-
-static void rmsnorm(op_case *c, const op_shape *s)
-{
-    wf_dim d = wf_dim_width(s->width);
-
-    *c = (op_case){.n_in = 2, .n_out = 1, .apply = apply_rmsnorm};
-    c->in[0] = op_activations(s, d);
-    c->in[1] = op_vector(d);
-}
-
-/* One token per sequence, and tokens in two dims: the chunks of a sequence are other ones. */
-static void rmsnorm_of_rows(op_case *c, const op_shape *s)
-{
-    rmsnorm(c, s);
-    c->in[0].ndim = 2;
-    c->in[0].dim[1] = c->in[0].dim[2];
-}
-
-static void rmsnorm_of_heads(op_case *c, const op_shape *s)
-{
-    rmsnorm(c, s);
-    c->in[0] = op_heads(s, s->heads);
-    c->in[1] = op_vector(wf_dim_width(s->head_dim));
-}
-
-/* Both outputs are used: the gradient of the sum is added inside. */
-static void apply_add_layernorm(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_add_layernorm(in[0], in[1], in[2], in[3], 1e-5F, 0.25F, 9, &out[1]);
-}
-
-static void add_layernorm(op_case *c, const op_shape *s)
-{
-    wf_dim d = wf_dim_width(s->width);
-
-    *c = (op_case){.n_in = 4, .n_out = 2, .apply = apply_add_layernorm};
-    c->in[0] = c->in[1] = op_activations(s, d);
-    c->in[2] = c->in[3] = op_vector(d);
-}
-
-static void apply_add_rmsnorm(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_add_rmsnorm(in[0], in[1], in[2], 1e-5F, 0, 0, &out[1]);
-}
-
-static void add_rmsnorm(op_case *c, const op_shape *s)
-{
-    add_layernorm(c, s);
-    c->n_in = 3;
-    c->apply = apply_add_rmsnorm;
-}
-
-/* The sum alone is used, or the norm alone. */
-static void add_layernorm_sum(op_case *c, const op_shape *s)
-{
-    add_layernorm(c, s);
-    c->constant[0] = true;
-    c->in[2].wanted = c->in[3].wanted = false;
-}
-
-static void add_rmsnorm_norm(op_case *c, const op_shape *s)
-{
-    add_rmsnorm(c, s);
-    c->constant[1] = true;
-}
 
 static void apply_rope(wf_tensor *const *in, wf_tensor **out)
 {
@@ -238,6 +154,30 @@ static void rope_at(op_case *c, const op_shape *s)
     c->in[1] = op_token_ids(s);
 }
 
+/* Fewer keys than queries, at the tokens' places and at places of their own. */
+static void apply_rope_pair(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_rope_options options = {.base = 500};
+
+    wf_rope_pair(in[0], in[1], NULL, &options, false, out);
+    wf_rope_pair(in[0], in[1], in[2], &options, true, out + 2);
+}
+
+static void rope_pair(op_case *c, const op_shape *s)
+{
+    *c = (op_case){.n_in = 3, .n_out = 4, .apply = apply_rope_pair};
+    c->in[0] = op_heads(s, s->heads);
+    c->in[1] = op_heads(s, s->groups);
+    c->in[2] = op_token_ids(s);
+}
+
+/* One of the two is not used. */
+static void keys_alone(op_case *c, const op_shape *s)
+{
+    rope_pair(c, s);
+    c->constant[0] = c->constant[3] = true;
+}
+
 static void apply_logit_max(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_logit_max(in[0]);
@@ -367,11 +307,7 @@ static void attention_part(op_case *c, const op_shape *s)
     c->in[1] = c->in[2] = op_unwanted(op_heads(s, s->groups));
 }
 
-static const op_entry entries[] = {{"layernorm", layernorm},
-                                   {"rmsnorm", rmsnorm},
-                                   {"rmsnorm of [batch, width]", rmsnorm_of_rows},
-                                   {"rmsnorm of heads", rmsnorm_of_heads},
-                                   {"rope", rope},
+static const op_entry entries[] = {{"rope", rope},
                                    {"rope, scaled", rope_scaled},
                                    {"rope of neighbours", rope_neighbours},
                                    {"rope of a part, in long texts and short ones", rope_long},
@@ -383,11 +319,9 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"cross_entropy", cross_entropy},
                                    {"loss of logits", loss},
                                    {"loss of logits, with their gradient", logit_loss},
-                                   {"add_layernorm", add_layernorm},
-                                   {"add_layernorm, norm not used", add_layernorm_sum},
-                                   {"add_rmsnorm", add_rmsnorm},
-                                   {"add_rmsnorm, sum not used", add_rmsnorm_norm},
                                    {"rope at positions", rope_at},
+                                   {"rope of queries and keys", rope_pair},
+                                   {"rope of both, one not used", keys_alone},
                                    {"attention of some tokens", attention_part},
                                    {NULL, NULL}};
 

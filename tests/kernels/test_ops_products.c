@@ -117,6 +117,44 @@ static void linear_bias_gelu(op_case *c, const op_shape *s)
     c->apply = apply_linear_bias_gelu;
 }
 
+static void apply_linear_swiglu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_swiglu(in[0], in[1], in[2]);
+}
+
+static void linear_swiglu(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(3, 1, apply_linear_swiglu);
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = c->in[2] = op_matrix(wf_dim_chunked(s->vocabulary), op_width(s));
+}
+
+static void apply_linear_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_add(in[2], in[0], in[1], NULL);
+}
+
+static void linear_add(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(3, 1, apply_linear_add);
+    c->in[0] = op_activations(s, wf_dim_chunked(s->vocabulary));
+    c->in[1] = op_matrix(op_width(s), wf_dim_chunked(s->vocabulary));
+    c->in[2] = op_activations(s, op_width(s));
+}
+
+static void apply_linear_bias_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_add(in[2], in[0], in[1], in[3]);
+}
+
+static void linear_bias_add(op_case *c, const op_shape *s)
+{
+    linear_add(c, s);
+    c->n_in = 4;
+    c->in[3] = op_vector(op_width(s));
+    c->apply = apply_linear_bias_add;
+}
+
 static const op_entry cases[] = {
     {"linear1", linear},
     {"linear1 over heads", linear_over_heads},
@@ -127,6 +165,9 @@ static const op_entry cases[] = {
     {"linear1_bias", linear_bias},
     {"linear3_bias", linear3_bias},
     {"linear1_bias_gelu", linear_bias_gelu},
+    {"linear2_swiglu", linear_swiglu},
+    {"linear1_add", linear_add},
+    {"linear1_bias_add", linear_bias_add},
     {NULL, NULL},
 };
 

@@ -194,7 +194,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->add_norm = (wf_add_norm_attr){
             .dropout = {.step = 3, .sequences = {2, 3, 5}, .key = 7, .p = 0.4f, .site = 5},
             .eps = 0.01f};
-    else if (op_is(op, "rope") || op_is(op, "rope_at"))
+    else if (strncmp(op->name, "rope", 4) == 0)
         a->rope = (wf_rope_attr){.options = {.base = 100}};
     else if (op->flags & WF_OP_GROUPS)
         a->attention = attention_attr_of(op);

@@ -34,6 +34,12 @@ static wf_tensor *parallel_forward(wf_nn_block *m, wf_tensor *x)
     return wf_dropout_add(x, scaled(z, m->scale), m->dropout, m->site + 1);
 }
 
+/* Returns true where a branch is added to the residual stream as it is. */
+static bool drops_nothing(const wf_nn_block *m)
+{
+    return !(m->dropout > 0) || !wf_context_is_training(m->base.ctx);
+}
+
 static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_block *m = (wf_nn_block *)self;
@@ -46,6 +52,8 @@ static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
     y = wf_nn_call(m->attn, wf_nn_call(m->norm1, x));
     y = scaled(m->post1 ? wf_nn_call(m->post1, y) : y, m->scale);
     y = wf_nn_add_norm(m->norm2, &x, y, m->dropout, m->site); /* x += y */
+    if (!m->moe && !m->post2 && m->scale == 1 && drops_nothing(m))
+        return wf_nn_mlp_add(m->mlp, x, y);
     y = mlp_of(m, y);
     y = scaled(m->post2 ? wf_nn_call(m->post2, y) : y, m->scale);
     return wf_dropout_add(x, y, m->dropout, m->site + 1);
