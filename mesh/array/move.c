@@ -24,9 +24,8 @@ struct wf_move {
     int64_t count;
     wf_pending *pending;
     bool background; /* the next collective may progress while the caller computes */
-    /* the result may be memory that all members share, where it is whole on them */
-    bool shares;
-    item items[]; /* [count] */
+    bool shares;     /* results that are whole on all members may be memory of all */
+    item items[];    /* [count] */
 };
 
 static size_t move_bytes(int64_t count)
