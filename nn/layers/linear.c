@@ -106,10 +106,10 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *outside)
     return y;
 }
 
-bool wf_nn_linear_joins_sum(const wf_nn_linear *m)
+bool wf_nn_linear_joins_sum(wf_nn_linear *m)
 {
-    return !m->lora.a && !m->gelu && !(m->cap > 0) && !m->base.recompute &&
-           !wf_nn_acts(m, "sum") && !wf_nn_hooks_see_result(&m->base);
+    return wf_nn_as_linear(&m->base) && !m->lora.a && !m->gelu && !(m->cap > 0) &&
+           !m->base.recompute && !wf_nn_acts(m, "sum") && !wf_nn_hooks_see_result(&m->base);
 }
 
 wf_tensor *wf_nn_linear_add(wf_nn_linear *m, wf_tensor *residual, wf_tensor *x)

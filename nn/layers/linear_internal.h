@@ -18,7 +18,7 @@ void wf_nn_adapters_of(wf_nn_linear_group *group, wf_nn_module *const *member, i
 
 /* Returns true where nothing happens to what a linear returns, so that it can be added to
    something where it is made. */
-bool wf_nn_linear_joins_sum(const wf_nn_linear *m);
+bool wf_nn_linear_joins_sum(wf_nn_linear *m);
 
 /* Runs such a linear: residual + (x W^T + b), in one op (wf_linear_add). */
 wf_tensor *wf_nn_linear_add(wf_nn_linear *m, wf_tensor *residual, wf_tensor *x);

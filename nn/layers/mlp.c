@@ -34,6 +34,13 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     return m->tile ? wf_nn_mlp_in_tiles(m, x) : wf_nn_call(m->down, features(m, x));
 }
 
+static const wf_nn_field fields[] = {{"up", WF_NN_CHILD, offsetof(wf_nn_mlp, up), 0},
+                                     {"gate_up", WF_NN_CHILD, offsetof(wf_nn_mlp, gate_up), 0},
+                                     {"down", WF_NN_CHILD, offsetof(wf_nn_mlp, down), 0},
+                                     {NULL, 0, 0, 0}};
+
+static const wf_nn_type mlp_type = {"mlp", sizeof(wf_nn_mlp), fields, forward, NULL, NULL};
+
 wf_tensor *wf_nn_mlp_add(wf_nn_mlp *m, wf_tensor *residual, wf_tensor *x)
 {
     const char *outside;
@@ -41,21 +48,14 @@ wf_tensor *wf_nn_mlp_add(wf_nn_mlp *m, wf_tensor *residual, wf_tensor *x)
 
     if (!m || !x || !residual)
         return NULL;
-    if (m->tile || m->base.recompute || wf_nn_hooks_see_result(&m->base) ||
-        !wf_nn_linear_joins_sum(m->down))
+    if (m->base.type != &mlp_type || m->tile || m->base.recompute ||
+        wf_nn_hooks_see_result(&m->base) || !wf_nn_linear_joins_sum(m->down))
         return wf_add(residual, wf_nn_call(m, x));
     outside = wf_nn_enter(m);
     y = wf_nn_linear_add(m->down, residual, features(m, wf_nn_hooks_pre_forward(&m->base, x)));
     wf_nn_leave(m, outside, 1, &y);
     return y;
 }
-
-static const wf_nn_field fields[] = {{"up", WF_NN_CHILD, offsetof(wf_nn_mlp, up), 0},
-                                     {"gate_up", WF_NN_CHILD, offsetof(wf_nn_mlp, gate_up), 0},
-                                     {"down", WF_NN_CHILD, offsetof(wf_nn_mlp, down), 0},
-                                     {NULL, 0, 0, 0}};
-
-static const wf_nn_type mlp_type = {"mlp", sizeof(wf_nn_mlp), fields, forward, NULL, NULL};
 
 /* Completes the options of the linears up and down; false where the sizes make no MLP. */
 static bool complete(wf_context *ctx, const wf_nn_mlp_options *o, wf_nn_linear_options *up,
