@@ -8,7 +8,7 @@
 /* Rows of choices of a part of their features, their sum, and gradients, which have none. */
 static wf_experts_operands part_of(wf_tensor *const *in)
 {
-    wf_experts_operands o = {in[0], in[1], in[2], in[3], NULL, NULL, 0};
+    wf_experts_operands o = {.gate = in[0], .up = in[1], .down = in[2], .x = in[3]};
 
     wf_route(in[4], NULL, &(wf_route_options){.k = 3, .normalise = true}, &o.weights, &o.index);
     o.index = wf_route_capacity(o.index, &(wf_route_limit){.experts = MOE_EXPERTS, .most = 2});

@@ -11,9 +11,9 @@ enum { LINE = 128, UNIT = 16, MOST = 256 };
 
 /* As it lies in shared memory, in 8 bytes. */
 typedef struct barrier {
-    uint16_t arrivals, pending;
-    int32_t bytes : 31;
-    uint32_t phase : 1;
+    uint16_t arrivals;
+    uint8_t pending, phase;
+    int32_t bytes;
 } barrier;
 
 _Static_assert(sizeof(barrier) == 8, "a barrier has 8 bytes");
@@ -59,7 +59,7 @@ static barrier *barrier_at(uint32_t at, unsigned block)
 void emulator_barrier_begin(uint32_t at, unsigned arrivals)
 {
     *barrier_at(at, emulator_block_in_cluster()) =
-        (barrier){.arrivals = (uint16_t)arrivals, .pending = (uint16_t)arrivals};
+        (barrier){.arrivals = (uint16_t)arrivals, .pending = (uint8_t)arrivals};
 }
 
 static void complete(barrier *b)
@@ -67,7 +67,7 @@ static void complete(barrier *b)
     if (b->pending || b->bytes)
         return;
     b->phase ^= 1;
-    b->pending = b->arrivals;
+    b->pending = (uint8_t)b->arrivals;
     emulator_moved();
 }
 
