@@ -62,7 +62,8 @@ static inline uint32_t emulator_wgmma_number(const char *shared, uint64_t descri
     return (uint32_t)bits << 16;
 }
 
-/* This thread's part of d[64 x 128] += 16 terms of a b^T. */
+/* Adds 16 terms of a b^T to this thread's part of d[64 x 128], at once, as an mma.sync does
+   (kernels/cuda/tensor_fragment_internal.h). */
 template <bool A, bool B>
 static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
 {
@@ -78,9 +79,13 @@ static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
             y[c][k] = __uint_as_float(
                 emulator_wgmma_number<B>(shared, b, across + c / 2 * 8 + c % 2, k));
     }
-    for (int i = 0; i < EMULATOR_WGMMA_SUMS; i++)
+    for (int i = 0; i < EMULATOR_WGMMA_SUMS; i++) {
+        double terms = 0;
+
         for (int k = 0; k < TERMS; k++)
-            d[i] = fmaf(x[i / 2 % 2][k], y[i / 4 * 2 + i % 2][k], d[i]);
+            terms += (double)x[i / 2 % 2][k] * (double)y[i / 4 * 2 + i % 2][k];
+        d[i] = (float)((double)d[i] + terms);
+    }
 }
 
 /* Products that a thread has asked for; they are made when it waits for them. */
