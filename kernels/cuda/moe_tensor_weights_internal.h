@@ -67,8 +67,8 @@ __device__ __forceinline__ void bring_terms(const wf_moe_weight_product &p, int 
     wf_copy_commit();
 }
 
-/* Sums of nodes that wait for their other half, the last one first: two in registers, as many as
-   a tree over four chunks has, others in the block's own memory. */
+/* Sums of nodes that wait for their other half, the last one first: two in registers, as many
+   as a tree over four chunks has, others in the block's own memory. */
 struct open_nodes {
     float lower[WF_MMA_SUMS], upper[WF_MMA_SUMS];
     float *aside;

@@ -49,8 +49,8 @@ template <bool ALONG> struct wf_mma_terms {
     }
 };
 
-/* Adds 16 terms; sum i of thread t is at (AT::row(t, i), AT::column(t, i)), of which two rows
-   and two columns come in turns. */
+/* Adds 16 terms; sum i of thread t is at (AT::row(t, i), AT::column(t, i)): two rows and two
+   columns alternate. */
 template <class AT, bool A, bool B>
 static void wf_emulated_multiply(float (&sum)[WF_MMA_SUMS], const char *a, const char *b,
                                  int step)
