@@ -72,7 +72,7 @@ static void wf_emulated_multiply(float (&sum)[WF_MMA_SUMS], const char *a, const
 #else
 /* Four matrices of 8 x 8 elements, a row of each from the thread that names it. */
 template <bool ALONG>
-static __device__ __forceinline__ void wf_load_matrices(uint32_t (&to)[4], const char *from)
+static __device__ __forceinline__ void wf_mma_load_matrices(uint32_t (&to)[4], const char *from)
 {
     uint32_t at = wf_shared_address(from);
 
@@ -92,8 +92,9 @@ static __device__ __forceinline__ void wf_load_matrices(uint32_t (&to)[4], const
    on. The second matrix is the next eight rows of the first where by_rows, else the next eight
    terms. */
 template <bool ALONG>
-static __device__ __forceinline__ const char *wf_matrix_row(const char *tile, int row, int term,
-                                                            int lane, bool by_rows)
+static __device__ __forceinline__ const char *wf_mma_matrix_row(const char *tile, int row,
+                                                                int term, int lane,
+                                                                bool by_rows)
 {
     int second = lane / 8 % 2 * 8, third = lane / 16 * 8;
 
@@ -108,8 +109,9 @@ static __device__ __forceinline__ const char *wf_matrix_row(const char *tile, in
                        ((row % 64 / 8 ^ term % 8) * 16);
 }
 
-static __device__ __forceinline__ void wf_multiply_fragment(float *sum, const uint32_t (&a)[4],
-                                                            uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ void wf_mma_multiply_fragment(float *sum,
+                                                                const uint32_t (&a)[4],
+                                                                uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
                  "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -147,15 +149,16 @@ static __device__ __forceinline__ void wf_mma_multiply(float (&sum)[WF_MMA_SUMS]
 
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        wf_load_matrices<A>(x[i], wf_matrix_row<A>(a, row + 16 * i, term, lane, true));
-        wf_load_matrices<B>(y[i], wf_matrix_row<B>(b, column + 16 * i, term, lane, false));
+        wf_mma_load_matrices<A>(x[i], wf_mma_matrix_row<A>(a, row + 16 * i, term, lane, true));
+        wf_mma_load_matrices<B>(y[i],
+                                wf_mma_matrix_row<B>(b, column + 16 * i, term, lane, false));
     }
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            wf_multiply_fragment(sum + 16 * i + 4 * j, x[i], y[j / 2][2 * (j % 2)],
-                                 y[j / 2][2 * (j % 2) + 1]);
+            wf_mma_multiply_fragment(sum + 16 * i + 4 * j, x[i], y[j / 2][2 * (j % 2)],
+                                     y[j / 2][2 * (j % 2) + 1]);
 #endif
 }
 

@@ -14,28 +14,13 @@
 
 enum { HOPPER = 90 };
 
-static bool is_asked(const char *kernels)
-{
-    const char *asked = getenv("WEFT_TENSOR_CORES");
-
-    return asked && strcmp(asked, kernels) == 0;
-}
-
 /* Returns true where the kernel for Hopper serves, unless the environment asks for the
    other. */
 static bool is_hopper(const wf_cuda *cuda)
 {
-    return cuda->arch == HOPPER && !is_asked("mma");
-}
+    const char *asked = getenv("WEFT_TENSOR_CORES");
 
-bool wf_cuda_has_wgmma(const wf_cuda *cuda)
-{
-#ifdef WF_CUDA_EMULATED
-    (void)cuda;
-    return is_asked("wgmma");
-#else
-    return is_hopper(cuda);
-#endif
+    return cuda->arch == HOPPER && !(asked && strcmp(asked, "mma") == 0);
 }
 
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p)

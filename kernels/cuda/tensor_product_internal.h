@@ -44,10 +44,6 @@ cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t stream,
                                                  const wf_tensor_product *p, int processors);
 cudaError_t wf_cuda_launch_float_product(cudaStream_t stream, const wf_tensor_product *p);
 
-/* Returns true on a GPU whose products of experts are those of wgmma: a Hopper, unless the
-   environment asks for mma.sync, and an emulated GPU that it asks for them. */
-bool wf_cuda_has_wgmma(const wf_cuda *cuda);
-
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p);
 
 WF_END_DECLS
