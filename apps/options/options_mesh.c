@@ -94,7 +94,7 @@ static wf_status check_overlap(const app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--tp-comm-overlap on is for what tensor-parallel ranks move, and "
                             "--tp is 1: use --tp 2 or more, or leave it out");
-    if (o->given[APP_OPTION_tp_comm_block] && !o->tp_comm_overlap)
+    if (o->tp_comm_block > 0 && !o->tp_comm_overlap)
         return wf_error_set(
             error, WF_EINVAL,
             "--tp-comm-block is a size of blocks that move beside products: add "

@@ -260,7 +260,7 @@ shows "each source" '^tp +2 +config file$'
 shows "the command line wins" '^lr +0\.02 +command line$'
 shows "what follows" '^min_lr +0\.002 +follows from others$'
 shows "a default" '^pp +1 +default$'
-shows "a default that is a rule" '^cuda_graph +on where steps can be captured +default$'
+shows "a default that is a rule" '^cuda_graph +on where steps of one rank can be captured +default$'
 result "numbers as they are typed" "$(grep -q '"lr": 0\.02,$' saved.json && ! grep -E '[0-9]{14}' saved.json || grep -E 'lr|[0-9]{14}' saved.json | head -3)"
 cp out shown
 run "the saved config" --config saved.json --print-config

@@ -160,7 +160,7 @@ static int64_t last_step;
 static wf_status read_or_end(void *self, int64_t step, int64_t first, int64_t count,
                              void *const *field, wf_error *error)
 {
-    if (step > last_step && first > 0)
+    if (step > last_step && first == 1) /* the sequence is the second rank's */
         return wf_error_set(error, WF_EDATA, "there are no data of sequence %d", (int)first);
     return count_up(self, step, first, count, field, error);
 }
