@@ -60,8 +60,8 @@ static inline uint32_t emulator_wgmma_number(const char *shared, uint64_t descri
     return (uint32_t)bits << 16;
 }
 
-/* Adds 16 terms of a b^T, at once as an mma.sync does (kernels/cuda/tensor_fragment_internal.h),
-   to this thread's SUMS of 64 rows. */
+/* Adds 16 terms of a b^T, at once as an emulated mma.sync does, to this thread's SUMS of
+   64 rows. */
 template <bool A, bool B, int SUMS>
 static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
 {
