@@ -4,8 +4,9 @@
  */
 #include "kernels/cuda/moe_job_internal.h"
 #include <inttypes.h>
+#include <stdlib.h>
 
-enum { LINE = 256 };
+enum { LINE = 256, HOPPER = 90 };
 
 static void *take(char *base, size_t *used, int64_t count, size_t size)
 {
@@ -23,6 +24,15 @@ static bool is_gradient(const wf_call *call)
            id != WF_ID_experts_part_u && id != WF_ID_experts_part_y;
 }
 
+/* Returns true for ops that give gradients of matrices. */
+static bool has_matrices(const wf_call *call)
+{
+    const int id = call->op->id;
+
+    return is_gradient(call) && id != WF_ID_experts_dx && id != WF_ID_experts_part_dx &&
+           id != WF_ID_experts_part_v;
+}
+
 static void take_lists(wf_cuda_moe_job *j, char *base, size_t *used)
 {
     wf_moe_lists *l = &j->lists;
@@ -37,6 +47,15 @@ static void take_lists(wf_cuda_moe_job *j, char *base, size_t *used)
     for (int i = 0; i < 4; i++)
         *rows[i] = take(base, used, l->choices, sizeof(int));
     l->begin = take(base, used, l->experts + 1, sizeof(int));
+    if (!has_matrices(j->call))
+        return;
+    l->leaves = wf_token_chunks_of(&j->s.cuts);
+    for (int64_t n = 1; n < l->leaves; n *= 2)
+        l->levels++;
+    l->leaf = take(base, used, l->experts * (l->leaves + 1), sizeof(int));
+    l->merges = take(base, used, l->leaves, sizeof(int));
+    if (j->type == WF_BF16)
+        j->aside = take(base, used, wf_moe_aside(l->levels), sizeof(float));
 }
 
 static void take_low(wf_cuda_moe_job *j, char *base, size_t *used, size_t size)
@@ -47,6 +66,15 @@ static void take_low(wf_cuda_moe_job *j, char *base, size_t *used, size_t size)
         *rows[i] = take(base, used, j->lists.choices * j->rank, size);
 }
 
+/* Returns true where products of bf16 are those of wgmma: on a Hopper, unless the environment
+   asks for mma.sync. */
+static bool has_wgmma(const wf_cuda *cuda)
+{
+    const char *asked = getenv("WEFT_TENSOR_CORES");
+
+    return cuda->arch == HOPPER && !(asked && strcmp(asked, "mma") == 0);
+}
+
 /* Lays a job's rows out in the workspace; *used: its bytes. */
 wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t *used)
 {
@@ -54,12 +82,16 @@ wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t 
         .call = call,
         .s = wf_moe_sizes_at(call, wf_cuda_host_table->context_exact(call->ctx)),
         .type = call->in[WF_MOE_X]->dtype,
-        .stream = wf_cuda_of(call)->stream};
+        .stream = wf_cuda_of(call)->stream,
+        .processors = wf_cuda_of(call)->processors};
     const size_t size = j.type == WF_BF16 ? 2 : sizeof(float);
     wf_tensor *const *kept = wf_moe_kept(call);
     const int64_t rows = j.s.tokens * j.s.k;
 
     *used = 0;
+    j.products = j.type == WF_F32              ? &wf_cuda_moe_floats
+                 : has_wgmma(wf_cuda_of(call)) ? &wf_cuda_moe_wgmma
+                                               : &wf_cuda_moe_mma;
     j.part = wf_moe_is_part(call->op);
     if ((j.factors = wf_moe_factors(call))) {
         j.rank = wf_moe_rank(j.factors);
@@ -124,7 +156,7 @@ static void make_gate_up(wf_cuda_moe_job *j)
     p.pair[0].b = operand(j, WF_MOE_UP, false);
     p.c = j->up;
     if (j->factors)
-        p.low.b = factor(j, WF_MOE_UP_B, false);
+        p.pair[WF_MOE_LOW].b = factor(j, WF_MOE_UP_B, false);
     multiply(j, &p);
 }
 
@@ -168,24 +200,20 @@ void wf_cuda_moe_down(wf_cuda_moe_job *j)
 /* Checks types and sizes. */
 static wf_status check(const wf_cuda_moe_job *j)
 {
-    int64_t sequences = j->s.cuts.sequences;
-    int levels = 0;
-
-    for (int64_t n = 1; n < sequences * j->s.cuts.chunks; n *= 2)
-        levels++;
     if (!wf_moe_is_staged(j->call->op) && wf_cuda_moe_check_types(j->call) != WF_OK)
         return WF_EDTYPE;
     if (j->s.k > WF_ROUTE_MOST)
         return wf_cuda_host_table->fail(j->call->ctx, WF_ESHAPE,
                                         "%s: %" PRId64 " experts of a token, at most %d",
                                         j->call->op->name, j->s.k, WF_ROUTE_MOST);
-    if (j->lists.choices > INT32_MAX || j->s.experts > 65535 || levels + 1 > WF_MOE_LEVELS)
+    if (j->lists.choices > INT32_MAX || j->s.experts > 65535 ||
+        j->lists.levels + 1 > WF_MOE_LEVELS)
         return wf_cuda_host_table->fail(
             j->call->ctx, WF_ESHAPE,
             "%s: %" PRId64 " choices of a rank's tokens in %" PRId64 " sequences, of %" PRId64
             " experts here; a GPU takes less than 2^31, 2^15 and 2^16 "
             "of them: take smaller micro-batches",
-            j->call->op->name, j->lists.choices, sequences, j->s.experts);
+            j->call->op->name, j->lists.choices, j->s.cuts.sequences, j->s.experts);
     return WF_OK;
 }
 
@@ -195,6 +223,8 @@ wf_status wf_cuda_moe_begin(wf_cuda_moe_job *j)
 
     if (status == WF_OK)
         j->error = wf_cuda_launch_moe_lists(j->stream, &j->lists);
+    if (status == WF_OK && j->lists.leaf && j->error == cudaSuccess)
+        j->error = wf_cuda_launch_moe_leaves(j->stream, &j->lists, &j->s.cuts);
     return status;
 }
 

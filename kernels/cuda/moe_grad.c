@@ -90,16 +90,15 @@ void wf_cuda_moe_weights_gradient(wf_cuda_moe_job *j, wf_moe_matrix a, wf_moe_ma
                                   const wf_tensor *dw)
 {
     const wf_moe_weight_product p = {.lists = &j->lists,
-                                     .type = j->type,
                                      .a = a,
                                      .b = b,
                                      .m = dw->local[1],
                                      .n = dw->local[2],
-                                     .cuts = j->s.cuts,
-                                     .c = dw->data};
+                                     .c = dw->data,
+                                     .aside = j->aside};
 
     if (j->error == cudaSuccess)
-        j->error = wf_cuda_launch_moe_weights(j->stream, &p);
+        j->error = j->products->weights(j->stream, &p, j->processors);
 }
 
 static void matrix_gradients(wf_cuda_moe_job *j)

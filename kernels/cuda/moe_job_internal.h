@@ -16,6 +16,8 @@ typedef struct wf_cuda_moe_job {
     wf_moe_lists lists;
     wf_dtype type;
     cudaStream_t stream;
+    int processors;
+    const wf_moe_products *products;
     cudaError_t error;
     int cuts; /* chunks of features, of which sums over these are trees, and where */
     int64_t cut[WF_MAX_CHUNKS + 1];
@@ -23,6 +25,7 @@ typedef struct wf_cuda_moe_job {
     void *dgate, *dup;          /* [.., f]; gate and up themselves where these are not kept */
     void *wdy;                  /* backward alone: w dy, and c = dy down in floats */
     float *c;
+    float *aside; /* sums of gradients of matrices that wait, of bf16 */
     /* NULL where there are no adapters, which all that follows is of: u = scale A x, scale A h;
        v = scale B^T dy, w v; scale B^T of dgate and dup */
     wf_tensor *const *factors;
@@ -119,7 +122,6 @@ static inline wf_moe_row_product product_of(const wf_cuda_moe_job *j, wf_moe_mat
                                             wf_moe_matrix b, int64_t depth, int64_t n, void *c)
 {
     return (wf_moe_row_product){.lists = &j->lists,
-                                .type = j->type,
                                 .c_type = j->type,
                                 .pair = {{a, b}},
                                 .pairs = 1,
@@ -139,14 +141,14 @@ static inline void over_features(const wf_cuda_moe_job *j, wf_moe_row_product *p
 static inline void ends_with(const wf_cuda_moe_job *j, wf_moe_row_product *p, const void *rows,
                              wf_moe_matrix b)
 {
-    p->low = (wf_moe_pair){of_rows(rows, j->rank), b};
+    p->pair[WF_MOE_LOW] = (wf_moe_pair){of_rows(rows, j->rank), b};
     p->rank = j->rank;
 }
 
 static inline void multiply(wf_cuda_moe_job *j, const wf_moe_row_product *p)
 {
     if (j->error == cudaSuccess)
-        j->error = wf_cuda_launch_moe_rows(j->stream, p);
+        j->error = j->products->rows(j->stream, p, j->processors);
 }
 
 /* Has a product put its rows out where their choices are, as floats. */

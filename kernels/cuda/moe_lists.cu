@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/moe_lists.cu - the rows of each expert as a list, in the order of choices: a
- * block for an expert goes through all of them.
+ * block for an expert goes through all of them; and where in it chunks of tokens begin.
  */
 #include "kernels/cuda/launch_internal.h"
 #include "kernels/cuda/moe_internal.h"
@@ -67,6 +67,37 @@ __global__ void __launch_bounds__(WF_BLOCK) expert_row_kernel(wf_moe_lists l)
         r += all;
     }
 }
+
+/* Returns the first row of [row, end) whose token is not below `token`. */
+__device__ int64_t row_from(const int *tokens, int64_t row, int64_t end, int64_t token)
+{
+    while (row < end) {
+        const int64_t middle = row + (end - row) / 2;
+
+        if (tokens[middle] < token)
+            row = middle + 1;
+        else
+            end = middle;
+    }
+    return row;
+}
+
+__global__ void __launch_bounds__(WF_BLOCK)
+    leaf_kernel(const WF_GRID_CONSTANT wf_moe_lists l,
+                const WF_GRID_CONSTANT wf_token_cuts cuts)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK, n = l.experts * (l.leaves + 1);
+
+    for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < n; i += step) {
+        const int64_t e = i / (l.leaves + 1), leaf = i % (l.leaves + 1), end = l.begin[e + 1];
+
+        l.leaf[i] = leaf == l.leaves ? (int)end
+                                     : (int)row_from(l.token, l.begin[e], end,
+                                                     wf_token_chunk_at(&cuts, leaf));
+        if (i < l.leaves)
+            l.merges[i] = wf_tree_merges_each(l.leaves, cuts.chunks, i);
+    }
+}
 } // namespace
 
 cudaError_t wf_cuda_launch_moe_lists(cudaStream_t stream, const wf_moe_lists *l)
@@ -77,4 +108,11 @@ cudaError_t wf_cuda_launch_moe_lists(cudaStream_t stream, const wf_moe_lists *l)
     return error == cudaSuccess
                ? wf_launch(expert_row_kernel, (unsigned)l->experts + 1, WF_BLOCK, 0, stream, *l)
                : error;
+}
+
+cudaError_t wf_cuda_launch_moe_leaves(cudaStream_t stream, const wf_moe_lists *l,
+                                      const wf_token_cuts *cuts)
+{
+    return wf_launch(leaf_kernel, wf_grid(l->experts * (l->leaves + 1), WF_BLOCK), WF_BLOCK, 0,
+                     stream, *l, *cuts);
 }

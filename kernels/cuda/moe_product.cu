@@ -1,11 +1,10 @@
 /*
- * kernels/cuda/moe_product.cu - grouped products: of the rows of every expert with its matrix
- * (their number is the group's: m-grouped), and of those rows with each other, which gives its
- * gradient (k-grouped). Both find an expert's rows in the table of moe_lists.cu.
+ * kernels/cuda/moe_product.cu - grouped products of f32: of the rows of every expert with its
+ * matrix (their number is the group's: m-grouped), and of those rows with each other, which
+ * gives its gradient (k-grouped). Both find an expert's rows in the table of moe_lists.cu.
  *
- * A block has a tile of 64 x 64 sums, a thread 4 x 4 of them, and goes through terms by 16,
- * which are floats in shared memory however they are stored. A sum is a chain of fmaf, so
- * products of f32 have the CPU's bits (kernels/cpu/moe.c).
+ * A block has a tile of 64 x 64 sums, a thread 4 x 4 of them, and goes through terms by 16. A
+ * sum is a chain of fmaf, so it has the CPU's bits (kernels/cpu/moe.c).
  */
 #include "kernels/cuda/moe_internal.h"
 #include "kernels/cuda/launch_internal.h"
@@ -123,19 +122,18 @@ __device__ bool find_tile(const wf_moe_lists &l, int64_t t, row_tile *tile)
 }
 
 /* Adds the terms [k, end) of a pair to chains. */
-template <class T>
 __device__ void add_expert_pair(group_sums &s, const group_tiles &t, const wf_moe_pair &p,
                                 int64_t k, int64_t end, const row_tile &at, int64_t n)
 {
-    const T *a = (const T *)p.a.data;
-    const T *b = (const T *)p.b.data + at.expert * p.b.each + at.column * p.b.row;
+    const float *a = (const float *)p.a.data;
+    const float *b = (const float *)p.b.data + at.expert * p.b.each + at.column * p.b.row;
 
     for (; k < end; k += GROUP_TERMS) {
         fill_group_tile(t.a, true, at.end - at.first, end - k, [&](int row, int term) {
-            return wf_get(a[row_in(p.a, at.first + row) * p.a.row + k + term]);
+            return a[row_in(p.a, at.first + row) * p.a.row + k + term];
         });
         fill_group_tile(t.b, p.b.step == 1, n - at.column, end - k, [&](int row, int term) {
-            return wf_get(b[row * p.b.row + (k + term) * p.b.step]);
+            return b[row * p.b.row + (k + term) * p.b.step];
         });
         __syncthreads();
         add_tiles(s, t, end - k);
@@ -164,9 +162,8 @@ __device__ __forceinline__ void join_chunk(group_sums &s, group_sums (&waits)[3]
     add_to_sums(s, waits[2]);
 }
 
-template <class T>
 __device__ __forceinline__ void put_rows_of(const group_sums &s, const wf_moe_row_product &p,
-                                            T *c, const row_tile &at)
+                                            const row_tile &at)
 {
     const int64_t x = at.column + (int)threadIdx.x % GROUP_SIDE * GROUP_EACH;
     const int64_t y = at.first + (int)threadIdx.x / GROUP_SIDE * GROUP_EACH;
@@ -176,10 +173,10 @@ __device__ __forceinline__ void put_rows_of(const group_sums &s, const wf_moe_ro
 #pragma unroll
         for (int j = 0; j < GROUP_EACH; j++)
             if (y + i < at.end && x + j < p.n)
-                wf_put(c + (p.to ? p.to[y + i] : y + i) * p.n + x + j, s.v[i][j] * p.scale);
+                ((float *)p.c)[(p.to ? p.to[y + i] : y + i) * p.n + x + j] =
+                    s.v[i][j] * p.scale;
 }
 
-template <class T>
 __global__ void __launch_bounds__(GROUP_SIDE *GROUP_SIDE)
     row_product_kernel(const WF_GRID_CONSTANT wf_moe_row_product p,
                        const WF_GRID_CONSTANT wf_moe_lists lists)
@@ -195,49 +192,31 @@ __global__ void __launch_bounds__(GROUP_SIDE *GROUP_SIDE)
     for (int l = 0; l < p.cuts; l++) {
         clear_sums(s);
         for (int i = 0; i < p.pairs; i++)
-            add_expert_pair<T>(s, tiles, p.pair[i], p.cut[l], p.cut[l + 1], at, p.n);
+            add_expert_pair(s, tiles, p.pair[i], p.cut[l], p.cut[l + 1], at, p.n);
         if (l + 1 == p.cuts)
-            add_expert_pair<T>(s, tiles, p.low, 0, p.rank, at, p.n);
+            add_expert_pair(s, tiles, p.pair[WF_MOE_LOW], 0, p.rank, at, p.n);
         end_chunk(s);
         if (p.cuts > 1)
             join_chunk(s, waits, l);
     }
-    if (p.c_type == WF_BF16)
-        put_rows_of(s, p, (wf_bf16 *)p.c, at);
-    else
-        put_rows_of(s, p, (float *)p.c, at);
+    put_rows_of(s, p, at);
 }
 
 /* ---- gradients of matrices ---- */
 
-/* Returns the first row of [row, end) whose token is not below `token`. */
-__device__ int64_t row_from(const int *tokens, int64_t row, int64_t end, int64_t token)
-{
-    while (row < end) {
-        const int64_t middle = row + (end - row) / 2;
-
-        if (tokens[middle] < token)
-            row = middle + 1;
-        else
-            end = middle;
-    }
-    return row;
-}
-
 /* Adds rows [k, end) of an expert to chains. */
-template <class T>
 __device__ void add_expert_rows(group_sums &s, const group_tiles &t,
                                 const wf_moe_weight_product &p, int64_t k, int64_t end,
                                 int64_t row, int64_t column)
 {
-    const T *a = (const T *)p.a.data + row, *b = (const T *)p.b.data + column;
+    const float *a = (const float *)p.a.data + row, *b = (const float *)p.b.data + column;
 
     for (; k < end; k += GROUP_TERMS) {
         fill_group_tile(t.a, false, p.m - row, end - k, [&](int i, int term) {
-            return wf_get(a[row_in(p.a, k + term) * p.a.row + i]);
+            return a[row_in(p.a, k + term) * p.a.row + i];
         });
         fill_group_tile(t.b, false, p.n - column, end - k, [&](int i, int term) {
-            return wf_get(b[row_in(p.b, k + term) * p.b.row + i]);
+            return b[row_in(p.b, k + term) * p.b.row + i];
         });
         __syncthreads();
         add_tiles(s, t, end - k);
@@ -245,7 +224,6 @@ __device__ void add_expert_rows(group_sums &s, const group_tiles &t,
     }
 }
 
-template <class T>
 __global__ void __launch_bounds__(GROUP_SIDE *GROUP_SIDE)
     weight_product_kernel(const WF_GRID_CONSTANT wf_moe_weight_product p,
                           const WF_GRID_CONSTANT wf_moe_lists lists)
@@ -253,26 +231,21 @@ __global__ void __launch_bounds__(GROUP_SIDE *GROUP_SIDE)
     WF_SHARED(float, room, 2 * GROUP_TERMS * GROUP_ROOM);
     const group_tiles tiles = {room, room + GROUP_TERMS * GROUP_ROOM};
     const int64_t e = blockIdx.z, row = (int64_t)blockIdx.y * GROUP_EDGE;
-    const int64_t column = (int64_t)blockIdx.x * GROUP_EDGE, end = lists.begin[e + 1];
-    const int64_t chunks = wf_token_chunks_of(&p.cuts);
+    const int64_t column = (int64_t)blockIdx.x * GROUP_EDGE;
+    const int *leaf = lists.leaf + e * (lists.leaves + 1);
     const int64_t x = column + (int)threadIdx.x % GROUP_SIDE * GROUP_EACH;
     const int64_t y = row + (int)threadIdx.x / GROUP_SIDE * GROUP_EACH;
     group_sums s, open[WF_MOE_LEVELS];
-    int64_t k = lists.begin[e];
     int waiting = 0;
 
     clear_sums(s);
-    for (int64_t l = 0; l < chunks; l++) {
-        const int64_t last = wf_token_chunk_at(&p.cuts, l) + wf_token_chunk_rows(&p.cuts, l);
-        const int64_t next = row_from(lists.token, k, end, last);
-
+    for (int64_t l = 0; l < lists.leaves; l++) {
         clear_sums(s);
-        add_expert_rows<T>(s, tiles, p, k, next, row, column);
+        add_expert_rows(s, tiles, p, leaf[l], leaf[l + 1], row, column);
         end_chunk(s);
-        k = next;
-        for (int merges = wf_tree_merges_each(chunks, p.cuts.chunks, l); merges > 0; merges--)
+        for (int merges = lists.merges[l]; merges > 0; merges--)
             add_to_sums(s, open[--waiting]);
-        if (l + 1 < chunks)
+        if (l + 1 < lists.leaves)
             open[waiting++] = s;
     }
 #pragma unroll
@@ -284,23 +257,22 @@ __global__ void __launch_bounds__(GROUP_SIDE *GROUP_SIDE)
 }
 } // namespace
 
-cudaError_t wf_cuda_launch_moe_rows(cudaStream_t stream, const wf_moe_row_product *p)
+static cudaError_t launch_rows(cudaStream_t stream, const wf_moe_row_product *p, int)
 {
     const wf_moe_lists *l = p->lists;
     const int64_t tiles = wf_ceil(l->choices, GROUP_EDGE) + l->experts;
     const dim3 grid(l->choices ? (unsigned)tiles : 0, (unsigned)wf_ceil(p->n, GROUP_EDGE));
 
-    return wf_launch(p->type == WF_BF16 ? row_product_kernel<wf_bf16>
-                                        : row_product_kernel<float>,
-                     grid, GROUP_SIDE * GROUP_SIDE, 0, stream, *p, *l);
+    return wf_launch(row_product_kernel, grid, GROUP_SIDE * GROUP_SIDE, 0, stream, *p, *l);
 }
 
-cudaError_t wf_cuda_launch_moe_weights(cudaStream_t stream, const wf_moe_weight_product *p)
+static cudaError_t launch_weights(cudaStream_t stream, const wf_moe_weight_product *p, int)
 {
     const dim3 grid((unsigned)wf_ceil(p->n, GROUP_EDGE), (unsigned)wf_ceil(p->m, GROUP_EDGE),
                     (unsigned)p->lists->experts);
 
-    return wf_launch(p->type == WF_BF16 ? weight_product_kernel<wf_bf16>
-                                        : weight_product_kernel<float>,
-                     grid, GROUP_SIDE * GROUP_SIDE, 0, stream, *p, *p->lists);
+    return wf_launch(weight_product_kernel, grid, GROUP_SIDE * GROUP_SIDE, 0, stream, *p,
+                     *p->lists);
 }
+
+const wf_moe_products wf_cuda_moe_floats = {launch_rows, launch_weights};

@@ -32,10 +32,13 @@ static __device__ __forceinline__ uint32_t wf_shared_address(const void *p)
 #endif
 }
 
-/* 16 bytes on their way to shared memory, or zeros; `from` is read only where valid. */
+/* 16 bytes on their way to shared memory, or zeros; `from` is aligned, and read only where
+   valid. */
 static __device__ __forceinline__ void wf_copy_unit(void *to, const void *from, bool valid)
 {
 #ifdef WF_CUDA_EMULATED
+    if (valid && ((uintptr_t)to | (uintptr_t)from) % 16)
+        __builtin_trap(); /* as a GPU does */
     if (valid)
         memcpy(to, from, 16);
     else
@@ -62,6 +65,30 @@ template <int N> static __device__ __forceinline__ void wf_copy_wait(void)
 #endif
 }
 
+/* The units of a tile of ROWS rows that are loaded by thread t of THREADS: one of each of EACH
+   lines, LINES apart. */
+template <int ROWS, int THREADS, bool ALONG> struct wf_tile_share {
+    enum {
+        UNITS = ALONG ? 8 : ROWS / 8,
+        LINES = THREADS / UNITS,
+        EACH = (ALONG ? ROWS : (int)WF_TILE_DEPTH) / LINES,
+        APART = LINES * WF_TILE_LINE /* bytes */
+    };
+    int line, unit;
+
+    static_assert(LINES % 8 == 0, "a thread's lines have one swizzle");
+
+    __device__ __forceinline__ explicit wf_tile_share(int t) : line(t / UNITS), unit(t % UNITS)
+    {
+    }
+
+    /* Returns where the first one lies; the others follow APART from each other. */
+    __device__ __forceinline__ char *in(char *tile) const
+    {
+        return tile + unit / 8 * WF_TILE_BLOCK + line * WF_TILE_LINE + ((unit ^ line) % 8) * 16;
+    }
+};
+
 /* Loads a tile of ROWS rows from `first` of `rows` on, terms k to k + 64 of `depth`, zeros
    after both; by THREADS threads, of which this is number t. */
 template <int ROWS, int THREADS, bool ALONG>
@@ -69,21 +96,20 @@ static __device__ __forceinline__ void wf_load_tile(char *to, const wf_bf16 *f, 
                                                     int64_t first, int64_t rows, int64_t k,
                                                     int64_t depth, int t)
 {
-    constexpr int UNITS = ALONG ? 8 : ROWS / 8, LINES = THREADS / UNITS;
-    constexpr int ALL = ALONG ? ROWS : WF_TILE_DEPTH;
-    int line = t / UNITS, unit = t % UNITS;
-    int64_t row = first + (ALONG ? line : 8 * unit), term = k + (ALONG ? 8 * unit : line);
+    typedef wf_tile_share<ROWS, THREADS, ALONG> share;
+    const share s(t);
+    int64_t row = first + (ALONG ? s.line : 8 * s.unit),
+            term = k + (ALONG ? 8 * s.unit : s.line);
     const wf_bf16 *from = f + (ALONG ? row * ld + term : term * ld + row);
 
-    static_assert(LINES % 8 == 0, "a thread's lines have one swizzle");
-    to += unit / 8 * WF_TILE_BLOCK + line * WF_TILE_LINE + ((unit ^ line) % 8) * 16;
+    to = s.in(to);
 #pragma unroll
-    for (int i = 0; i < ALL / LINES; i++) {
-        int64_t more = i * LINES;
+    for (int i = 0; i < share::EACH; i++) {
+        int64_t more = i * share::LINES;
         bool valid =
             ALONG ? row + more < rows && term < depth : row < rows && term + more < depth;
 
-        wf_copy_unit(to + i * LINES * WF_TILE_LINE, valid ? from + more * ld : f, valid);
+        wf_copy_unit(to + i * share::APART, valid ? from + more * ld : f, valid);
     }
 }
 

@@ -149,7 +149,7 @@ class Check:
     def ops(self):
         for name in ("test_cuda_ops", "test_cuda_math", "test_cuda_attention", "test_cuda_attention_kinds", "test_cuda_attention_alone",
                      "test_cuda_cudnn", "test_cuda_moe", "test_cuda_capacity", "test_cuda_stored", "test_cuda_rope", "test_cuda_fusions",
-                     "test_cuda_in_place", "test_cuda_experts_part", "test_cuda_decode"):
+                     "test_cuda_in_place", "test_cuda_experts_part", "test_cuda_experts_bf16", "test_cuda_decode"):
             self.run([self.test_program(name)])
         self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")
 
@@ -313,6 +313,12 @@ class Check:
             else:
                 self.row(5, what, figure, f"measured: this is {self.gpu}")
 
+    def experts(self):
+        out = self.run([self.build / "apps/bench", "experts", "--device", "cuda", "--json"])
+        for row in (row for row in map(json.loads, out.splitlines()) if "of_dense" in row):
+            self.row(5, f"experts {row['pass']}, {row['type']}, {row['tokens']:.0f} tokens, {row['experts']:.0f} of {row['d']:.0f} x {row['f']:.0f}",
+                     f"{row['gflops'] / 1e3:.1f} TFLOP/s, {row['of_dense']:.2f} of the dense products'", "measured")
+
     def side_by_side(self, checks):
         """What they compute does not depend on who else uses the GPU."""
         with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
@@ -343,6 +349,7 @@ class Check:
         self.attempt(5, "memory-bound kernels against a copy", self.memory)
         self.attempt(5, "attention against the published figures", self.attention)
         self.attempt(5, "products by each kernel", lambda: gpu_products.speeds(self))
+        self.attempt(5, "experts beside dense products", self.experts)
         self.attempt(7, "generation", self.decoding)
         self.models()
 

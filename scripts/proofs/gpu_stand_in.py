@@ -60,7 +60,7 @@ def small(program, build, words):
         if word == "--max-new-tokens":
             words[at + 1] = str(LENGTHS.get(words[at + 1], 2))
         words[at + 1] = str(changed.get(word, words[at + 1]))
-    command = [os.path.join(build, "apps", program), *words, *(["--quick"] if words[:1] in (["memory"], ["gemm"]) else [])]
+    command = [os.path.join(build, "apps", program), *words, *(["--quick"] if words[:1] in (["memory"], ["gemm"], ["experts"]) else [])]
     if words[:1] != ["attention"]:
         os.execv(command[0], command)
     said = subprocess.run(command, text=True, capture_output=True, check=True).stdout
@@ -99,6 +99,7 @@ def speeds():
     yield from (f"5 GPT-2 124M in {dtype}, {way}, against PyTorch stand-in" for dtype, way in
                 (("fp32", "exact"), ("fp32", "exact off"), ("tf32", "exact off")))
     yield from (f"5 product 64x96x80 {form}, chunks: {chunks}, by mma: " for form in ("NT", "NN") for chunks in (1, 8))
+    yield from (f"5 experts {way}, {dtype}, " for way in ("forward", "backward") for dtype in ("f32", "bf16"))
     yield from (f"5 attention {way}, {length} tokens: " for way in ("forward", "backward") for length in (8192, 16384, 32768))
 
 

@@ -29,6 +29,10 @@ EXPECTED = [
     (r"\btensor_forward_kernel<|\btensor_cached_kernel<|\btensor_dq_kernel<|\btensor_dkv_kernel<", "sm_",
      ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "LDSM", WIDE[1])),
     (r"\btensor_delta_kernel\b", "sm_", WIDE[:1]),
+    (r"\bexpert_rows_kernel<group_wgmma, \w+, true,|\bexpert_weights_kernel<group_wgmma, true>", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", "STG.E.128")),
+    (r"\bexpert_rows_kernel<group_wgmma,|\bexpert_weights_kernel<group_wgmma,", "sm_90a", ("HGMMA", "STG.E.128")),
+    (r"\bexpert_rows_kernel<\w+, \w+, true,|\bexpert_weights_kernel<\w+, true>", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "STG.E.128")),
+    (r"\bexpert_rows_kernel<|\bexpert_weights_kernel<", "sm_", ("HMMA.16816.F32.BF16", "STG.E.128")),
     (r"\bupdate_kernel<", "sm_", WIDE),
     (r"\bupdate8_kernel<", "sm_", WIDE),
     (r"\bnf4_kernel<", "sm_", WIDE[1:]),
@@ -44,6 +48,7 @@ EXPECTED = [
 # Kernels that may have memory of a thread's own: how many accesses at most, and why.
 LOCAL = [
     (r"\bfloat_kernel<", 1 << 12, "the tree's waiting sums have no room in registers (kernels/cuda/DECISIONS.md, 2026-11-28)"),
+    (r"\bweight_product_kernel\(", 32, "experts of f32: sums of the tree over tokens that wait are an array, indexed by how many there are"),
     (r"\bwf_column_sum_kernel<", 32, "a few registers are spilled before and behind the loop over rows"),
     (r"\bsum_kernel<float>", 9, "four registers are spilled"),
     (r"\bany_kernel<", 11, "a tree over any number of sources has its open sums in an array"),

@@ -51,6 +51,7 @@ rows pipeline ms tokens_per_s of_threads limit of_limit processor peak_mb
 rows comm ranks bytes us copy_us of_copy
 rows cached keys heads groups dim read fp32 bf16 of_read bf16_of_read
 rows dispatch ns floor_ns times_floor
+rows experts tokens ms gflops dense_ms of_dense
 rows memory mb ms gb_per_s copy_gb_per_s of_copy
 rows init mb gb_per_s memset_gb_per_s of_memset
 rows checkpoint mb ms gb_s plain_ms plain_gb_s of_plain
@@ -78,7 +79,7 @@ table=$("$bench" memory --quick --threads 1) || fail "memory: status $?"
 grep -q '^kernel .*of copy$' <<<"$table" || fail "no titles"
 grep -q '^adamw  *1 ' <<<"$table" || fail "no row of adamw"
 
-for words in "" "nothing" "gemm --tp 2" "gemm --device gpu" "gemm --device cuda --dtype fp32" "gemm --shapes 4x5" "gemm --forms NX" "step --layouts 2y2" \
+for words in "" "nothing" "gemm --tp 2" "gemm --device gpu" "gemm --device cuda --dtype fp32" "gemm --shapes 4x5" "experts --shapes 4x5x6x2x3" "gemm --forms NX" "step --layouts 2y2" \
     "step --model none" "step --exact maybe" "comm --ranks 1" "comm --sizes 3K3" "init --threads 0" \
     "step --layouts 1x1 --seconds" "pipeline --schedules nothing" "pipeline --schedules 1f1b@2x2"; do
     # shellcheck disable=SC2086 # the words are arguments
@@ -86,7 +87,7 @@ for words in "" "nothing" "gemm --tp 2" "gemm --device gpu" "gemm --device cuda 
     status=$?
     [ $status = 2 ] || fail "bench $words: status $status, not 2"
 done
-for command in gemm decode attention step pipeline comm dispatch memory init; do
+for command in gemm decode attention step pipeline comm dispatch memory init experts; do
     "$bench" --help | grep "^  $command " >/dev/null || fail "help lacks $command"
     "$bench" $command --help | grep "^  bench $command" >/dev/null || fail "$command: no example in its help"
 done

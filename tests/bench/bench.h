@@ -42,7 +42,8 @@ typedef struct bench_command {
 } bench_command;
 
 extern const bench_command bench_gemm, bench_attention, bench_step, bench_pipeline, bench_comm,
-    bench_dispatch, bench_memory, bench_init, bench_checkpoint, bench_decode, bench_cached;
+    bench_dispatch, bench_memory, bench_init, bench_checkpoint, bench_decode, bench_cached,
+    bench_experts;
 
 /* Fills *o from the words after the subcommand; WF_EINVAL where one is unknown. */
 wf_status bench_options_parse(const bench_command *command, int argc, char **argv,

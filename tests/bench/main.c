@@ -10,7 +10,7 @@
 static const bench_command *const commands[] = {
     &bench_gemm,   &bench_decode,   &bench_cached,     &bench_attention,
     &bench_step,   &bench_pipeline, &bench_comm,       &bench_dispatch,
-    &bench_memory, &bench_init,     &bench_checkpoint,
+    &bench_memory, &bench_init,     &bench_checkpoint, &bench_experts,
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };

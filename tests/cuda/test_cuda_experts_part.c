@@ -13,6 +13,8 @@
 
 enum { EXPERTS = 8, CHOSEN = 3, ROUNDED = 1 << 12 };
 
+static bool aligned; /* rows and chunks begin at multiples of 16 bytes */
+
 static wf_dim dim_of(char letter)
 {
     switch (letter) {
@@ -23,13 +25,13 @@ static wf_dim dim_of(char letter)
     case 'e':
         return wf_dim_experts(EXPERTS);
     case 'm':
-        return wf_dim_chunked(24);
+        return wf_dim_chunked(aligned ? 64 : 24);
     case 'k':
         return wf_dim_width(CHOSEN);
     case 'r':
-        return wf_dim_width(4);
+        return wf_dim_width(aligned ? 8 : 4);
     default:
-        return wf_dim_width(18);
+        return wf_dim_width(aligned ? 72 : 18);
     }
 }
 
@@ -102,7 +104,8 @@ static void parts(void)
 {
     const wf_moe_attr attr = {.scale = 0.75F};
 
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < 3; half++) {
+        aligned = half == 2;
         try_op(&wf_op_experts_part, &attr, sizeof attr, 5, 'm', WF_MOE_FORWARD, half);
         try_op(&wf_op_experts_part_dx, &attr, sizeof attr, 5, 'm', WF_MOE_GRAD, half);
         try_op(&wf_op_experts_part_grad, &attr, sizeof attr, 5, 'm', WF_MOE_GRAD, half);
@@ -113,7 +116,8 @@ static void halves(void)
 {
     const wf_moe_attr attr = {.scale = 0.75F};
 
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < 3; half++) {
+        aligned = half == 2;
         try_op(&wf_op_experts_part_u, &attr, sizeof attr, 3, 'm', WF_MOE_TYPES_U, half);
         try_op(&wf_op_experts_part_y, &attr, sizeof attr, 3, 'm', WF_MOE_TYPES_Y, half);
         try_op(&wf_op_experts_part_v, &attr, sizeof attr, 5, 'm', WF_MOE_TYPES_V, half);
@@ -125,6 +129,7 @@ static void halves(void)
 
 static void sums(void)
 {
+    aligned = false;
     for (int i = 0; i < 4; i++) {
         const wf_experts_sum_attr attr = {
             .experts = EXPERTS, .unweighted = i & 1, .rounds = i >> 1};

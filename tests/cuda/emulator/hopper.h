@@ -40,8 +40,6 @@ char *emulator_shared_of(unsigned block);
 #include <cstring>
 #include <vector>
 
-enum { EMULATOR_WGMMA_SUMS = 64 };
-
 /* Returns the bits of a number of a tile as the instruction finds it: groups of 8 lines, 128
    bytes each, swizzled by the address. */
 template <bool ALONG>
@@ -62,12 +60,12 @@ static inline uint32_t emulator_wgmma_number(const char *shared, uint64_t descri
     return (uint32_t)bits << 16;
 }
 
-/* Adds 16 terms of a b^T to this thread's part of d[64 x 128], at once, as an mma.sync does
-   (kernels/cuda/tensor_fragment_internal.h). */
-template <bool A, bool B>
+/* Adds 16 terms of a b^T, at once as an emulated mma.sync does, to this thread's SUMS of
+   64 rows. */
+template <bool A, bool B, int SUMS>
 static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
 {
-    enum { TERMS = 16, ROWS = 2, COLUMNS = EMULATOR_WGMMA_SUMS / ROWS };
+    enum { TERMS = 16, ROWS = 2, COLUMNS = SUMS / ROWS };
     int t = (int)(emulator_thread() % 128), down = t / 32 * 16 + t % 32 / 4, across = t % 4 * 2;
     const char *shared = emulator_shared_of(emulator_block_in_cluster());
     float x[ROWS][TERMS], y[COLUMNS][TERMS];
@@ -79,7 +77,7 @@ static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
             y[c][k] = __uint_as_float(
                 emulator_wgmma_number<B>(shared, b, across + c / 2 * 8 + c % 2, k));
     }
-    for (int i = 0; i < EMULATOR_WGMMA_SUMS; i++) {
+    for (int i = 0; i < SUMS; i++) {
         double terms = 0;
 
         for (int k = 0; k < TERMS; k++)
@@ -98,10 +96,11 @@ struct emulator_wgmma {
 
 static std::vector<emulator_wgmma> emulator_asked[1024];
 
-template <bool A, bool B>
-static inline void emulator_wgmma_ask(float *d, uint64_t a, uint64_t b)
+template <bool A, bool B, int SUMS>
+static inline void emulator_wgmma_ask(float (&d)[SUMS], uint64_t a, uint64_t b)
 {
-    emulator_asked[emulator_thread()].push_back({emulator_wgmma_run<A, B>, d, a, b, false});
+    emulator_asked[emulator_thread()].push_back(
+        {emulator_wgmma_run<A, B, SUMS>, d, a, b, false});
 }
 
 static inline void emulator_wgmma_commit(void)
