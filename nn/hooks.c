@@ -198,8 +198,11 @@ void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
         for (int i = 0; i < n; i++)
             if (!x[i])
                 return;
-        if (m->hooks[h]->at)
-            m->hooks[h]->at(m->hooks[h]->self, m, point, n, x);
+        if (!m->hooks[h]->at)
+            continue;
+        for (int i = 0; i < n && h > 0; i++)
+            wf_later_come(x[i]); /* of what a plan's hook has just moved, too */
+        m->hooks[h]->at(m->hooks[h]->self, m, point, n, x);
     }
     for (int i = 0; i < n; i++)
         if (x[i])

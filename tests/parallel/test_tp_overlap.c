@@ -7,6 +7,10 @@
  *
  * ctest: builds plain address thread
  */
+#include "core/host_data.h"
+#include "nn/children.h"
+#include "nn/hooks.h"
+#include "nn/layers/mlp.h"
 #include "parallel/train/report.h"
 #include "tests/parallel/parallel_harness.h"
 
@@ -240,6 +244,62 @@ static void weights_come_after(void)
     CU_ASSERT(first > 0 && strcmp(all.name[first + 8], "linear_dw") == 0);
 }
 
+/* What a hook has read of the input of gate and up in rank 0. */
+typedef struct look {
+    int reads;
+    double sum;
+} look;
+
+static void read_input(void *self, wf_nn_module *module, const char *point, int n,
+                       wf_tensor **x)
+{
+    look *l = self;
+    wf_host_data view;
+    const float *data = wf_data_read(x[0], &view);
+
+    (void)module;
+    (void)point;
+    (void)n;
+    for (int64_t i = 0; data && i < wf_tensor_count(x[0]); i++)
+        l->sum += (double)data[i] * (double)(i % 7 + 1);
+    l->reads += data != NULL;
+    wf_data_close(&view);
+}
+
+static wf_status add_look(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    static wf_nn_hooks hooks = {.at = read_input};
+    int64_t blocks;
+    wf_nn_module **block = wf_nn_children((wf_nn_module *)model, "block", &blocks);
+
+    (void)par;
+    if (step > 0 || rank->index > 0)
+        return WF_OK;
+    hooks.self = t->arg;
+    return wf_nn_hook_add(((wf_nn_mlp *)wf_nn_child(block[0], "mlp"))->gate_up, &hooks);
+}
+
+/* A user's hook, added behind the plan's, reads rows that would come later. */
+static void hooks_read(void)
+{
+    look of[2] = {{0}};
+
+    for (int on_ = 0; on_ < 2; on_++) {
+        training t = on(LLAMA, 4, 2, (wf_par_options){.tp = 2, .sequence_parallel = true});
+
+        t.layout.tp_comm_overlap = on_;
+        t.layout.tp_comm_block = 1;
+        t.steps = 1;
+        t.watch = add_look;
+        t.arg = &of[on_];
+        if (!train(&t))
+            return;
+    }
+    CU_ASSERT_EQUAL(of[0].reads, 2);
+    CU_ASSERT_EQUAL(of[1].reads, 2);
+    CU_ASSERT_EQUAL(of[1].sum, of[0].sum);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -252,6 +312,7 @@ int main(void)
         {"a mixture", mixture},
         {"most moves are beside products", most_is_hidden},
         {"gradients of weights come after what is summed", weights_come_after},
+        {"hooks read what comes later", hooks_read},
         {NULL, NULL},
     };
 

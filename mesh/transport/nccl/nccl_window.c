@@ -188,6 +188,12 @@ static size_t even_part(const transfer *t)
     return part;
 }
 
+/* Returns where the second half of a window begins, in which the parts of a sum arrive. */
+static size_t half_of(const nccl_comm *c)
+{
+    return c->rank->world->window / 2 / ALIGNMENT * ALIGNMENT;
+}
+
 /* Returns the bytes of a part where an exchange goes through the group's window, else 0. All
    members find the same: of a sum, too, a part has the same bytes from all of them, but not of
    any other all-to-all. */
@@ -201,7 +207,7 @@ static size_t part_of(const transfer *t)
     if (!room || c->base.size < 2 || !t->x->device || t->next || !(gathers || sums))
         return 0;
     part = even_part(t);
-    return part * (size_t)c->base.size <= (gathers ? room : room / 2) ? part : 0;
+    return part * (size_t)c->base.size <= (gathers ? room : half_of(c)) ? part : 0;
 }
 
 /* Copies parts [first, end) of all members, one after the other. */
@@ -247,7 +253,7 @@ wf_status wf_nccl_window_enter(transfer *t, wf_error *error)
                                cudaMemcpyDeviceToDevice, c->rank->stream);
     } else {
         t->moves.send = memory;
-        t->moves.recv = memory + c->rank->world->window / 2 / ALIGNMENT * ALIGNMENT;
+        t->moves.recv = memory + half_of(c);
         code = copy_others(t, memory, t->x->send);
     }
     return wf_nccl_cuda(code, "cudaMemcpyAsync", error);

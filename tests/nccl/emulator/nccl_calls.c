@@ -240,6 +240,12 @@ static void see_window(const void *from, const void *to, size_t bytes)
         open->in_window[open->n_in_window++] = call;
 }
 
+/* Returns true where two buffers of as many bytes have some in common. */
+static bool overlap(const char *a, const char *b, size_t bytes)
+{
+    return a < b + bytes && b < a + bytes;
+}
+
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
@@ -289,6 +295,8 @@ ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count, ncclDataType
     ncclGroupStart();
     if (enter(comm, stream)) {
         see_window(from, to, (size_t)comm->size * bytes);
+        if (overlap(from, to, (size_t)comm->size * bytes))
+            window_abort("an all-to-all whose parts arrive where others are still sent from");
         for (int i = 0; i < comm->size; i++) {
             if (i == comm->rank)
                 continue;
