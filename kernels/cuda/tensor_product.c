@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOPPER = 90 };
+enum { HOPPER = 90, CODED_ROWS = 512, CODED_ROWS_HOPPER = 64 };
 
 /* Returns true where the kernel for Hopper serves, unless the environment asks for the
    other. */
@@ -23,6 +23,16 @@ static bool is_hopper(const wf_cuda *cuda)
     return cuda->arch == HOPPER && !(asked && strcmp(asked, "mma") == 0);
 }
 
+/* Takes any number of rows of f32: a number that is widened meets 128 rows, and few
+   instructions are no multiply-adds. Tensor cores leave little time for it: with more rows the
+   matrix is widened once, before; on Hopper, whose kernel for many rows has tiles copied as
+   they are, with more than one tile. */
+bool wf_cuda_tensor_product_takes_nf4(const wf_call *call, wf_dtype type, int64_t m)
+{
+    return type == WF_F32 ||
+           m <= (is_hopper(wf_cuda_of(call)) ? CODED_ROWS_HOPPER : CODED_ROWS);
+}
+
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p)
 {
     const wf_cuda *cuda = wf_cuda_of(call);
@@ -30,6 +40,8 @@ wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_produc
 
     if (p->type == WF_F32)
         code = wf_cuda_launch_float_product(cuda->stream, p);
+    else if (is_hopper(cuda) && p->coded)
+        code = wf_cuda_launch_nf4_product_hopper(cuda->stream, p);
     else if (is_hopper(cuda))
         code = wf_cuda_launch_tensor_product_hopper(cuda->stream, p, cuda->processors);
     else

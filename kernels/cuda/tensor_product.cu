@@ -2,22 +2,67 @@
  * kernels/cuda/tensor_product.cu - tensor products by mma.sync, which every GPU from compute
  * capability 8.0 on has; on the emulated device the same without tensor cores.
  *
- * A block makes 128 x 64 elements of a node, each of its eight warps 32 x 32.
+ * Kernels are instances of one, by how many rows a product has and by how its weights are
+ * stored: as bf16, or as nf4, which is widened on its way to shared memory. An element is the
+ * same expression in all.
  */
-#include "kernels/cuda/tensor_tile_internal.h"
-
-enum {
-    DOWN = WF_TENSOR_TILE,
-    ACROSS = 64,
-    STAGES = 3,
-    TILE_A = DOWN * WF_TILE_LINE,
-    TILE_B = ACROSS * WF_TILE_LINE,
-    STAGE = TILE_A + TILE_B,
-    SUMS = 32 /* sums of a thread: 2 x 4 fragments of 16 x 8 elements */
-};
+#include "kernels/cuda/tensor_kernel_internal.h"
 
 namespace
 {
+
+/* Adds 16 terms of two tiles. */
+template <class S, bool A, bool B>
+__device__ __forceinline__ void multiply(float (&sum)[S::SUMS], const char *a, const char *b,
+                                         int step, int t);
+
+/* A block's part of a node: DOWN x ACROSS elements, of which a warp has WARP x WARP as
+   fragments of 16 x 8. */
+template <int DOWN_, int ACROSS_, int WARP_> struct mma_shape {
+    enum {
+        DOWN = DOWN_,
+        ACROSS = ACROSS_,
+        WARP = WARP_,
+        SIDE = ACROSS / WARP, /* warps side by side */
+        THREADS = DOWN / WARP * SIDE * WF_WARP,
+        ROWS = WARP / 16, /* fragments */
+        COLUMNS = WARP / 8,
+        SUMS = 4 * ROWS * COLUMNS, /* a thread's */
+        TILE_A = DOWN * WF_TILE_LINE,
+        STAGE = TILE_A + ACROSS * WF_TILE_LINE,
+        ALIGNED = 0 /* bytes that aligned() may skip */
+    };
+
+    static __device__ __forceinline__ char *aligned(char *shared)
+    {
+        return shared;
+    }
+    static __device__ __forceinline__ void tiles_are_written(void)
+    {
+    }
+    template <bool A, bool B>
+    static __device__ __forceinline__ void multiply_tiles(float (&sum)[SUMS], const char *a,
+                                                          const char *b, int64_t left, int t)
+    {
+#pragma unroll
+        for (int step = 0; step < WF_TILE_DEPTH / WF_TILE_STEP; step++)
+            if (step * WF_TILE_STEP < left)
+                multiply<mma_shape, A, B>(sum, a, b, step, t);
+    }
+    /* Returns the row of the block's part that a thread's sum i is of; its column. */
+    static __device__ __forceinline__ int row_of(int t, int i)
+    {
+        return t / WF_WARP / SIDE * WARP + t % WF_WARP / 4 + i / (4 * COLUMNS) * 16 +
+               i / 2 % 2 * 8;
+    }
+    static __device__ __forceinline__ int column_of(int t, int i)
+    {
+        return t / WF_WARP % SIDE * WARP + t % 4 * 2 + i / 4 % COLUMNS * 8 + i % 2;
+    }
+};
+
+using mma_many_rows = mma_shape<WF_TENSOR_TILE, 64, 32>;
+using mma_few_rows = mma_shape<16, 64, 16>;
 
 #ifdef WF_CUDA_EMULATED
 template <bool ALONG> float element(const char *tile, int row, int term)
@@ -32,16 +77,14 @@ template <bool ALONG> float element(const char *tile, int row, int term)
     return __uint_as_float((uint32_t)bits << 16);
 }
 
-template <bool A, bool B>
-void multiply(float (&sum)[SUMS], const char *a, const char *b, int step, int warp, int lane)
+template <class S, bool A, bool B>
+__device__ __forceinline__ void multiply(float (&sum)[S::SUMS], const char *a, const char *b,
+                                         int step, int t)
 {
-    for (int i = 0; i < SUMS; i++) {
-        int row = warp / 2 * 32 + i / 16 * 16 + lane / 4 + i / 2 % 2 * 8;
-        int column = warp % 2 * 32 + i / 4 % 4 * 8 + lane % 4 * 2 + i % 2;
-
+    for (int i = 0; i < S::SUMS; i++)
         for (int k = step * WF_TILE_STEP; k < (step + 1) * WF_TILE_STEP; k++)
-            sum[i] = fmaf(element<A>(a, row, k), element<B>(b, column, k), sum[i]);
-    }
+            sum[i] = fmaf(element<A>(a, S::row_of(t, i), k),
+                          element<B>(b, S::column_of(t, i), k), sum[i]);
 }
 #else
 /* Four matrices of 8 x 8 elements, a row of each from the thread that names it. */
@@ -91,126 +134,56 @@ __device__ __forceinline__ void multiply_fragment(float *sum, const uint32_t (&a
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* 16 terms: sum[16 i + 4 j ..] is fragment (i, j) of the warp's rows and columns. */
-template <bool A, bool B>
-__device__ __forceinline__ void multiply(float (&sum)[SUMS], const char *a, const char *b,
-                                         int step, int warp, int lane)
+/* The four sums from 4 (COLUMNS i + j) on are fragment (i, j) of the warp's. */
+template <class S, bool A, bool B>
+__device__ __forceinline__ void multiply(float (&sum)[S::SUMS], const char *a, const char *b,
+                                         int step, int t)
 {
-    int row = warp / 2 * 32, column = warp % 2 * 32, term = step * WF_TILE_STEP;
-    uint32_t x[2][4], y[2][4];
+    int warp = t / WF_WARP, lane = t % WF_WARP, term = step * WF_TILE_STEP;
+    int row = warp / S::SIDE * S::WARP, column = warp % S::SIDE * S::WARP;
+    uint32_t x[S::ROWS][4], y[S::ROWS][4]; /* y has two fragments in each */
 
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < S::ROWS; i++) {
         load_matrices<A>(x[i], matrix_row<A>(a, row + 16 * i, term, lane, true));
         load_matrices<B>(y[i], matrix_row<B>(b, column + 16 * i, term, lane, false));
     }
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < S::ROWS; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            multiply_fragment(sum + 16 * i + 4 * j, x[i], y[j / 2][2 * (j % 2)],
+        for (int j = 0; j < S::COLUMNS; j++)
+            multiply_fragment(sum + 4 * (S::COLUMNS * i + j), x[i], y[j / 2][2 * (j % 2)],
                               y[j / 2][2 * (j % 2) + 1]);
 }
 #endif
 
-/* The next tiles of both factors on their way to a stage, where there are some. */
-template <bool A, bool B>
-__device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_tile_job &job,
-                                          wf_tile_walk *w, char *stage, int t)
+template <class S, class T>
+cudaError_t launch_coded(cudaStream_t stream, const wf_tensor_product *p)
 {
-    if (w->piece < w->end) {
-        const wf_tensor_piece &x = p.piece[w->piece];
-
-        wf_load_tile<DOWN, WF_BLOCK, A>(stage, (const wf_bf16 *)x.a, x.a_ld,
-                                        (int64_t)job.row * DOWN, p.m, w->k, x.depth, t);
-        wf_load_tile<ACROSS, WF_BLOCK, B>(stage + TILE_A, (const wf_bf16 *)x.b, x.b_ld,
-                                          (int64_t)job.column * ACROSS, p.n, w->k, x.depth, t);
-        w->k += WF_TILE_DEPTH;
-        wf_skip_empty(p, w);
-    }
-    wf_copy_commit(); /* an empty group too: waits count them */
+    return p->b_along ? launch<S, coded_bf16_weights<S, true>, true, T>(stream, p)
+                      : launch<S, coded_bf16_weights<S, false>, true, T>(stream, p);
 }
 
-/* Computes the sum of chunk l of a job, whose tiles come by the stages one after the other. */
-template <bool A, bool B>
-__device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
-                                          int l, float (&sum)[SUMS], wf_tile_walk *w,
-                                          char *stages, int *stage)
+template <class T> cudaError_t launch_any(cudaStream_t stream, const wf_tensor_product *p)
 {
-    int t = (int)threadIdx.x, first = (job.first + l) * p.members;
+    typedef mma_many_rows S;
 
-    wf_clear(sum);
-    for (int q = first; q < first + p.members; q++) {
-        for (int64_t k = 0; k < p.piece[q].depth; k += WF_TILE_DEPTH) {
-            const char *a = stages + *stage * STAGE;
-            int64_t left = p.piece[q].depth - k;
-
-            wf_copy_wait<STAGES - 2>();
-            __syncthreads();
-            load_next<A, B>(p, job, w, stages + (*stage + STAGES - 1) % STAGES * STAGE, t);
-#pragma unroll
-            for (int step = 0; step < WF_TILE_DEPTH / WF_TILE_STEP; step++)
-                if (step * WF_TILE_STEP < left)
-                    multiply<A, B>(sum, a, a + TILE_A, step, t / WF_WARP, t % WF_WARP);
-            *stage = (*stage + 1) % STAGES;
-        }
-    }
-}
-
-template <bool A, bool B, class T>
-__global__ void __launch_bounds__(WF_BLOCK, 1)
-    tensor_kernel(const WF_GRID_CONSTANT wf_tensor_product p)
-{
-    WF_DYNAMIC_SHARED(char, stages);
-    int t = (int)threadIdx.x, row = t / WF_WARP / 2 * 32 + t % WF_WARP / 4;
-    int column = t / WF_WARP % 2 * 32 + t % 4 * 2;
-    int down = (int)((p.m + DOWN - 1) / DOWN), across = (int)((p.n + ACROSS - 1) / ACROSS);
-
-    for (int j = (int)blockIdx.x; j < down * across << p.levels; j += (int)gridDim.x) {
-        wf_tile_job job = wf_job_of(p, j, down, across);
-        float sum[SUMS];
-        wf_tile_walk w = {job.first * p.members, (job.first + job.count) * p.members, 0};
-        int stage = 0;
-
-        wf_clear(sum);
-        wf_skip_empty(p, &w);
-        for (int s = 0; s < STAGES - 1; s++)
-            load_next<A, B>(p, job, &w, stages + s * STAGE, t);
-        wf_sum_chunks(job.count, sum, [&](int l, float(&to)[SUMS]) {
-            sum_chunk<A, B>(p, job, l, to, &w, stages, &stage);
-        });
-        wf_copy_wait<0>();
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < SUMS; i++)
-            *wf_sum_at<ACROSS>((float *)stages, row + i / 16 * 16 + i / 2 % 2 * 8,
-                               column + i / 4 % 4 * 8 + i % 2) = sum[i];
-        __syncthreads();
-        wf_finish_tile<T, DOWN, ACROSS, WF_BLOCK>(p, (T *)p.result.to + job.node * p.stride,
-                                                  (float *)stages, (int64_t)job.row * DOWN,
-                                                  (int64_t)job.column * ACROSS, t);
-        __syncthreads();
-    }
-}
-
-template <class T> cudaError_t launch(cudaStream_t stream, const wf_tensor_product *p)
-{
-    static void (*const kernel[])(const wf_tensor_product) = {
-        tensor_kernel<false, false, T>, tensor_kernel<false, true, T>,
-        tensor_kernel<true, false, T>, tensor_kernel<true, true, T>};
-    auto *k = kernel[2 * p->a_along + p->b_along];
-    int64_t jobs = wf_ceil(p->m, DOWN) * wf_ceil(p->n, ACROSS) << p->levels;
-    cudaError_t code =
-        cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGES * STAGE);
-
-    return code == cudaSuccess
-               ? wf_launch(k, wf_grid(jobs, 1), WF_BLOCK, STAGES * STAGE, stream, *p)
-               : code;
+    if (p->coded && !p->a_along)
+        return cudaErrorNotSupported; /* activations are, where weights are the other factor */
+    if (p->coded)
+        return p->m <= mma_few_rows::DOWN ? launch_coded<mma_few_rows, T>(stream, p)
+                                          : launch_coded<mma_many_rows, T>(stream, p);
+    if (p->a_along)
+        return p->b_along ? launch<S, bf16_weights<S, true>, true, T>(stream, p)
+                          : launch<S, bf16_weights<S, false>, true, T>(stream, p);
+    return p->b_along ? launch<S, bf16_weights<S, true>, false, T>(stream, p)
+                      : launch<S, bf16_weights<S, false>, false, T>(stream, p);
 }
 
 } // namespace
 
 cudaError_t wf_cuda_launch_tensor_product(cudaStream_t stream, const wf_tensor_product *p)
 {
-    return p->result.type == WF_BF16 ? launch<wf_bf16>(stream, p) : launch<float>(stream, p);
+    return p->result.type == WF_BF16 ? launch_any<wf_bf16>(stream, p)
+                                     : launch_any<float>(stream, p);
 }

@@ -24,7 +24,10 @@ WIDE = ("LDG.E.128", "STG.E.128")
 # Kernel (of the demangled name), architectures, what its code has. In this order, the first that fits.
 EXPECTED = [
     (r"\bhopper_kernel<", "sm_90a", ("HGMMA", "UTMALDG")),
+    (r"\btensor_kernel<.*group_shape", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", "STS.128")),
+    (r"\btensor_kernel<.*wf_coded_weights", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\btensor_kernel<", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128")),
+    (r"\bfloat_kernel<.*wf_coded_weights", "sm_", ("FFMA", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\bupdate_kernel<", "sm_", WIDE),
     (r"\bupdate8_kernel<", "sm_", WIDE),
     (r"\bnf4_kernel<", "sm_", WIDE[1:]),
@@ -59,7 +62,7 @@ def kernels(text):
     """{(architecture, name): {opcode: times}} of what cuobjdump -sass says."""
     found, arch, code = {}, None, None
     for line in text.splitlines():
-        if match := re.match(r"\s*arch = (\S+)", line):
+        if match := re.match(r"\s*(?:arch =|code for) (\S+)", line):  # of a fat binary; of a cubin
             arch, code = match[1], None
         elif match := re.match(r"\s*Function : (\S+)", line):
             code = found[arch, match[1]] = collections.Counter()
