@@ -47,6 +47,18 @@ def weft(build, model, texts, dtype, *more):
          "--device", "cuda", "--batch-size", str(texts), "--max-new-tokens", str(tokens), *more], check=True, stdout=subprocess.DEVNULL))
 
 
+def export(build, *words):
+    subprocess.run([build / "apps/gpt_export", *words], check=True, capture_output=True)
+
+
+def exported(build, model, dtype):
+    """The model's folder, whose numbers are of a type."""
+    folder = model.parent / f"{model.name}-{dtype}"
+    if not folder.exists():
+        export(build, model, folder, "--dtype", {"fp32": "f32"}.get(dtype, dtype))
+    return folder
+
+
 class Transformers:
     name = "transformers"
 
@@ -93,9 +105,7 @@ class LlamaCpp:
     def file(self, dtype):
         file = self.model.parent / f"{self.model.name}-{dtype}.gguf"
         if not file.exists():
-            folder = self.model.parent / f"{self.model.name}-{dtype}"
-            for words in ([self.model, folder, "--dtype", dtype], [folder, "--gguf", file, "--tokenizer", "none"]):
-                subprocess.run([self.build / "apps/gpt_export", *words], check=True, capture_output=True)
+            export(self.build, exported(self.build, self.model, dtype), "--gguf", file, "--tokenizer", "none")
         return file
 
     def rate(self, texts, dtype):
@@ -177,7 +187,7 @@ def main():
             for dtype in ("fp32", "bf16"):
                 for texts in TEXTS:
                     print(json.dumps({"model": name, "dtype": dtype, "texts": texts, "tokens_per_s": weft(build, model, texts, dtype),
-                                      "nf4_tokens_per_s": weft(build, model, texts, dtype, "--base-dtype", "nf4"),
+                                      "nf4_tokens_per_s": weft(build, exported(build, model, dtype), texts, dtype, "--base-dtype", "nf4"),
                                       "peers": {peer.name: asked(peer, texts, dtype) for peer in peers}}), flush=True)
 
 

@@ -118,7 +118,8 @@ def same_texts(check, dtype, model, what, *more):
 
 def in_four_bits(check, dtype, flags):
     """Texts of a model whose linears are stored as nf4, however many at once."""
-    same_texts(check, dtype, trained(check, flags), f"generation in 4 bits, {flags}", "--base-dtype", "nf4")
+    check.run([check.build / "apps/gpt_export", trained(check, flags), "folder"])
+    same_texts(check, dtype, "folder", f"generation in 4 bits, {flags}", "--tokenizer", "bytes", "--base-dtype", "nf4")
 
 
 def generation(check, dtype, flags):
