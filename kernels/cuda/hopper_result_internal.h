@@ -168,7 +168,7 @@ __device__ __forceinline__ void fill(const mapped<N> &of, const float (&sum)[SUM
     if (r.gate)
         fill_boxes<T, GATED, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
     else if (r.gelu)
-        fill_boxes<T, GELU, COUNT>(of.p, sum, first, boxes, rows, columns, column, t);
+        fill_boxes<T, GELU, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
     else if (r.bias && r.residual)
         fill_boxes<T, BIASED_SUMMED, COUNT>(of.p, sum, first, boxes, rows, columns, column,
                                             from, t);

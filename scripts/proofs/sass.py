@@ -25,10 +25,13 @@ WIDE = ("LDG.E.128", "STG.E.128")
 EXPECTED = [
     (r"\bhopper_kernel<", "sm_90a", ("HGMMA", "UTMALDG", "USETMAXREG")),
     (r"\bpersistent_kernel<", "sm_90a", ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
+    (r"\btensor_kernel<.*group_shape", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", "STS.128")),
+    (r"\btensor_kernel<.*wf_coded_weights", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\btensor_kernel<", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128")),
     (r"\btensor_forward_kernel<|\btensor_cached_kernel<|\btensor_dq_kernel<|\btensor_dkv_kernel<", "sm_",
      ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "LDSM", WIDE[1])),
     (r"\btensor_delta_kernel\b", "sm_", WIDE[:1]),
+    (r"\bfloat_kernel<.*wf_coded_weights", "sm_", ("FFMA", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\bupdate_kernel<", "sm_", WIDE),
     (r"\bupdate8_kernel<", "sm_", WIDE),
     (r"\bnf4_kernel<", "sm_", WIDE[1:]),

@@ -40,8 +40,6 @@ char *emulator_shared_of(unsigned block);
 #include <cstring>
 #include <vector>
 
-enum { EMULATOR_WGMMA_SUMS = 64 };
-
 /* Returns the bits of a number of a tile as the instruction finds it: groups of 8 lines, 128
    bytes each, swizzled by the address. */
 template <bool ALONG>
@@ -62,11 +60,12 @@ static inline uint32_t emulator_wgmma_number(const char *shared, uint64_t descri
     return (uint32_t)bits << 16;
 }
 
-/* This thread's part of d[64 x 128] += 16 terms of a b^T. */
-template <bool A, bool B>
+/* This thread's part of d += 16 terms of a b^T, which are added at once, as those of an
+   mma.sync are: d has 64 rows, and twice as many columns as a thread has sums. */
+template <bool A, bool B, int SUMS>
 static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
 {
-    enum { TERMS = 16, ROWS = 2, COLUMNS = EMULATOR_WGMMA_SUMS / ROWS };
+    enum { TERMS = 16, ROWS = 2, COLUMNS = SUMS / ROWS };
     int t = (int)(emulator_thread() % 128), down = t / 32 * 16 + t % 32 / 4, across = t % 4 * 2;
     const char *shared = emulator_shared_of(emulator_block_in_cluster());
     float x[ROWS][TERMS], y[COLUMNS][TERMS];
@@ -78,9 +77,13 @@ static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
             y[c][k] = __uint_as_float(
                 emulator_wgmma_number<B>(shared, b, across + c / 2 * 8 + c % 2, k));
     }
-    for (int i = 0; i < EMULATOR_WGMMA_SUMS; i++)
+    for (int i = 0; i < SUMS; i++) {
+        double terms = 0;
+
         for (int k = 0; k < TERMS; k++)
-            d[i] = fmaf(x[i / 2 % 2][k], y[i / 4 * 2 + i % 2][k], d[i]);
+            terms += (double)x[i / 2 % 2][k] * (double)y[i / 4 * 2 + i % 2][k];
+        d[i] = (float)((double)d[i] + terms);
+    }
 }
 
 /* Products that a thread has asked for; they are made when it waits for them. */
@@ -93,10 +96,11 @@ struct emulator_wgmma {
 
 static std::vector<emulator_wgmma> emulator_asked[1024];
 
-template <bool A, bool B>
+template <bool A, bool B, int SUMS>
 static inline void emulator_wgmma_ask(float *d, uint64_t a, uint64_t b)
 {
-    emulator_asked[emulator_thread()].push_back({emulator_wgmma_run<A, B>, d, a, b, false});
+    emulator_asked[emulator_thread()].push_back(
+        {emulator_wgmma_run<A, B, SUMS>, d, a, b, false});
 }
 
 static inline void emulator_wgmma_commit(void)
