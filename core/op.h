@@ -120,6 +120,9 @@ typedef struct wf_kernel {
     /* NULL, or the same for n calls that change tensors of their own, by few launches: of an op
        in place without workspace (core/together.h) */
     wf_status (*run_many)(const wf_call *calls, int n);
+    /* NULL, or returns which operands that are stored as nf4 this call takes as they are stored
+       (WF_IN), instead of widened: to bf16 where `bf16`, else to floats */
+    unsigned (*nf4_ok)(const wf_call *call, bool bf16);
 } wf_kernel;
 
 /** wf_device_kernel - the kernel that an application's op brings for one device. */

@@ -68,44 +68,64 @@ static size_t widened_bytes(const wf_tensor *stand_in)
     return (wf_tensor_bytes(stand_in) + 63) / 64 * 64;
 }
 
-/* Returns true where the kernel gets another tensor than t. */
-static inline bool is_replaced(const wf_tensor *t, bool taken)
+/* The operands and outputs of a call that its kernel takes as they are stored. */
+typedef struct stored {
+    unsigned bf16; /* as bf16, and nf4 widened to that */
+    unsigned nf4;
+} stored;
+
+static stored stored_of(const wf_call *call, const wf_kernel *kernel)
 {
-    return t->dtype == WF_NF4 || (wf_dtype_is_narrow(t->dtype) && !taken);
+    const unsigned all = wf_taken_as_bf16(call, kernel);
+    stored s = {.bf16 = kernel->mixed_ok | all};
+
+    for (int i = 0; i < call->n_in && kernel->nf4_ok; i++)
+        if (call->in[i]->dtype == WF_NF4) {
+            s.nf4 = kernel->nf4_ok(call, all != 0);
+            break;
+        }
+    return s;
+}
+
+/* Returns true where the kernel gets another tensor than t, which is in place `bit`. */
+static inline bool is_replaced(const wf_tensor *t, stored taken, unsigned bit)
+{
+    return t->dtype == WF_NF4 ? !(taken.nf4 & bit)
+                              : wf_dtype_is_narrow(t->dtype) && !(taken.bf16 & bit);
 }
 
 /* Returns the tensor that the kernel gets for t: t, or one of the device's type, over t's data
-   until it is widened. A kernel never sees nf4, but bf16 where it takes that. */
-static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
+   until it is widened; of nf4 one of bf16 where it takes that. */
+static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, stored taken, unsigned bit)
 {
-    if (!is_replaced(t, taken))
+    if (!is_replaced(t, taken, bit))
         return t;
     *other = *t;
-    other->dtype = taken && is_bf16(t) ? WF_BF16 : t->ctx->device->dtype;
+    other->dtype = taken.bf16 & bit && is_bf16(t) ? WF_BF16 : t->ctx->device->dtype;
     s->bytes += widened_bytes(other);
     return other;
 }
 
 static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 {
-    unsigned taken = kernel->mixed_ok | wf_taken_as_bf16(call, kernel);
+    const stored taken = stored_of(call, kernel);
     unsigned shapes = call->op->shapes; /* WF_IN(i) is bit i */
 
     s->differs = false;
     s->bytes = 0;
     for (int i = 0; i < call->n_in; i++)
-        s->differs |= !(shapes & WF_IN(i)) && is_replaced(call->in[i], taken & WF_IN(i));
+        s->differs |= !(shapes & WF_IN(i)) && is_replaced(call->in[i], taken, WF_IN(i));
     for (int o = 0; o < call->n_out; o++)
-        s->differs |= is_replaced(call->out[o], taken & WF_OUT(o));
+        s->differs |= is_replaced(call->out[o], taken, WF_OUT(o));
     if (!s->differs)
         return call;
     s->call = *call;
     for (int i = 0; i < call->n_in; i++)
         s->call.in[i] = shapes & WF_IN(i)
                             ? call->in[i]
-                            : stand_in(s, call->in[i], &s->in[i], taken & WF_IN(i));
+                            : stand_in(s, call->in[i], &s->in[i], taken, WF_IN(i));
     for (int o = 0; o < call->n_out; o++)
-        s->call.out[o] = stand_in(s, call->out[o], &s->out[o], taken & WF_OUT(o));
+        s->call.out[o] = stand_in(s, call->out[o], &s->out[o], taken, WF_OUT(o));
     return &s->call;
 }
 

@@ -31,7 +31,10 @@ static const void *enter(void *symbol)
         .dynamic8_map_make = wf_dynamic8_map_make,
         .dynamic8_row_of = wf_dynamic8_row_of,
         .nf4_part_of = wf_nf4_part_of,
-        .nf4_row_bytes = wf_nf4_row_bytes};
+        .nf4_row_bytes = wf_nf4_row_bytes,
+        .update_lion = wf_update_lion,
+        .update_sign = wf_update_sign,
+        .update_keep = wf_update_keep};
     wf_cuda_entry *entry;
 
     memcpy(&entry, &symbol, sizeof entry);

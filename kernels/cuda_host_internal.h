@@ -10,12 +10,13 @@
 #include "core/numerics/nf4.h"
 #include "core/numerics/random.h"
 #include "kernels/devices.h"
+#include "kernels/parameters.h"
 
 WF_BEGIN_DECLS
 
 /* To be raised with every change to what both sides share: this file and all of core/ that it
    includes. */
-enum { WF_CUDA_VERSION = 12 };
+enum { WF_CUDA_VERSION = 13 };
 
 typedef struct wf_cuda_host {
     size_t size; /* this table's; it comes first, so that it can always be read */
@@ -44,6 +45,7 @@ typedef struct wf_cuda_host {
                                        int64_t columns);
     wf_nf4_part (*nf4_part_of)(const wf_tensor *t);
     size_t (*nf4_row_bytes)(const wf_nf4_part *part);
+    wf_update_run *update_lion, *update_sign, *update_keep;
 } wf_cuda_host;
 
 typedef struct wf_cuda_plugin {

@@ -14,7 +14,7 @@ WF_BEGIN_DECLS
 /** wf_now - the argument of wf_graph_run. */
 typedef struct wf_now {
     int64_t step;                       /* dropout's, as in wf_context_position */
-    float lr, bias1, bias2, grad_scale; /* for updates with of_step set (wf_update) */
+    float lr, bias1, bias2, grad_scale; /* for updates with step_lr or step_scale (wf_update) */
     int64_t held; /* 1: no captured update changes anything (core/judgment.h) */
 } wf_now;
 

@@ -60,9 +60,11 @@ typedef struct wf_update {
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 / (1 - beta^t) */
     float grad_scale;   /* the gradient is multiplied by it first: clipping */
-    /* lr, bias1, bias2 and grad_scale are those of the training step: a captured graph takes
-       them from wf_now (kernels/now.h) whenever it runs */
-    bool of_step;
+    /* mark numbers as the training step's: a captured graph takes them from wf_now
+       (kernels/now.h) whenever it runs. With step_lr bias1, bias2 and lr, which is lr_times the
+       step's; with step_scale grad_scale */
+    bool step_lr, step_scale;
+    float lr_times;
     int64_t step;             /* 1, 2, ..: of wf_update_elements */
     float own[WF_UPDATE_OWN]; /* numbers of an optimizer of one's own */
 } wf_update;
@@ -117,17 +119,33 @@ WF_API wf_status wf_unit_norm(wf_tensor *x, double eps);
  * elements
  *
  * On the CPU by all threads of the rank; on a GPU on the host, to which what it reads is copied
- * and from which what it writes comes back.
+ * and from which what it writes comes back, but for the functions below.
  *
  * @param states  those there are, 0 to WF_UPDATE_STATES
- * @param state   [states] each like param, or on the CPU a matrix in 8 bits, which is widened,
- *                updated and stored narrow
+ * @param state   [states] each like param, or a matrix in 8 bits, which is widened, updated and
+ *                stored narrow
  * Layout:        all alike, any but partial
  * Errors:        WF_EINVAL: more states than there may be
  */
 WF_API wf_status wf_update_elements(wf_tensor *param, wf_tensor *grad, int states,
                                     wf_tensor *const *state, wf_update_run *run,
                                     const wf_update *update);
+
+/**
+ * wf_update_lion - is the function of Lion (Chen et al. 2023), which has one state, m:
+ *
+ *     c = beta1 m + (1 - beta1) g
+ *     p = p - lr (sign(c) + weight_decay p),  m = beta2 m + (1 - beta2) g
+ *
+ * wf_update_sign - is p = p - lr sign(g); wf_update_keep - is p = g; both without states.
+ * sign(0) is 0. A GPU has kernels for these three, which can be captured, with the CPU's bits.
+ */
+WF_API void wf_update_lion(const wf_update *u, int64_t n, float *p, const float *g,
+                           float *const *state);
+WF_API void wf_update_sign(const wf_update *u, int64_t n, float *p, const float *g,
+                           float *const *state);
+WF_API void wf_update_keep(const wf_update *u, int64_t n, float *p, const float *g,
+                           float *const *state);
 
 WF_END_DECLS
 

@@ -34,9 +34,9 @@ static wf_cuda_piece matmul_piece(const wf_call *call, int64_t chunk, int member
         depth = cut[chunk + 1] - first;
     }
     return (wf_cuda_piece){.a = {wf_cuda_element(a, attr->transpose_a ? first * m : first),
-                                 attr->transpose_a ? m : k, !attr->transpose_a},
+                                 attr->transpose_a ? m : k, !attr->transpose_a, NULL},
                            .b = {wf_cuda_element(b, attr->transpose_b ? first : first * n),
-                                 attr->transpose_b ? k : n, attr->transpose_b},
+                                 attr->transpose_b ? k : n, attr->transpose_b, NULL},
                            .depth = depth};
 }
 

@@ -122,6 +122,9 @@ cudaError_t wf_cuda_launch_judge(cudaStream_t stream, const wf_judge *judge, wf_
 cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,
                                   uint32_t kind, uint64_t *digest);
 
+/* Runs a call of update_elements by its function on the host (update_host.c). */
+wf_status wf_cuda_update_on_host(const wf_call *call);
+
 /* Widens what is stored as nf4 to f32 or bf16 (core/nf4_tensor.h), by nf4.cu. */
 cudaError_t wf_cuda_launch_nf4(wf_cuda *cuda, const wf_tensor *t, wf_dtype as, void *to);
 

@@ -1,12 +1,13 @@
 /*
- * kernels/cuda/float_product.cu - products of f32 in exact mode: what tensor_product.cu makes
- * of bf16, by multiply-adds. A chunk is the chain of its terms, each added by fmaf to the sum
- * of those before, from +0 on: the CPU's expression (kernels/cpu), so products have the CPU's
- * bits.
+ * kernels/cuda/float_product.cu - products of f32 in exact mode: what tensor_product_mma.cu
+ * makes of bf16, by multiply-adds. A chunk is the chain of its terms, each added by fmaf to the
+ * sum of those before, from +0 on: the CPU's expression (kernels/cpu), so products have the
+ * CPU's bits.
  *
  * Kernels are instances of one, by how many rows a product has: of many, where what counts is
  * how many multiply-adds there are for each element that comes from shared memory, and of few,
- * where the weights have to come in time.
+ * where the weights have to come in time. And by how these are stored: as f32, or as nf4, which
+ * is widened on its way to shared memory.
  *
  * A tile is 32 terms of some rows of a factor, in lines of 128 bytes of a row's terms where
  * they lie side by side in memory, whose units of 16 bytes lie at their number xor the row's
@@ -183,30 +184,74 @@ __device__ __forceinline__ void multiply_tiles(float (&sum)[S::SUMS], const floa
         multiply<S, A, B>(sum, a, b, term, at);
 }
 
+/* ---- the second factor: where a tile of it comes from ---- */
+
+/* The factor where it is f32: it is copied on its way. */
+template <class S, bool B> struct float_weights {
+    enum { ALONG = B, TABLES = 0 };
+
+    __device__ __forceinline__ void begin(const wf_tensor_product &, float *)
+    {
+    }
+
+    __device__ __forceinline__ void load(const wf_tensor_product &p, int q, float *tile,
+                                         int64_t first, int64_t k, int t)
+    {
+        const wf_tensor_piece &x = p.piece[q];
+
+        load_tile<S::COLUMNS, S::THREADS, B>(tile, (const float *)x.b, x.b_ld, first, p.n, k,
+                                             x.depth, t);
+    }
+
+    __device__ __forceinline__ void finish(const wf_tensor_product &, int)
+    {
+    }
+};
+
+/* Eight numbers as two units of a row, or of a term's line. */
+template <class S, bool B> struct put_float_units {
+    typedef float tile;
+
+    static __device__ __forceinline__ void put(float *to, int line, int unit, const float *x)
+    {
+#pragma unroll
+        for (int k = 0; k < WF_NF4_EACH; k += 4)
+            wf_put_four(to + (B ? tile_offset(line, unit * WF_NF4_EACH + k)
+                                : line * S::COLUMNS + unit * WF_NF4_EACH + k),
+                        x + k);
+    }
+};
+
+/* The factor where it is nf4. */
+template <class S, bool B>
+using coded_float_weights =
+    wf_coded_weights<float_weights<S, B>, put_float_units<S, B>, S::COLUMNS, DEPTH, S::THREADS>;
+
 /* The next tiles of both factors on their way to a stage, where there are some. */
-template <class S, bool A, bool B>
+template <class S, class W, bool A>
 __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_tile_job &job,
-                                          wf_tile_walk *w, float *stage, int t)
+                                          wf_tile_walk *w, W *weights, float *stage, int t)
 {
     if (w->piece < w->end) {
         const wf_tensor_piece &x = p.piece[w->piece];
 
         load_tile<S::ROWS, S::THREADS, A>(stage, (const float *)x.a, x.a_ld,
                                           (int64_t)job.row * S::ROWS, p.m, w->k, x.depth, t);
-        load_tile<S::COLUMNS, S::THREADS, B>(stage + S::ROWS * DEPTH, (const float *)x.b,
-                                             x.b_ld, (int64_t)job.column * S::COLUMNS, p.n,
-                                             w->k, x.depth, t);
+        weights->load(p, w->piece, stage + S::ROWS * DEPTH, (int64_t)job.column * S::COLUMNS,
+                      w->k, t);
         w->k += DEPTH;
         wf_skip_empty(p, w);
+    } else {
+        weights->finish(p, t);
     }
     wf_copy_commit(); /* an empty group too: waits count them */
 }
 
 /* Computes the sum of chunk l of a job, whose tiles come by the stages one after the other. */
-template <class S, bool A, bool B>
+template <class S, class W, bool A>
 __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
                                           int l, float (&sum)[S::SUMS], wf_tile_walk *w,
-                                          thread_slot *at)
+                                          W *weights, thread_slot *at)
 {
     constexpr int STAGE = stage_size<S>::N;
     int first = (job.first + l) * p.members;
@@ -218,18 +263,20 @@ __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_t
 
             wf_copy_wait<S::STAGES - 2>();
             __syncthreads();
-            load_next<S, A, B>(
-                p, job, w, at->stages + (at->stage + S::STAGES - 1) % S::STAGES * STAGE, at->t);
-            multiply_tiles<S, A, B>(sum, a, a + S::ROWS * DEPTH, p.piece[q].depth - k, *at);
+            load_next<S, W, A>(p, job, w, weights,
+                               at->stages + (at->stage + S::STAGES - 1) % S::STAGES * STAGE,
+                               at->t);
+            multiply_tiles<S, A, (bool)W::ALONG>(sum, a, a + S::ROWS * DEPTH,
+                                                 p.piece[q].depth - k, *at);
             at->stage = (at->stage + 1) % S::STAGES;
         }
 }
 
 /* The midpoint tree over a job's chunks. Sums that wait are in the thread's own memory, which
    is written once a chunk: registers have none left. */
-template <class S, bool A, bool B>
+template <class S, class W, bool A>
 __device__ __forceinline__ void sum_node(const wf_tensor_product &p, const wf_tile_job &job,
-                                         float (&sum)[S::SUMS], wf_tile_walk *w,
+                                         float (&sum)[S::SUMS], wf_tile_walk *w, W *weights,
                                          thread_slot *at)
 {
     float waits[WAITING][S::SUMS];
@@ -237,7 +284,7 @@ __device__ __forceinline__ void sum_node(const wf_tensor_product &p, const wf_ti
 
 #pragma unroll 1
     for (int l = 0; l < job.count; l++) {
-        sum_chunk<S, A, B>(p, job, l, sum, w, at);
+        sum_chunk<S, W, A>(p, job, l, sum, w, weights, at);
 #pragma unroll 1
         for (int ends = wf_unit_of(l, job.count, 1).ends; ends > 0; ends--)
             wf_add_to(sum, waits[--waiting]);
@@ -246,10 +293,11 @@ __device__ __forceinline__ void sum_node(const wf_tensor_product &p, const wf_ti
     }
 }
 
-template <class S, bool A, bool B>
+template <class S, class W, bool A>
 __global__ void __launch_bounds__(S::THREADS, S::THREADS == WF_BLOCK ? 1 : 2)
     float_kernel(const WF_GRID_CONSTANT wf_tensor_product p)
 {
+    constexpr bool B = W::ALONG;
     WF_DYNAMIC_SHARED(float, stages);
     int t = (int)threadIdx.x, in_warp = S::SIDE_ACROSS < 32 ? 8 : 32, lane = t % WF_WARP;
     int across = (int)((p.n + S::COLUMNS - 1) / S::COLUMNS), warps = S::SIDE_ACROSS / in_warp;
@@ -260,7 +308,9 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == WF_BLOCK ? 1 : 2)
                       t / WF_WARP / warps * (WF_WARP / in_warp) + lane / in_warp,
                       t / WF_WARP % warps * in_warp + lane % in_warp,
                       0};
+    W weights;
 
+    weights.begin(p, stages + S::STAGES * stage_size<S>::N);
     for (int j = (int)blockIdx.x; j < down * across << p.levels; j += (int)gridDim.x) {
         wf_tile_job job = wf_job_of(p, j, down, across);
         wf_tile_walk w = {job.first * p.members, (job.first + job.count) * p.members, 0};
@@ -272,8 +322,8 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == WF_BLOCK ? 1 : 2)
         at.stage = 0;
         at.rows = p.m - row < S::ROWS ? (int)(p.m - row) : (int)S::ROWS;
         for (int s = 0; s < S::STAGES - 1; s++)
-            load_next<S, A, B>(p, job, &w, stages + s * stage_size<S>::N, t);
-        sum_node<S, A, B>(p, job, sum, &w, &at);
+            load_next<S, W, A>(p, job, &w, &weights, stages + s * stage_size<S>::N, t);
+        sum_node<S, W, A>(p, job, sum, &w, &weights, &at);
         wf_copy_wait<0>();
         __syncthreads();
 #pragma unroll
@@ -292,27 +342,35 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == WF_BLOCK ? 1 : 2)
     }
 }
 
-template <class S, bool A, bool B>
+template <class S, class W, bool A>
 cudaError_t launch(cudaStream_t stream, const wf_tensor_product *p)
 {
     constexpr int FLOATS = S::STAGES * stage_size<S>::N;
     static_assert(FLOATS >= S::ROWS * S::COLUMNS, "sums have room where the stages are");
-    constexpr size_t bytes = FLOATS * sizeof(float);
+    constexpr size_t bytes = (FLOATS + (int)W::TABLES) * sizeof(float);
+    auto *k = float_kernel<S, W, A>;
     int64_t jobs = wf_ceil(p->m, S::ROWS) * wf_ceil(p->n, S::COLUMNS) << p->levels;
-    cudaError_t code = cudaFuncSetAttribute(
-        float_kernel<S, A, B>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    cudaError_t code =
+        cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 
-    return code == cudaSuccess ? wf_launch(float_kernel<S, A, B>, wf_grid(jobs, 1), S::THREADS,
-                                           bytes, stream, *p)
+    return code == cudaSuccess ? wf_launch(k, wf_grid(jobs, 1), S::THREADS, bytes, stream, *p)
                                : code;
+}
+
+template <class S, bool B>
+cudaError_t launch_along(cudaStream_t stream, const wf_tensor_product *p)
+{
+    if (p->coded && !p->a_along)
+        return cudaErrorNotSupported; /* activations are, where weights are the other factor */
+    if (p->coded)
+        return launch<S, coded_float_weights<S, B>, true>(stream, p);
+    return p->a_along ? launch<S, float_weights<S, B>, true>(stream, p)
+                      : launch<S, float_weights<S, B>, false>(stream, p);
 }
 
 template <class S> cudaError_t launch_shape(cudaStream_t stream, const wf_tensor_product *p)
 {
-    if (p->a_along)
-        return p->b_along ? launch<S, true, true>(stream, p)
-                          : launch<S, true, false>(stream, p);
-    return p->b_along ? launch<S, false, true>(stream, p) : launch<S, false, false>(stream, p);
+    return p->b_along ? launch_along<S, true>(stream, p) : launch_along<S, false>(stream, p);
 }
 
 } // namespace

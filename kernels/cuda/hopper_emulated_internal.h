@@ -110,7 +110,7 @@ template <int N> static inline void wf_sums_wait(void)
 template <bool A, bool B, int SUMS>
 static inline void wf_multiply(float (&d)[SUMS], uint64_t a, uint64_t b)
 {
-    emulator_wgmma_ask<A, B>(d, a, b);
+    emulator_wgmma_ask<A, B, SUMS>(d, a, b);
 }
 
 #endif

@@ -3,6 +3,22 @@
 #include "kernels/cuda/device_internal.h"
 #include <string.h>
 
+enum { EIGHT = 8 };
+
+wf_nf4_matrix wf_cuda_nf4_matrix(wf_cuda *cuda, const wf_tensor *t, wf_dtype as)
+{
+    wf_nf4_matrix a = {.part = wf_cuda_host_table->nf4_part_of(t),
+                       .bytes = t->data,
+                       .scales = t->scales->data,
+                       .levels = wf_cuda_levels_of(cuda),
+                       .round = as == WF_F32 && t->rounds_to == WF_BF16};
+
+    a.row_bytes = (int64_t)wf_cuda_host_table->nf4_row_bytes(&a.part);
+    a.eights = a.part.width % EIGHT == 0 && a.part.first_column % EIGHT == 0;
+    a.words = a.eights && (uintptr_t)t->data % 4 == 0 && a.row_bytes % 4 == 0;
+    return a;
+}
+
 static void fill(wf_cuda_levels *levels)
 {
     for (int k = 0; k < 2; k++) {

@@ -9,9 +9,12 @@
  *     linear_bias, linear_bias_gelu, linear_add: linear, finished where its chunks are added
  */
 #include "kernels/cuda/linear_internal.h"
+#include "kernels/cuda/tensor_product_internal.h"
 #include "kernels/dims_internal.h"
 #include "kernels/row_chunks_internal.h"
 #include "kernels/shared_internal.h"
+
+enum { EIGHT = 8 }; /* numbers of nf4 that a kernel widens at a time */
 
 const void *wf_cuda_element(const wf_tensor *t, int64_t element)
 {
@@ -19,11 +22,58 @@ const void *wf_cuda_element(const wf_tensor *t, int64_t element)
     return (const void *)((uintptr_t)t->data + (size_t)element * (t->dtype == WF_BF16 ? 2 : 4));
 }
 
+wf_cuda_factor wf_cuda_weight(const wf_tensor *w, int64_t row, int64_t column, bool along)
+{
+    const int64_t k = w->local[1];
+
+    if (w->dtype == WF_NF4)
+        return (wf_cuda_factor){NULL, along ? column : row, along, w};
+    return (wf_cuda_factor){wf_cuda_element(w, row * k + column), k, along, NULL};
+}
+
+bool wf_cuda_takes_nf4(const wf_call *call, const wf_tensor *x, const wf_tensor *w, bool bf16)
+{
+    const wf_nf4_part part = wf_cuda_host_table->nf4_part_of(w);
+    int64_t cut[WF_MAX_CHUNKS + 1], bits = part.width | part.first_column | part.columns;
+    int last = x->ndim - 1, chunks = wf_cuda_host_table->chunk_cuts(x, last, cut);
+
+    for (int l = 0; l <= chunks; l++)
+        bits |= cut[l];
+    return w->ndim == 2 && bits % EIGHT == 0 && wf_cuda_host_table->context_exact(call->ctx) &&
+           wf_cuda_tensor_product_takes_nf4(call, bf16 ? WF_BF16 : WF_F32,
+                                            wf_extent(x, 0, last));
+}
+
+/* Those of a call of one x and several matrices. */
+static unsigned forward_nf4(const wf_call *call, bool bf16)
+{
+    unsigned mask = 0;
+
+    for (int i = 1; i < call->n_in; i++)
+        if (call->in[i]->dtype == WF_NF4 &&
+            wf_cuda_takes_nf4(call, call->in[0], call->in[i], bf16))
+            mask |= WF_IN(i);
+    return mask;
+}
+
+unsigned wf_cuda_pairs_nf4(const wf_call *call, bool bf16)
+{
+    unsigned mask = 0;
+
+    for (int i = 1; i < call->n_in && call->n_in <= 2 * WF_TENSOR_CODED; i += 2)
+        if (call->in[i]->dtype == WF_NF4 &&
+            wf_cuda_takes_nf4(call, call->in[i - 1], call->in[i], bf16))
+            mask |= WF_IN(i);
+    return mask;
+}
+
 wf_status wf_cuda_check_factors(const wf_call *call)
 {
     for (int i = 0; i < call->n_in; i++)
-        if (call->in[i]->dtype != call->in[0]->dtype ||
-            (call->in[i]->dtype != WF_F32 && call->in[i]->dtype != WF_BF16))
+        if (call->in[i]->dtype == WF_NF4 && wf_cuda_row(call->op->id)->nf4_ok)
+            continue; /* it was asked for as it is stored */
+        else if (call->in[i]->dtype != call->in[0]->dtype ||
+                 (call->in[i]->dtype != WF_F32 && call->in[i]->dtype != WF_BF16))
             return wf_cuda_host_table->fail(
                 call->ctx, WF_EDTYPE,
                 "%s: operand %d and operand 0 must both be f32 or both bf16: wf_cast one",
@@ -40,8 +90,8 @@ static wf_cuda_piece forward_piece(const wf_call *call, int64_t chunk, int membe
 
     (void)member;
     wf_cuda_host_table->chunk_cuts(x, last, cut);
-    return (wf_cuda_piece){.a = {wf_cuda_element(x, cut[chunk]), k, true},
-                           .b = {wf_cuda_element(w, cut[chunk]), k, true},
+    return (wf_cuda_piece){.a = {wf_cuda_element(x, cut[chunk]), k, true, NULL},
+                           .b = wf_cuda_weight(w, 0, cut[chunk], true),
                            .depth = cut[chunk + 1] - cut[chunk]};
 }
 
@@ -209,11 +259,11 @@ static wf_cuda_piece dx_piece(const wf_call *call, int64_t chunk, int member)
 {
     const wf_tensor *dy = call->in[2 * member], *w = call->in[2 * member + 1];
     int last = dy->ndim - 1;
-    int64_t n = dy->local[last], k = w->local[1], cut[WF_MAX_CHUNKS + 1];
+    int64_t n = dy->local[last], cut[WF_MAX_CHUNKS + 1];
 
     wf_cuda_host_table->chunk_cuts(dy, last, cut);
-    return (wf_cuda_piece){.a = {wf_cuda_element(dy, cut[chunk]), n, true},
-                           .b = {wf_cuda_element(w, cut[chunk] * k), k, false},
+    return (wf_cuda_piece){.a = {wf_cuda_element(dy, cut[chunk]), n, true, NULL},
+                           .b = wf_cuda_weight(w, cut[chunk], 0, false),
                            .depth = cut[chunk + 1] - cut[chunk]};
 }
 
@@ -266,8 +316,8 @@ static wf_cuda_piece dw_piece(const wf_call *call, int64_t chunk, int member)
     (void)member;
     chunk %= wf_token_chunks_of(&cuts);
     row = wf_token_chunk_at(&cuts, chunk);
-    return (wf_cuda_piece){.a = {wf_cuda_element(dy, row * n), n, false},
-                           .b = {wf_cuda_element(x, row * k), k, false},
+    return (wf_cuda_piece){.a = {wf_cuda_element(dy, row * n), n, false, NULL},
+                           .b = {wf_cuda_element(x, row * k), k, false, NULL},
                            .depth = wf_token_chunk_rows(&cuts, chunk)};
 }
 
@@ -320,34 +370,31 @@ static wf_status dw(const wf_call *call, void *workspace)
 /* Factors are of one type; a result is rounded after its sum, or stays f32 where it is
    partial. */
 enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_OUT(2) };
-enum {
-    ONE = WF_IN(0) | WF_IN(1),
-    THREE = ONE | WF_IN(2) | WF_IN(3)
-}; /* products with biases */
+enum { ONE = WF_IN(0) | WF_IN(1), THREE = ONE | WF_IN(2) | WF_IN(3) }; /* joined products */
 
-#define PRODUCT(run, workspace)                                                                \
+#define PRODUCT(run, workspace, nf4)                                                           \
     {                                                                                          \
-        run, workspace, .mixed_ok = RESULTS, .all_bf16 = FACTORS                               \
+        run, workspace, .mixed_ok = RESULTS, .all_bf16 = FACTORS, .nf4_ok = nf4                \
     }
 
-const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace);
-const wf_kernel wf_cuda_linear1_fp32 = PRODUCT(forward, forward_workspace);
-const wf_kernel wf_cuda_linear2 = PRODUCT(forward, forward_workspace);
-const wf_kernel wf_cuda_linear3 = PRODUCT(forward, forward_workspace);
-const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace);
-const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace);
-const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace);
-const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace);
-const wf_kernel wf_cuda_linear1_bias = {joined, joined_workspace,
-                                        .mixed_ok = RESULTS | WF_IN(2), .all_bf16 = ONE};
-const wf_kernel wf_cuda_linear3_bias = {joined, joined_workspace,
-                                        .mixed_ok = RESULTS | WF_IN(4) | WF_IN(5) | WF_IN(6),
-                                        .all_bf16 = THREE};
-const wf_kernel wf_cuda_linear1_bias_gelu = {joined, joined_workspace,
-                                             .mixed_ok = RESULTS | WF_IN(2), .all_bf16 = ONE};
-const wf_kernel wf_cuda_linear1_add = {joined, joined_workspace, .mixed_ok = RESULTS | WF_IN(2),
-                                       .all_bf16 = ONE};
-const wf_kernel wf_cuda_linear1_bias_add = {
-    joined, joined_workspace, .mixed_ok = RESULTS | WF_IN(2) | WF_IN(3), .all_bf16 = ONE};
-const wf_kernel wf_cuda_linear2_swiglu = {joined, joined_workspace, .mixed_ok = RESULTS,
-                                          .all_bf16 = ONE | WF_IN(2)};
+/* `other`: operands of a free choice of types; `factors`: those of one. */
+#define JOINED(other, factors)                                                                 \
+    {                                                                                          \
+        joined, joined_workspace, .mixed_ok = RESULTS | (other), .all_bf16 = (factors),        \
+                                  .nf4_ok = forward_nf4                                        \
+    }
+
+const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace, forward_nf4);
+const wf_kernel wf_cuda_linear1_fp32 = PRODUCT(forward, forward_workspace, forward_nf4);
+const wf_kernel wf_cuda_linear2 = PRODUCT(forward, forward_workspace, forward_nf4);
+const wf_kernel wf_cuda_linear3 = PRODUCT(forward, forward_workspace, forward_nf4);
+const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
+const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
+const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
+const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace, NULL);
+const wf_kernel wf_cuda_linear1_bias = JOINED(WF_IN(2), ONE);
+const wf_kernel wf_cuda_linear3_bias = JOINED(WF_IN(4) | WF_IN(5) | WF_IN(6), THREE);
+const wf_kernel wf_cuda_linear1_bias_gelu = JOINED(WF_IN(2), ONE);
+const wf_kernel wf_cuda_linear1_add = JOINED(WF_IN(2), ONE);
+const wf_kernel wf_cuda_linear1_bias_add = JOINED(WF_IN(2) | WF_IN(3), ONE);
+const wf_kernel wf_cuda_linear2_swiglu = JOINED(0, ONE | WF_IN(2));

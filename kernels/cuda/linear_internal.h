@@ -8,6 +8,17 @@
 /* Returns the address of an element, by its number in memory. */
 const void *wf_cuda_element(const wf_tensor *t, int64_t element);
 
+/* Returns the second factor of a product that has a matrix from a row or from a column on, the
+   other being 0: its terms lie along the matrix's rows, or its rows are terms. */
+wf_cuda_factor wf_cuda_weight(const wf_tensor *w, int64_t row, int64_t column, bool along);
+
+/* Returns whether a product of x's rows takes a matrix as it is stored, as nf4: exact ones do
+   where eight numbers side by side are of one block and of one chunk. */
+bool wf_cuda_takes_nf4(const wf_call *call, const wf_tensor *x, const wf_tensor *w, bool bf16);
+
+/* Returns the mask of such matrices of a call of pairs: wf_kernel.nf4_ok. */
+unsigned wf_cuda_pairs_nf4(const wf_call *call, bool bf16);
+
 /* Checks that both factors and, of a joined op, all members are stored alike; else
    WF_EDTYPE. */
 wf_status wf_cuda_check_factors(const wf_call *call);

@@ -11,8 +11,8 @@ static wf_cuda_piece piece(const wf_call *call, int64_t chunk, int member)
     int64_t k = x->local[last], cut[WF_MAX_CHUNKS + 1];
 
     wf_cuda_host_table->chunk_cuts(x, last, cut);
-    return (wf_cuda_piece){.a = {wf_cuda_element(x, cut[chunk]), k, true},
-                           .b = {wf_cuda_element(w, cut[chunk]), k, true},
+    return (wf_cuda_piece){.a = {wf_cuda_element(x, cut[chunk]), k, true, NULL},
+                           .b = wf_cuda_weight(w, 0, cut[chunk], true),
                            .depth = cut[chunk + 1] - cut[chunk]};
 }
 
@@ -77,4 +77,5 @@ static wf_status forward(const wf_call *call, void *workspace)
 }
 
 const wf_kernel wf_cuda_linear2_sum = {forward, workspace_of, .mixed_ok = WF_OUT(0),
-                                       .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3)};
+                                       .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3),
+                                       .nf4_ok = wf_cuda_pairs_nf4};

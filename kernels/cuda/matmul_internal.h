@@ -19,6 +19,9 @@ typedef struct wf_cuda_factor {
     const void *data;
     int64_t ld;
     bool along;
+    /* NULL, or the second factor is this matrix of nf4: data is NULL then, and ld the column of
+       the part, or where `along` is not set the row, of index 0 */
+    const wf_tensor *nf4;
 } wf_cuda_factor;
 
 /* c[m, n] (rows c_ld step) = sum over depth of a[m, .] b[n, .], or added to what c holds. */

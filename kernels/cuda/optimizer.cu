@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/optimizer.cu - the rows of kernels/optimizer.c, with the expressions of
- * kernels/cpu/simd/optimizer.c: parameters and moments are f32, the gradient is f32 or bf16.
+ * kernels/cuda/optimizer.cu - updates of parameters, many by one launch: parameters and states
+ * are f32, the gradient is f32 or bf16. Of update_elements the functions that the host's table
+ * names have kernels, others run on the host (update_host.c).
  */
 #include "core/together.h"
 #include "kernels/cuda/update_internal.h"
@@ -14,10 +15,10 @@ enum {
 };
 
 struct parameter {
-    float *p, *m, *v;
+    float *p, *state[2];
     const void *grad;
     int64_t n;
-    float lr, weight_decay; /* the call's own */
+    float rate, weight_decay; /* the call's own */
     bool wide;
 };
 
@@ -42,49 +43,30 @@ __device__ __forceinline__ void gradient_at(const wf_bf16 *g, int64_t n, bool, f
         out[k] = k < n ? wf_get(g[k]) : 0.0f;
 }
 
-template <class G>
-__device__ __forceinline__ void adamw_of(const parameter &a, const wf_update &u, int64_t i)
+template <class G, class M>
+__device__ __forceinline__ void update_at(const parameter &a, const wf_update &u, int64_t i)
 {
     const int64_t n = a.n - i;
-    float p[FLOATS], m[FLOATS], v[FLOATS], g[FLOATS];
+    const bool keeps = M::keeps(u);
+    float p[FLOATS], g[FLOATS], s[2][FLOATS] = {};
 
     wf_load(a.p + i, n, a.wide, p);
-    wf_load(a.m + i, n, a.wide, m);
-    wf_load(a.v + i, n, a.wide, v);
+#pragma unroll
+    for (int k = 0; k < M::STATES; k++)
+        if (keeps)
+            wf_load(a.state[k] + i, n, a.wide, s[k]);
     gradient_at((const G *)a.grad + i, n, a.wide, g);
 #pragma unroll
     for (int k = 0; k < FLOATS; k++)
-        wf_adamw_step(u, g[k], &p[k], &m[k], &v[k]);
+        M::step(u, g[k], &p[k], &s[0][k], &s[1][k]);
     wf_store(a.p + i, n, a.wide, p);
-    wf_store(a.m + i, n, a.wide, m);
-    wf_store(a.v + i, n, a.wide, v);
-}
-
-/* Without momentum m is neither read nor written. */
-template <class G>
-__device__ __forceinline__ void sgd_of(const parameter &a, const wf_update &u, int64_t i)
-{
-    const int64_t n = a.n - i;
-    const bool momentum = u.beta1 > 0.0f;
-    float p[FLOATS], m[FLOATS], g[FLOATS];
-
-    wf_load(a.p + i, n, a.wide, p);
-    gradient_at((const G *)a.grad + i, n, a.wide, g);
-    if (momentum)
-        wf_load(a.m + i, n, a.wide, m);
 #pragma unroll
-    for (int k = 0; k < FLOATS; k++) {
-        g[k] = fmaf(u.weight_decay, p[k], g[k] * u.grad_scale);
-        if (momentum)
-            g[k] = m[k] = fmaf(u.beta1, m[k], g[k]);
-        p[k] = fmaf(-u.lr, g[k], p[k]);
-    }
-    wf_store(a.p + i, n, a.wide, p);
-    if (momentum)
-        wf_store(a.m + i, n, a.wide, m);
+    for (int k = 0; k < M::STATES; k++)
+        if (keeps)
+            wf_store(a.state[k] + i, n, a.wide, s[k]);
 }
 
-template <class G, bool ADAMW>
+template <class G, class M>
 __global__ void __launch_bounds__(WF_BLOCK)
     update_kernel(const WF_GRID_CONSTANT parameter_updates a)
 {
@@ -95,55 +77,57 @@ __global__ void __launch_bounds__(WF_BLOCK)
         const parameter &p = a.list[k];
         const int64_t i = (int64_t)(piece - a.pieces.first[k]) * PIECE + threadIdx.x * FLOATS;
 
-        if (i >= p.n)
-            continue;
-        const wf_update u = wf_update_now(a.all, p.lr, p.weight_decay);
-
-        if (ADAMW)
-            adamw_of<G>(p, u, i);
-        else
-            sgd_of<G>(p, u, i);
+        if (i < p.n)
+            update_at<G, M>(p, wf_update_now(a.all, p.rate, p.weight_decay), i);
     }
 }
 
-parameter parameter_of(const wf_call *call)
+template <class M> parameter parameter_of(const wf_updates &all, const wf_call *call)
 {
-    const wf_update *u = (const wf_update *)call->attr;
     parameter a = {};
     uintptr_t bits;
 
     a.p = (float *)call->in[0]->data;
     a.grad = call->in[1]->data;
-    a.m = (float *)call->in[2]->data;
-    a.v = call->n_in > 3 ? (float *)call->in[3]->data : NULL;
     a.n = wf_count(call->in[0]);
-    a.lr = u->lr;
-    a.weight_decay = u->weight_decay;
-    bits = (uintptr_t)a.p | (uintptr_t)a.m | (uintptr_t)a.v;
-    a.wide = (bits | (call->in[1]->dtype == WF_F32 ? (uintptr_t)a.grad : 0)) % 16 == 0;
+    a.rate = wf_update_rate(all, call);
+    a.weight_decay = wf_update_of(call)->weight_decay;
+    bits = (uintptr_t)a.p | (call->in[1]->dtype == WF_F32 ? (uintptr_t)a.grad : 0);
+    for (int k = 0; k < M::STATES; k++) {
+        a.state[k] = (float *)call->in[2 + k]->data;
+        bits |= (uintptr_t)a.state[k];
+    }
+    a.wide = bits % 16 == 0;
     return a;
+}
+
+/* Returns the function of a call of update_elements; NULL: it is of another op. */
+wf_update_run *function_of(const wf_call *call)
+{
+    return call->op->id == WF_ID_update_elements ? ((const wf_update_attr *)call->attr)->run
+                                                 : NULL;
 }
 
 /* Returns true where one launch may have both calls. */
 bool alike(const wf_call *a, const wf_call *b)
 {
-    const wf_update *x = (const wf_update *)a->attr, *y = (const wf_update *)b->attr;
+    const wf_update *x = wf_update_of(a), *y = wf_update_of(b);
 
     return a->in[1]->dtype == b->in[1]->dtype && a->in[2]->dtype == b->in[2]->dtype &&
-           x->of_step == y->of_step && x->beta1 == y->beta1 && x->beta2 == y->beta2 &&
+           function_of(a) == function_of(b) && x->step_lr == y->step_lr &&
+           x->step_scale == y->step_scale && x->beta1 == y->beta1 && x->beta2 == y->beta2 &&
            x->eps == y->eps && x->bias1 == y->bias1 && x->bias2 == y->bias2 &&
            x->grad_scale == y->grad_scale;
 }
 
 /* Runs the first of n calls that are alike, as many as one launch may have, and returns their
-   number. */
-template <bool ADAMW> int run_some(const wf_call *const *calls, int n, wf_status *status)
+   number. NARROW: gradients may be bf16. */
+template <class M, bool NARROW>
+int run_some(const wf_call *const *calls, int n, wf_status *status)
 {
     parameter_updates a = {};
     int k = 0;
 
-    if (wf_dtype_is_dynamic8(calls[0]->in[2]->dtype))
-        return wf_cuda_adamw8(calls, n, status);
     a.all = wf_updates_of(calls[0]);
     for (; k < n && k < MANY; k++) {
         bool bf16;
@@ -151,19 +135,55 @@ template <bool ADAMW> int run_some(const wf_call *const *calls, int n, wf_status
         *status = wf_check_types(calls[k], &bf16);
         if (*status != WF_OK)
             return k;
-        a.list[k] = parameter_of(calls[k]);
+        a.list[k] = parameter_of<M>(a.all, calls[k]);
         a.pieces.add(wf_ceil(a.list[k].n, PIECE));
     }
-    *status = wf_run(calls[0], [&](auto zero) {
-        return wf_launch(update_kernel<decltype(zero), ADAMW>, wf_grid(a.pieces.all(), 1),
-                         WF_BLOCK, 0, wf_cuda_of(calls[0])->stream, a);
-    });
+    const auto launch = [&](auto zero) {
+        return wf_launch(update_kernel<decltype(zero), M>, wf_grid(a.pieces.all(), 1), WF_BLOCK,
+                         0, wf_cuda_of(calls[0])->stream, a);
+    };
+    if constexpr (NARROW)
+        *status = wf_run(calls[0], launch);
+    else
+        *status = wf_cuda_check(calls[0]->ctx, launch(0.0f), calls[0]->op->name);
     return k;
 }
 
+/* Each of these runs some of n calls, as run_some. */
+int run_adamw(const wf_call *const *calls, int n, wf_status *status)
+{
+    return wf_dtype_is_dynamic8(calls[0]->in[2]->dtype)
+               ? wf_cuda_adamw8(calls, n, status)
+               : run_some<wf_adamw_method, true>(calls, n, status);
+}
+
+int run_sgd(const wf_call *const *calls, int n, wf_status *status)
+{
+    return run_some<wf_sgd_method, true>(calls, n, status);
+}
+
+int run_elements(const wf_call *const *calls, int n, wf_status *status)
+{
+    const wf_cuda_host *host = wf_cuda_host_table;
+    wf_update_run *run = function_of(calls[0]);
+
+    if (run == host->update_lion)
+        return wf_dtype_is_dynamic8(calls[0]->in[2]->dtype)
+                   ? wf_cuda_lion8(calls, n, status)
+                   : run_some<wf_lion_method, false>(calls, n, status);
+    if (run == host->update_sign)
+        return run_some<wf_sign_method, false>(calls, n, status);
+    if (run == host->update_keep)
+        return run_some<wf_keep_method, false>(calls, n, status);
+    *status = wf_cuda_update_on_host(calls[0]);
+    return 1;
+}
+
+typedef int run_part(const wf_call *const *calls, int n, wf_status *status);
+
 /* Each call changes tensors of its own, so those that are alike need not follow one another:
    vectors lie between matrices. */
-template <bool ADAMW> wf_status run_many(const wf_call *calls, int n)
+template <run_part *RUN> wf_status run_many(const wf_call *calls, int n)
 {
     const wf_call *list[MANY];
     uint64_t done = 0; /* bit k: of call k */
@@ -178,17 +198,19 @@ template <bool ADAMW> wf_status run_many(const wf_call *calls, int n)
                 done |= (uint64_t)1 << k;
             }
         for (int k = 0; k < count && status == WF_OK;)
-            k += run_some<ADAMW>(list + k, count - k, &status);
+            k += RUN(list + k, count - k, &status);
     }
     return status;
 }
 
-template <bool ADAMW> wf_status run_one(const wf_call *call, void *)
+template <run_part *RUN> wf_status run_one(const wf_call *call, void *)
 {
-    return run_many<ADAMW>(call, 1);
+    return run_many<RUN>(call, 1);
 }
 } // namespace
 
-const wf_kernel wf_cuda_adamw = {run_one<true>,       NULL,          0, WF_IN(1),
-                                 WF_IN(2) | WF_IN(3), run_many<true>};
-const wf_kernel wf_cuda_sgd = {run_one<false>, NULL, 0, WF_IN(1), 0, run_many<false>};
+const wf_kernel wf_cuda_adamw = {run_one<run_adamw>, NULL, 0, WF_IN(1), WF_IN(2) | WF_IN(3),
+                                 run_many<run_adamw>};
+const wf_kernel wf_cuda_sgd = {run_one<run_sgd>, NULL, 0, WF_IN(1), 0, run_many<run_sgd>};
+const wf_kernel wf_cuda_update_elements = {
+    run_one<run_elements>, NULL, 0, 0, WF_IN(2) | WF_IN(3) | WF_IN(4), run_many<run_elements>};

@@ -147,6 +147,19 @@ static wf_cuda_result float_target(const product_run *r, int64_t buffer)
         .to = buffer_of(r, buffer), .to_ld = r->plan->ld, .type = WF_F32, .fours = true};
 }
 
+/* Takes a member's matrix of nf4, which is that of all chunks. */
+static wf_status take_nf4(const wf_cuda_product *p, const wf_cuda_factor *f,
+                          wf_tensor_product *t, int member)
+{
+    if (t->nf4[member].bytes)
+        return WF_OK;
+    t->nf4[member] = wf_cuda_nf4_matrix(wf_cuda_of(p->call), f->nf4, p->type);
+    t->code_levels = t->nf4[member].levels;
+    t->coded = true;
+    return wf_cuda_check(p->call->ctx, t->code_levels ? cudaSuccess : cudaErrorMemoryAllocation,
+                         p->call->op->name);
+}
+
 /* Takes the pieces of a node as its kernel has them. */
 static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_product *t)
 {
@@ -164,6 +177,8 @@ static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_prod
         if (status == WF_OK)
             status = make_whole(p, &x.b, p->n, x.depth, memory_after(room, a));
         room = memory_after(room, a + b);
+        if (status == WF_OK && x.b.nf4)
+            status = take_nf4(p, &x.b, t, i % t->members);
         t->piece[i] = (wf_tensor_piece){x.a.data, x.b.data, x.a.ld, x.b.ld,
                                         wf_cuda_whole_depth(p, x.depth)};
         t->a_along = x.a.along;

@@ -52,7 +52,7 @@ static bool is_copied(const wf_cuda_product *p, const wf_cuda_factor *f, int64_t
 {
     uint64_t bits = (uint64_t)(uintptr_t)f->data | (uint64_t)f->ld * wf_cuda_size_of(p->type);
 
-    return wf_cuda_is_exact(p) &&
+    return wf_cuda_is_exact(p) && !f->nf4 &&
            (depth != wf_cuda_whole_depth(p, depth) || bits % WF_CUDA_ALIGNED);
 }
 

@@ -7,7 +7,7 @@
  * so the first time that a product of a kind is asked for both are timed, on the operands that
  * it has, and the faster one serves that kind for the life of the device. The first serves
  * where turns hide nothing, since every cluster has at most one job, and under a capture, where
- * no time can be taken.
+ * no time can be taken. Products with weights of nf4 have one kernel by wgmma.
  */
 #include "kernels/cuda/tensor_product_internal.h"
 #include "kernels/cuda/tile_schedule_internal.h"
@@ -65,6 +65,13 @@ static wf_status asked_for(const wf_call *call, const wf_cuda *cuda, wf_tensor_k
             "%d.%d: unset it, or set it to mma",
             call->op->name, asked, cuda->arch / 10, cuda->arch % 10);
     return WF_OK;
+}
+
+bool wf_cuda_multiplies_by_wgmma(const wf_cuda *cuda)
+{
+    const char *asked = getenv("WEFT_TENSOR_CORES");
+
+    return cuda->arch == HOPPER && !(asked && strcmp(asked, names[WF_TENSOR_MMA]) == 0);
 }
 
 static kind kind_of(const wf_tensor_product *p)
@@ -191,7 +198,7 @@ wf_status wf_cuda_choose_tensor_kernel(const wf_call *call, const wf_tensor_prod
     if (status != WF_OK || *kernel != WF_TENSOR_KERNELS)
         return status;
     *kernel = cuda->arch == HOPPER ? WF_TENSOR_WGMMA : WF_TENSOR_MMA;
-    if (cuda->arch != HOPPER || !wf_tensor_is_stored(p) ||
+    if (cuda->arch != HOPPER || p->coded || !wf_tensor_is_stored(p) ||
         wf_jobs_of(p->m, p->n, p->levels) <= cuda->processors / WF_CLUSTER)
         return WF_OK;
     math = wf_cuda_math_of(call);

@@ -11,6 +11,7 @@
 #ifndef WF_KERNELS_CUDA_TENSOR_TILE_INTERNAL_H
 #define WF_KERNELS_CUDA_TENSOR_TILE_INTERNAL_H
 
+#include "kernels/cuda/nf4_tile_internal.h"
 #include "kernels/cuda/product_finish_internal.h"
 #include "kernels/cuda/tensor_product_internal.h"
 #include "kernels/cuda/tile_schedule_internal.h"
@@ -282,5 +283,46 @@ static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p
             wf_finish_four(p.result, to, row + r, column + c, p.n, x);
     }
 }
+
+/* ---- the second factor where it is nf4 ---- */
+
+/*
+ * The second factor of a product some of whose members are matrices of nf4; others are loaded
+ * as by STORED, whose load copies a tile on its way. begin() comes before all others, finish()
+ * where no tile is left to load.
+ */
+template <class STORED, class PUT, int ROWS, int DEPTH, int THREADS>
+struct wf_coded_weights : STORED {
+    enum { TABLES = WF_NF4_TABLES }; /* floats of shared memory */
+
+    wf_nf4_tile<PUT, ROWS, DEPTH, THREADS, (bool)STORED::ALONG> next;
+    const float *tables;
+
+    __device__ __forceinline__ void begin(const wf_tensor_product &p, float *room)
+    {
+        wf_nf4_tables(room, p.code_levels, THREADS);
+        tables = room;
+        next.to = NULL;
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ void load(const wf_tensor_product &p, int q,
+                                         typename PUT::tile *tile, int64_t first, int64_t k,
+                                         int t)
+    {
+        const int member = q % p.members;
+
+        finish(p, t);
+        if (p.nf4[member].bytes)
+            next.load(p.nf4, member, tile, p.piece[q].b_ld, first, p.n, k, p.piece[q].depth, t);
+        else
+            STORED::load(p, q, tile, first, k, t);
+    }
+
+    __device__ __forceinline__ void finish(const wf_tensor_product &p, int t)
+    {
+        next.finish(p.nf4, tables, t);
+    }
+};
 
 #endif

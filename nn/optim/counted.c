@@ -6,23 +6,9 @@
  */
 #include "nn/optim/method_internal.h"
 
-static void sign(const wf_update *u, int64_t n, float *p, const float *g, float *const *state)
-{
-    (void)state;
-    for (int64_t i = 0; i < n; i++)
-        p[i] -= u->lr * (float)((g[i] > 0) - (g[i] < 0));
-}
-
-static void keep(const wf_update *u, int64_t n, float *p, const float *g, float *const *state)
-{
-    (void)u, (void)state;
-    for (int64_t i = 0; i < n; i++)
-        p[i] = g[i];
-}
-
 wf_status wf_nn_counted_update(wf_tensor *t, wf_tensor *grad, float rate)
 {
     const wf_update u = {.lr = rate, .grad_scale = 1};
 
-    return wf_update_elements(t, grad, 0, NULL, rate > 0 ? sign : keep, &u);
+    return wf_update_elements(t, grad, 0, NULL, rate > 0 ? wf_update_sign : wf_update_keep, &u);
 }

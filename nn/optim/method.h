@@ -93,7 +93,10 @@ typedef struct wf_nn_method_row {
     wf_status (*together)(const wf_update *u, const wf_nn_parts *parts, wf_tensor *t,
                           wf_tensor *grad, wf_tensor *const *state);
     const wf_nn_matrix_update *matrix; /* NULL: matrices are updated like all else */
-    bool captured; /* its ops may be run by a CUDA graph; not those of `elements` */
+    /* its ops may be run by a CUDA graph: the host reads none of their results, what they take
+       of wf_update is marked in theirs (step_lr, step_scale), and `elements` is a function of
+       kernels/parameters.h */
+    bool captured;
 } wf_nn_method_row;
 
 /**

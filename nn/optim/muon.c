@@ -54,8 +54,11 @@ wf_status wf_nn_orthogonalize(wf_tensor *x)
 static wf_status direct(const wf_update *u, wf_tensor *grad, wf_tensor *const *state,
                         wf_tensor *direction)
 {
-    wf_update change = {.lr = -u->beta1, .beta1 = u->beta1, .grad_scale = u->grad_scale};
-    wf_update add = {.lr = -1, .grad_scale = u->grad_scale};
+    wf_update change = {.lr = -u->beta1,
+                        .beta1 = u->beta1,
+                        .grad_scale = u->grad_scale,
+                        .step_scale = u->step_scale};
+    wf_update add = {.lr = -1, .grad_scale = u->grad_scale, .step_scale = u->step_scale};
     wf_status status = wf_init_fill(direction, 0);
 
     if (status == WF_OK && state[0])
@@ -67,7 +70,10 @@ static wf_status direct(const wf_update *u, wf_tensor *grad, wf_tensor *const *s
 static wf_status apply(const wf_update *u, wf_tensor *t, wf_tensor *direction)
 {
     int64_t rows = t->dim[t->ndim - 2].size, columns = t->dim[t->ndim - 1].size;
-    wf_update change = {.lr = u->lr, .weight_decay = u->weight_decay};
+    wf_update change = {.lr = u->lr,
+                        .weight_decay = u->weight_decay,
+                        .step_lr = u->step_lr,
+                        .lr_times = u->lr_times};
 
     change.grad_scale = (float)(0.2 * sqrt((double)(rows > columns ? rows : columns)));
     return wf_sgd(t, direction, direction, &change);
@@ -79,6 +85,10 @@ static const wf_nn_matrix_update matrices = {.states = 1,
                                              .whole = wf_nn_orthogonalize,
                                              .apply = apply};
 
-const wf_nn_method_row wf_nn_muon = {
-    "muon", .states = 2, .uses = WF_NN_USES_BETA1 | WF_NN_USES_BETA2 | WF_NN_USES_EPS,
-    .update = wf_nn_adamw_update, .matrix = &matrices};
+const wf_nn_method_row wf_nn_muon = {"muon",
+                                     .states = 2,
+                                     .uses =
+                                         WF_NN_USES_BETA1 | WF_NN_USES_BETA2 | WF_NN_USES_EPS,
+                                     .update = wf_nn_adamw_update,
+                                     .matrix = &matrices,
+                                     .captured = true};

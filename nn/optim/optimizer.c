@@ -102,7 +102,9 @@ const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale
                             .beta2 = c->beta2,
                             .eps = c->eps,
                             .grad_scale = scale,
-                            .of_step = true,
+                            .step_lr = true,
+                            .step_scale = true,
+                            .lr_times = 1,
                             .step = o->steps};
     memcpy(o->update.own, c->own, sizeof c->own);
     if (o->row->uses & WF_NN_USES_BETA2) {
@@ -124,7 +126,7 @@ static wf_update update_of(const wf_nn_optimizer *o, int64_t i)
                                               : 0;
     if (g && g->has_lr) {
         u.lr *= g->lr;
-        u.of_step = false; /* a rate of its own */
+        u.lr_times = g->lr;
     }
     return u;
 }
@@ -278,14 +280,8 @@ wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float
 
 const char *wf_nn_optimizer_uncaptured(const wf_nn_optimizer *o)
 {
-    if (!o->row->captured || o->row->matrix)
+    if (!o->row->captured)
         return "an optimizer whose numbers are the host's";
-    for (int k = 0; k < o->groups; k++) /* a graph reads one rate for all */
-        if (o->group[k].has_lr)
-            return "groups of parameters with rates of their own";
-    for (int64_t i = 0; i < o->count; i++)
-        if (o->parameter[i]->counted && !o->parameter[i]->frozen)
-            return "biases or counts that balance experts, which the host updates";
     if (o->options.ema > 0 && o->steps == o->skipped)
         return "an average of weights that has not begun";
     return NULL;

@@ -62,30 +62,41 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     return o;
 }
 
+/* Takes from the end of a plan whether it fits, or why it is refused. */
+static bool take_outcome(wf_search *s, wf_search_found *found, const wf_error *error)
+{
+    found->fits = error->code == WF_OK;
+    found->refused = !found->fits && error->code != WF_ENOMEM;
+    if (found->refused && s->refusal.code == WF_OK)
+        s->refusal = *error;
+    return found->fits;
+}
+
 bool wf_search_plan_fullest(wf_search *s, wf_search_found *found)
 {
     wf_plan_request o = wf_search_options(s, &found->candidate);
-    wf_error ignored = {WF_OK, ""};
+    wf_error error = {WF_OK, ""};
     wf_plan run;
 
     o.job.steps = 1;
     o.rank = (found->rank + 1) * (s->ranks / o.pp) - 1;
-    return wf_plan_request_within(&o, false, (size_t)o.device_memory, &run, &ignored) == WF_OK;
+    wf_plan_request_within(&o, false, (size_t)o.device_memory, &run, &error);
+    return take_outcome(s, found, &error);
 }
 
 bool wf_search_plan(wf_search *s, wf_search_found *found)
 {
     wf_plan_request o = wf_search_options(s, &found->candidate);
-    wf_error ignored = {WF_OK, ""};
+    wf_error error = {WF_OK, ""};
     wf_plan_peak peak;
 
     o.job.steps = STEPS;
     s->planned++;
     found->planned = true;
-    found->fits = wf_plan_request_peaks(&o, (size_t)o.device_memory, &peak, &ignored) == WF_OK;
-    found->peak = found->fits ? peak.bytes : 0;
+    wf_plan_request_peaks(&o, (size_t)o.device_memory, &peak, &error);
+    found->peak = error.code == WF_OK ? peak.bytes : 0;
     found->rank = peak.rank;
-    return found->fits;
+    return take_outcome(s, found, &error);
 }
 
 /* Returns true where an estimate leaves it open that a candidate fits; counts the others. */
@@ -156,14 +167,14 @@ static void add_path(wf_search *s, wf_search_found *found)
         found->path = path.path;
 }
 
-/* Plan what is listed, in the order of time. False: one does not fit and is gone, so that what
-   comes next may be another. */
+/* Plan what is listed, in the order of time. False: one does not fit or is refused, and is
+   gone, so that what comes next may be another. */
 static bool all_fit(wf_search *s)
 {
     for (int64_t i = 0; i < WF_SEARCH_TOP && i < s->n_top; i++) {
         if (s->top[i].planned || wf_search_plan(s, &s->top[i]))
             continue;
-        s->left_out[WF_SEARCH_PLAN]++;
+        s->left_out[s->top[i].refused ? WF_SEARCH_REFUSED : WF_SEARCH_PLAN]++;
         s->n_top--;
         memmove(s->top + i, s->top + i + 1, (size_t)(s->n_top - i) * sizeof *s->top);
         return false;

@@ -48,6 +48,9 @@ typedef struct wf_plan_list {
     wf_plan_layout data_parallel; /* the best that has neither pp nor tp, in the list or not */
     bool has_data_parallel;       /* else none fits */
     wf_plan_refused refused[WF_PLAN_REASONS]; /* in the order of looking; counts may be 0 */
+    /* why the first plan was refused that was so for another reason than memory; WF_OK: none
+       was */
+    wf_error refusal;
     char machine[WF_SIM_NAME];
     int64_t ranks, tokens; /* a layout's; a step's */
     int64_t considered, simulated, planned;

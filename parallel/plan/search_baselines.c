@@ -60,8 +60,12 @@ static int64_t find_largest(wf_search *s, way w, wf_search_found *found)
 
         if (!make(s, w, micro, &c))
             break;
-        if (!wf_search_simulate(s, &c, WF_SIM_PATH, &one) || !wf_search_plan(s, &one))
+        if (!wf_search_simulate(s, &c, WF_SIM_PATH, &one))
             break;
+        if (!wf_search_plan(s, &one)) {
+            found->refused = one.refused;
+            break;
+        }
         *found = one;
         largest = micro;
     }
@@ -89,7 +93,7 @@ static void print_way(wf_search *s, way w, int64_t largest, const wf_search_foun
     if (!make(s, w, 1, &c))
         fprintf(out, "  %-24s not on %" PRId64 " ranks with this batch\n", names[w], s->ranks);
     else if (!largest)
-        fprintf(out, "  %-24s does not fit\n", names[w]);
+        fprintf(out, "  %-24s %s\n", names[w], found->refused ? "is refused" : "does not fit");
     else
         fprintf(
             out,
@@ -101,7 +105,7 @@ static void print_way(wf_search *s, way w, int64_t largest, const wf_search_foun
 
 void wf_search_print_baselines(wf_search *s, FILE *out)
 {
-    wf_search_found found[WAYS];
+    wf_search_found found[WAYS] = {0};
     int64_t largest[WAYS];
 
     if (s->ranks < 2 || s->options->job.mesh.axes)
@@ -116,6 +120,8 @@ void wf_search_print_baselines(wf_search *s, FILE *out)
     else if (largest[FSDP])
         fputs("  the model does not fit on one device, and its shards do: FSDP is enough\n\n",
               out);
+    else if (found[DDP].refused || found[FSDP].refused)
+        fputc('\n', out);
     else
         fputs("  neither copies nor shards fit: it takes tensor or pipeline parallelism, or "
               "recomputation\n\n",

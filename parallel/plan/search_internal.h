@@ -45,7 +45,8 @@ typedef struct wf_search_found {
         utilisation; /* the step; idle in the pipeline; model FLOPs over the peak's */
     wf_sim_cost path;
     bool planned, fits;
-    size_t peak; /* the fullest rank's, where it was planned */
+    bool refused; /* does not fit by its plan, for another reason than memory */
+    size_t peak;  /* the fullest rank's, where it was planned */
     int rank;
     double estimate; /* bytes that it takes */
 } wf_search_found;
@@ -83,6 +84,9 @@ typedef struct wf_search {
     int tables;
     wf_search_measured measured[WF_SEARCH_MEASURED];
     int n_measured;
+    /* why the first plan was refused that was so for another reason than memory; WF_OK: none
+       was */
+    wf_error refusal;
     double seconds; /* work of this process */
 } wf_search;
 

@@ -61,7 +61,8 @@ wf_status wf_search_list(const wf_search *s, wf_plan_list *list, wf_error *error
                            .considered = s->considered,
                            .simulated = s->simulated,
                            .planned = s->planned,
-                           .work = s->seconds};
+                           .work = s->seconds,
+                           .refusal = s->refusal};
     snprintf(list->machine, sizeof list->machine, "%s", s->machine.name);
     take_reasons(s, list->refused);
     if (s->plain.fits)

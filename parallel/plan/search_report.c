@@ -23,6 +23,9 @@ static void print_counts(const wf_plan_list *list, FILE *out)
             wf_flags_print(out, "  %10" PRId64 " %s\n", r->count, r->words);
     fprintf(out, "  %10" PRId64 " were simulated, and %" PRId64 " ranks planned\n\n",
             list->simulated, list->planned);
+    if (list->refusal.code != WF_OK)
+        fprintf(out, "the first plan that was refused for another reason than memory: %s\n\n",
+                list->refusal.text);
 }
 
 static void print_layout(const wf_plan_list *list, const wf_plan_layout *l, int rank, FILE *out)
@@ -75,7 +78,7 @@ static void print_other(wf_search *s, const char *name, const wf_search_candidat
     fprintf(out, "  %-28s ", name);
     if (s->options->device_memory &&
         (!wf_search_may_fit(s, other.estimate) || !wf_search_plan_fullest(s, &other)))
-        fprintf(out, "does not fit (%+.4f s)\n", more);
+        fprintf(out, "%s (%+.4f s)\n", other.refused ? "is refused" : "does not fit", more);
     else if (more <= 0)
         fprintf(out, "%+.4f s: as fast\n", more);
     else
@@ -280,9 +283,10 @@ void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out)
 {
     print_counts(list, out);
     if (!list->count) {
-        wf_flags_print(out,
-                       "no layout fits: take more ranks, more .device_memory, or a smaller "
-                       ".global_batch_size\n");
+        wf_flags_print(out, list->refusal.code != WF_OK
+                                ? "no layout can be planned, for the reason above\n"
+                                : "no layout fits: take more ranks, more .device_memory, or a "
+                                  "smaller .global_batch_size\n");
         wf_search_print_baselines(s, out);
         return;
     }
@@ -322,14 +326,15 @@ wf_status wf_search_write_json(const wf_plan_list *list, const char *path, wf_er
         json_object_set_new(left, wf_flags_reported(r->words, words, sizeof words),
                             json_integer(r->count));
     json = json_pack(
-        "{s:s, s:{s:f, s:f, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}",
+        "{s:s, s:{s:f, s:f, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, s:f, s:o?, s:s?, s:o?, "
+        "s:o}",
         "machine", list->machine, "known_error_percent", "paced_median", WF_SEARCH_PACED_MEDIAN,
         "paced_worst", WF_SEARCH_PACED_WORST, "published_runs", WF_SEARCH_PUBLISHED_RUNS,
         "published_median", WF_SEARCH_PUBLISHED_MEDIAN, "published_least",
         WF_SEARCH_PUBLISHED_LEAST, "published_most", WF_SEARCH_PUBLISHED_MOST, "ranks",
         (json_int_t)list->ranks, "considered", (json_int_t)list->considered, "simulated",
         (json_int_t)list->simulated, "planned", (json_int_t)list->planned, "work", list->work,
-        "left_out", left, "top", top, "plain",
-        list->has_data_parallel ? layout_json(&list->data_parallel) : json_null());
+        "left_out", left, "refusal", list->refusal.code ? list->refusal.text : NULL, "top", top,
+        "plain", list->has_data_parallel ? layout_json(&list->data_parallel) : json_null());
     return wf_step_report_publish(json, path, error);
 }

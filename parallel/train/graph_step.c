@@ -193,8 +193,8 @@ static void capture_update(wf_par_trainer *t)
     g->update = wf_graph_end(t->par->ctx);
 }
 
-/* Updates by the graph, where the gradients are those of the other one. Muon's rates are
-   the host's: its updates are run op by op. */
+/* Updates by the graph, where the gradients are those of the other one. An optimizer whose
+   numbers are the host's is run op by op. */
 static wf_status update(wf_par_trainer *t, float lr, float scale)
 {
     graph_step *g = t->own;

@@ -32,7 +32,7 @@ except ImportError as missing:
 WARM_UP = 4
 # Kinds of kernels by their names, the first that fits: inductor's name what they compute.
 KINDS = [("products", r"gemm|cutlass|nvjet|xmma|wgmma|matmul"), ("attention", r"flash|fmha|sdpa|attention"),
-         ("AdamW", r"multi_tensor|adam|lpnorm|foreach"), ("loss", r"log_softmax|nll_loss|cross_entropy|logsumexp"),
+         ("updates", r"multi_tensor|adam|lpnorm|foreach"), ("loss", r"log_softmax|nll_loss|cross_entropy|logsumexp"),
          ("copies", r"memcpy|memset|copy"), ("norms and the rest", r"")]
 
 

@@ -1,6 +1,6 @@
 """
 gpu_features.py - what of training and generation gpu_check.py looks at on a GPU beside its first promises: pipelines,
-batches that ranks do not divide, sequence parallelism, LoRA, optimizers, families, lost ranks, checkpoints, generation.
+batches that ranks do not divide, sequence parallelism, LoRA, bases of 4 bits, optimizers, mixtures, sinks, caps, families, lost ranks, checkpoints, generation.
 Each has to have the bits of one rank, whose numbers are near those of the CPU.
 """
 import hashlib
@@ -21,12 +21,29 @@ SAME_DIGEST = {
         "--dp 2 --accumulate local", "--micro-batch-size 8", "--dp 2 --async-save on --save async"]),
     "LoRA on a base of bf16": ("--dtype bf16 --lora-rank 4 --lora-targets all-linear --lora-dropout 0.1", [
         "--tp 2", "--tp 2 --dp 2 --sequence-parallel", "--dp 4 --strategy zero1", "--pp 2"]),
-    "Muon": ("--optimizer muon", ["--tp 2", "--dp 2 --tp 2"]),
+    "adapters on a base of 4 bits": ("--lora-rank 4 --lora-targets all-linear --base-dtype nf4", [
+        "--cuda-graph off", "--tp 2", "--dp 2", "--micro-batch-size 8", "--pp 2"]),
+    "adapters on a base of 4 bits, bf16": ("--lora-rank 4 --lora-targets all-linear --base-dtype nf4 --dtype bf16 --arch llama", [
+        "--cuda-graph off", "--tp 2", "--dp 2", "--micro-batch-size 8", "--pp 2"]),
+    "Muon": ("--optimizer muon", ["--cuda-graph off", "--tp 2", "--dp 2 --tp 2"]),
+    "AdamW with moments in 8 bits": ("--optimizer adamw8bit", ["--cuda-graph off", "--tp 2", "--dp 2 --tp 2", "--pp 2"]),
+    "Lion with momenta in 8 bits": ("--optimizer lion8bit --lr 3e-4", ["--cuda-graph off", "--tp 2", "--dp 2 --tp 2", "--pp 2"]),
+    "groups with rates of their own": ("--param-groups embed:lr=0.1,wd=0;block.*.attn:lr=0.5", ["--cuda-graph off", "--tp 2", "--dp 2"]),
+    "Adafactor": ("--optimizer adafactor --lr 3e-3", ["--cuda-graph off", "--tp 2", "--dp 2 --tp 2"]),
+    "a mixture of experts": ("--arch mixtral --n-expert 4", ["--cuda-graph off", "--tp 2", "--dp 2 --tp 2 --ep 4", "--dp 2 --tp 2 --etp 2 --ep 2"]),
+    "experts with a capacity": ("--arch mixtral --n-expert 4 --moe-expert-capacity-factor 0.5", [
+        "--cuda-graph off", "--tp 2", "--dp 2 --tp 2 --ep 2", "--micro-batch-size 8"]),
+    "experts balanced by biases": ("--arch mixtral --n-expert 4 --moe-balance bias", ["--cuda-graph off", "--tp 2", "--dp 2 --tp 2 --ep 2"]),
+    "experts balanced by a loss": ("--arch mixtral --n-expert 4 --moe-balance sequence", ["--tp 2", "--pp 2 --micro-batch-size 2"]),
+    "sinks of attention, bf16": ("--arch llama --n-kv-head 2 --attention-sinks on --dtype bf16", ["--cuda-graph off", "--tp 2", "--pp 2"]),
+    "a cap of scores in a window, bf16": ("--arch gemma2 --n-kv-head 2 --score-cap 20 --sliding-window 16 --dtype bf16", ["--cuda-graph off", "--tp 2"]),
+    "RoPE that is scaled": ("--arch llama --n-kv-head 2 --rope-scaling llama3:8,1,4,32", ["--cuda-graph off", "--tp 2", "--cp 2"]),
     "SGD, dropout": ("--optimizer sgd --dropout 0.1", ["--tp 2", "--dp 2 --strategy shard_grad_op"]),
 }
 FAMILIES = {"mistral": "--n-kv-head 2 --sliding-window 16", "qwen2": "--n-kv-head 2", "qwen3": "--n-kv-head 2",
             "smollm3": "--rope-skip 2", "granite": "--residual-scale 0.5 --logit-divisor 2", "phi3": "", "gemma": "--n-kv-head 2",
             "olmo2": ""}
+MODELS = {"gpt2": "--arch gpt2", "llama": "--arch llama --n-kv-head 2", "mixture": "--arch mixtral --n-expert 4"}
 WAYS = ["--tp 2", "--dp 2", "--dp 2 --tp 2 --batch-size 3", "--batch-size 1", "--prefill-chunk 1",
         "--prefill-chunk 7 --batch-size 64", "--cuda-graph off", "--cuda-graph off --batch-size 2"]
 
@@ -79,18 +96,36 @@ def checkpoints(check):
                 f"the loss is {apart:.1e} from the CPU's own", got["digest"] == wanted["digest"] and apart < 1e-5)
 
 
-def generation(check, dtype, flags):
-    """Texts and log probabilities however they are made, and the trainer's losses of the same text."""
+def trained(check, flags):
+    """A model's folder."""
     model = "model-" + flags.replace(" ", "")
     check.run(check.command(*BASE, *flags.split(), "--save", model, steps=20, log="first"))
+    return model
+
+
+def same_texts(check, dtype, model, what, *more):
+    """The command, after the texts and log probabilities of all ways are compared."""
     lines = [json.dumps({"ids": [(7 * i + j * j) % 200 for j in range(5 + 3 * i)]}) for i in range(9)]
     (check.work / "prompts").write_text("\n".join(lines) + "\n")
     command = [check.build / "apps/gpt_generate", model, "--prompts", "prompts", *"--json --logprobs 2 --echo --n 2".split(),
-               *"--temperature 1.1 --top-p 0.95 --max-new-tokens 20".split(), "--dtype", dtype]
+               *"--temperature 1.1 --top-p 0.95 --max-new-tokens 20".split(), "--dtype", dtype, *more]
     wanted = check.run([*command, "--device", "cuda"])
     other = [way for way in WAYS if check.run([*command, "--device", "cuda", *way.split()]) != wanted]
-    check.judge(6, f"generation, {flags}: {len(WAYS) + 1} ways", f"others: {', '.join(other)}" if other else
+    check.judge(6, f"{what}: {len(WAYS) + 1} ways", f"others: {', '.join(other)}" if other else
                 f"one SHA of texts and log probabilities: {hashlib.sha256(wanted.encode()).hexdigest()[:16]}", not other)
+    return command
+
+
+def in_four_bits(check, dtype, flags):
+    """Texts of a model whose linears are stored as nf4, however many at once."""
+    check.run([check.build / "apps/gpt_export", trained(check, flags), "folder"])
+    same_texts(check, dtype, "folder", f"generation in 4 bits, {flags}", "--tokenizer", "bytes", "--base-dtype", "nf4")
+
+
+def generation(check, dtype, flags):
+    """Texts and log probabilities however they are made, and the trainer's losses of the same text."""
+    model = trained(check, flags)
+    command = same_texts(check, dtype, model, f"generation, {flags}")
     (check.work / "book").write_bytes(check.text.read_bytes()[:64])
     evaluate = [check.build / "apps/gpt_eval", "perplexity", model, "--data", "book", "--json", "--dtype", dtype]
     (check.work / "one").write_text(json.dumps({"ids": list(check.text.read_bytes()[:63])}) + "\n")
@@ -112,6 +147,8 @@ def checks(check):
              for what, (base, ways) in SAME_DIGEST.items()]
     found += [(6, arch, lambda arch=arch, flags=flags: family(check, arch, flags)) for arch, flags in FAMILIES.items()]
     found += [(6, "a rank is lost", lambda: lost_rank(check)), (6, "checkpoints", lambda: checkpoints(check))]
-    found += [(6, f"generation, {dtype} {arch}", lambda dtype=dtype, arch=arch: generation(check, dtype, f"--arch {arch} --dtype {dtype}"))
-              for dtype in ("fp32", "bf16") for arch in ("gpt2", "llama --n-kv-head 2")]
+    for dtype in ("fp32", "bf16"):
+        found += [(6, f"generation, {dtype} {name}", lambda dtype=dtype, flags=flags: generation(check, dtype, f"{flags} --dtype {dtype}"))
+                  for name, flags in MODELS.items()]
+        found += [(6, f"generation in 4 bits, {dtype}", lambda dtype=dtype: in_four_bits(check, dtype, f"{MODELS['llama']} --dtype {dtype}"))]
     return found

@@ -2,7 +2,7 @@
 """
 gpu_stand_in.py [BUILD] [--gpus N] [--only PART] - runs the speeds and the table of gpu_check.py without a GPU, so that no fault of theirs waits
 for one: on N emulated GPUs (2; --only: one part), with all flags but those of sizes, which are made small on their way to the programs, and beside
-modules torch and transformers that answer and compute nothing. Its figures mean nothing. Status 1 where a line of the table is
+modules torch, transformers and vllm and a llama-batched-bench that answer and compute nothing. Its figures mean nothing. Status 1 where a line of the table is
 missing, was not run, or fails by anything but a bound of speed.
 """
 import argparse
@@ -17,9 +17,9 @@ import gpu_table
 
 HERE = pathlib.Path(__file__).resolve()
 # Flags of sizes, and what they become.
-SMALL = {"gpt_train": {"--n-layer": 1, "--n-head": 2, "--n-kv-head": 2, "--n-embd": 16, "--ffn": 32, "--vocab-size": 256, "--seq-len": 24,
+SMALL = {"gpt_train": {"--n-layer": 1, "--n-head": 2, "--n-kv-head": 2, "--n-embd": 16, "--ffn": 32, "--vocab-size": 256, "--seq-len": 24, "--lora-rank": 2, "--moe-ffn": 16,
                        "--global-batch-size": 2, "--micro-batch-size": 1},
-         "gpt_generate": {"--batch-size": 4}, "bench": {"--shapes": "32x16"}}
+         "gpt_generate": {"--batch-size": 4}, "bench": {"--shapes": "32x16"}, "gpt_export": {}}
 LENGTHS = {"32": 2, "160": 3}  # of generated texts
 TORCH = '''
 import sys
@@ -42,11 +42,19 @@ torch.profiler.profile().__enter__().key_averages.return_value = [
     SimpleNamespace(key=key, self_device_time_total=1000.0) for key in ("nvjet_tst", "flash_fwd", "triton_poi_fused", "Memcpy DtoD")]
 sys.modules.update({"torch": torch, "torch.nn": torch.nn})
 '''
-TRANSFORMERS = '''
+MODULE = '''
 import sys
 from unittest import mock
 
-sys.modules["transformers"] = mock.MagicMock()
+sys.modules["{}"] = mock.MagicMock()
+'''
+# Answers for the file that it is given, as llama.cpp does on its standard error.
+BATCHED_BENCH = '''
+import pathlib
+import sys
+
+assert pathlib.Path(sys.argv[sys.argv.index("-m") + 1]).read_bytes()[:4] == b"GGUF"
+print('{"n_kv_max": 160, "pl": 1, "t_tg": 1.0, "speed_tg": 128.0}', file=sys.stderr)
 '''
 
 
@@ -69,15 +77,20 @@ def small(program, build, words):
 
 def prepare(folder, build):
     """Programs and modules that stand between gpu_check.py and what it starts."""
-    for program in ("gpt_train", "gpt_generate", "bench"):
+    for program in SMALL:
         path = folder / "apps" / program
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"#!{sys.executable}\nimport sys\nsys.path[:0] = [{str(HERE.parent)!r}]\nimport gpu_stand_in\n"
                         f"gpu_stand_in.small({program!r}, {str(build)!r}, sys.argv[1:])\n")
         path.chmod(0o755)
+    bench = folder / "llama.cpp/build/bin/llama-batched-bench"
+    bench.parent.mkdir(parents=True)
+    bench.write_text(f"#!{sys.executable}\n{BATCHED_BENCH}")
+    bench.chmod(0o755)
     (folder / "python").mkdir()
     (folder / "python/torch.py").write_text(TORCH)
-    (folder / "python/transformers.py").write_text(TRANSFORMERS)
+    for module in ("transformers", "vllm"):
+        (folder / f"python/{module}.py").write_text(MODULE.format(module))
 
 
 def table(gpus):
@@ -87,6 +100,8 @@ def table(gpus):
             yield from (f"8 {name}, {way}: ", f"8 {name}, {way}, by kind: ") if way in gpu_table.WAYS else (
                 f"8 {name}, {way} stand-in: ", f"8 {name}, {way}, by kind: ")
         yield from (f"8 {name}, {way}, of torch.compile: " for way in gpu_table.WAYS)
+    for what in gpu_table.ADDED:
+        yield from (f"8 {gpu_table.ADDED_TO}, {what}: ", f"8 {gpu_table.ADDED_TO}, {what}, by kind: ")
     for n in (2, 4, 8):
         ways = [f"{how} {n}, {transport}: " for how in ("--tp", "--dp") for transport in ("threads", "nccl")]
         yield from [f"9 {n} GPUs: -: not run: {gpus} GPUs here"] if n > gpus else [
@@ -94,8 +109,9 @@ def table(gpus):
 
 
 def speeds():
-    yield from (f"7 generation, {model}, {dtype}, texts at once: {texts}: " for model in ("smollm2-135m", "llama-3.2-1b")
-                for dtype in ("fp32", "bf16") for texts in (1, 32))
+    yield from (f"7 generation, {model}, {dtype}, texts at once: {texts}, {what}: " for model in ("smollm2-135m", "llama-3.2-1b")
+                for dtype in ("fp32", "bf16") for texts in (1, 32)
+                for what in ("linears in 4 bits", "beside transformers", "beside llama.cpp", "beside vLLM"))
     yield from (f"5 GPT-2 124M in {dtype}, {way}, against PyTorch stand-in" for dtype, way in
                 (("fp32", "exact"), ("fp32", "exact off"), ("tf32", "exact off")))
     yield from (f"5 product 64x96x80 {form}, chunks: {chunks}, by mma: " for form in ("NT", "NN") for chunks in (1, 8))
@@ -131,7 +147,8 @@ def main():
         for part in parts:
             done = subprocess.run([sys.executable, HERE.parent / "gpu_check.py", "--build", folder, "--plugins", plugins, "--minutes", "60",
                                    "--gpus", str(options.gpus), "--only", part], text=True, capture_output=True,
-                                  env={**os.environ, "PYTHONPATH": str(folder / "python"), "WEFT_EMULATOR_DEVICES": str(options.gpus)})
+                                  env={**os.environ, "PYTHONPATH": str(folder / "python"), "LLAMA_CPP": str(folder / "llama.cpp"),
+                                       "WEFT_EMULATOR_DEVICES": str(options.gpus)})
             lines += [line[2:] for line in done.stderr.splitlines() if re.match(r"  \d ", line)]
             if done.returncode not in (0, 1) or "Traceback" in done.stderr:
                 print(done.stderr[-2000:])

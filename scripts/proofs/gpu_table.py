@@ -34,9 +34,17 @@ MODELS = {
                       "tied": False}, 2),
 }
 
+# Steps without a peer's beside them, of one model: what was added to it -> flags.
+ADDED_TO = "Llama 3.2 1B"
+ADDED = {"AdamW in 8 bits": ["--optimizer", "adamw8bit"], "Lion in 8 bits": ["--optimizer", "lion8bit"], "Muon": ["--optimizer", "muon"],
+         "LoRA": ["--lora-rank", 16, "--lora-targets", "all-linear"],
+         "LoRA, a base of 4 bits": ["--lora-rank", 16, "--lora-targets", "all-linear", "--base-dtype", "nf4"],
+         "8 experts of a quarter": ["--arch", "mixtral", "--n-expert", 8, "--moe-ffn", 2048],
+         "8 experts with a capacity": ["--arch", "mixtral", "--n-expert", 8, "--moe-ffn", 2048, "--moe-expert-capacity-factor", 1.25],
+         "sinks": ["--attention-sinks", "on"]}
 WAYS = {"exact": [], "exact, tp 1": ["--exact-tp", 1], "exact off": ["--exact", "off"]}
 # Kinds of work by the names of ops in a profile, the first that fits; those of gpu_torch.py.
-KINDS = [("products", r"^(linear|matmul)"), ("attention", r"^(attention|rope|cache)"), ("AdamW", r"^(adamw|gradient norm)"),
+KINDS = [("products", r"^(linear|matmul|experts)"), ("attention", r"^(attention|rope|cache)"), ("updates", r"^(adamw|sgd|update_elements|unit_norm|gradient norm)"),
          ("loss", r"^(logit|cross_entropy)"), ("norms and the rest", r"")]
 
 
@@ -162,6 +170,15 @@ class Table:
         if rates:
             self.check.attempt(8, f"{name}, torch.compile", lambda: self.peer(name, c, micro, rates))
 
+    def added(self, what):
+        """What was added to a model: a step's rate, and its kinds of work. Its share of the peak would be of other work, and is not said."""
+        (c, micro), flags = MODELS[ADDED_TO], ADDED[what]
+        c = self.fitting(c, micro)
+        rows = self.check.train(*flags_of(c, micro), *flags, steps=6, seconds=400)
+        rate = sorted(row["tokens_per_s"] for row in rows[3:])[1]
+        self.check.row(8, f"{ADDED_TO}, {what}", f"{rate:,.0f} tokens/s", "measured")
+        self.kinds(ADDED_TO, c, micro, what, flags, rate)
+
     def same(self, n, layout, what):
         one, got = self.check.digest(), self.check.digest(*layout)
         self.check.judge(9, what, f"digest {got}, one GPU {one}", got == one)
@@ -180,6 +197,8 @@ class Table:
     def fill(self, peak):
         for name, (c, micro) in MODELS.items():
             self.check.attempt(8, name, lambda name=name, c=c, micro=micro: self.model(name, c, micro, peak))
+        for what in ADDED:
+            self.check.attempt(8, f"{ADDED_TO}, {what}", lambda what=what: self.added(what))
         for n in (2, 4, 8):
             if n > self.gpus:
                 self.check.row(9, f"{n} GPUs", "-", f"not run: {self.gpus} GPU{'s' * (self.gpus != 1)} here")

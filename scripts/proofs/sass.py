@@ -25,6 +25,8 @@ WIDE = ("LDG.E.128", "STG.E.128")
 EXPECTED = [
     (r"\bhopper_kernel<", "sm_90a", ("HGMMA", "UTMALDG", "USETMAXREG")),
     (r"\bpersistent_kernel<", "sm_90a", ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG")),
+    (r"\btensor_kernel<.*group_shape", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", "STS.128")),
+    (r"\btensor_kernel<.*wf_coded_weights", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\btensor_kernel<", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128")),
     (r"\btensor_forward_kernel<|\btensor_cached_kernel<|\btensor_dq_kernel<|\btensor_dkv_kernel<", "sm_",
      ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "LDSM", WIDE[1])),
@@ -33,6 +35,7 @@ EXPECTED = [
     (r"\bexpert_rows_kernel<group_wgmma,|\bexpert_weights_kernel<group_wgmma,", "sm_90a", ("HGMMA", "STG.E.128")),
     (r"\bexpert_rows_kernel<\w+, \w+, true,|\bexpert_weights_kernel<\w+, true>", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "STG.E.128")),
     (r"\bexpert_rows_kernel<|\bexpert_weights_kernel<", "sm_", ("HMMA.16816.F32.BF16", "STG.E.128")),
+    (r"\bfloat_kernel<.*wf_coded_weights", "sm_", ("FFMA", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\bupdate_kernel<", "sm_", WIDE),
     (r"\bupdate8_kernel<", "sm_", WIDE),
     (r"\bnf4_kernel<", "sm_", WIDE[1:]),

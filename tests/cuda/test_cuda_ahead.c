@@ -38,15 +38,15 @@ static wf_status read_data(void *self, int64_t step, int64_t first, int64_t coun
     return WF_OK;
 }
 
-static run make_run(bool ahead)
+static run make_run_of(model_kind kind, bool ahead)
 {
-    run r = {.t = new_training(GPT2, 4, 4), .ahead = ahead};
+    run r = {.t = new_training(kind, 4, 4), .ahead = ahead};
 
     r.t.model.heads = 4;
     r.t.model.layers = 1;
     r.t.model.width = 16;
     r.t.model.ffn = 32;
-    r.t.model.dropout = 0.1f;
+    r.t.model.dropout = kind == GPT2 ? 0.1f : 0;
     r.t.model.positions = LENGTH;
     for (int i = 0; i < 2; i++)
         r.t.options.field[i].dim[0].size = LENGTH;
@@ -57,6 +57,11 @@ static run make_run(bool ahead)
     r.t.layout.device = "cuda";
     r.t.layout.cuda_graph = ahead;
     return r;
+}
+
+static run make_run(bool ahead)
+{
+    return make_run_of(GPT2, ahead);
 }
 
 static int64_t syncs_of(wf_par *par)
@@ -164,6 +169,47 @@ static void nothing_waits(void)
     CU_ASSERT(at_once.syncs >= 6); /* loss and norm of three steps */
 }
 
+/* Optimizers whose numbers a graph finds by itself: no step is waited for. */
+static void other_optimizers(void)
+{
+    static const struct {
+        wf_nn_method method;
+        const char *groups;
+    } rows[] = {{WF_NN_LION, NULL},
+                {WF_NN_MUON, "block:lr=0.5,wd=0.2"},
+                {WF_NN_ADAMW8BIT, "embed:lr=2;block.*.norm1:lr=0"}};
+
+    for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i++) {
+        run at_once = make_run(false), ahead = make_run(true);
+
+        at_once.t.options.optimizer.method = ahead.t.options.optimizer.method = rows[i].method;
+        at_once.t.options.optimizer.groups = ahead.t.options.optimizer.groups = rows[i].groups;
+        both(&at_once, &ahead, wf_nn_method_row_of(rows[i].method)->name);
+        CU_ASSERT_EQUAL(ahead.error.code, WF_OK);
+        CU_ASSERT_EQUAL(ahead.syncs, 0);
+    }
+}
+
+/* Biases that balance experts are stepped by graphs, too, and a step that is held leaves
+   them. */
+static void balanced_experts(void)
+{
+    for (int bad = 0; bad < 2; bad++) {
+        run r[2] = {make_run_of(LLAMA, false), make_run_of(LLAMA, true)};
+
+        for (int i = 0; i < 2; i++) {
+            r[i].t.model.experts = 4;
+            r[i].t.model.top_k = 2;
+            r[i].t.model.expert_ffn = 16;
+            r[i].t.model.bias_step = 0.01;
+            r[i].bad = bad ? 4 : 0;
+        }
+        both(&r[0], &r[1], "experts that are balanced");
+        CU_ASSERT_EQUAL(r[1].error.code, bad ? WF_ENONFINITE : WF_OK);
+        CU_ASSERT(bad || r[1].syncs == 0);
+    }
+}
+
 /* The step behind it has run on the device, too, and nothing is as it would be after either. */
 static void a_bad_step_changes_nothing(void)
 {
@@ -261,7 +307,7 @@ static void misuse(void)
     run r = make_run(true);
     wf_error error = {WF_OK, ""};
 
-    r.t.options.optimizer.method = WF_NN_MUON;
+    r.t.options.optimizer.method = WF_NN_ADAFACTOR;
     r.t.options.optimizer.ema = 0;
     wf_launch(&(wf_launch_options){.ranks = 1}, misusing_rank, &r, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
@@ -271,6 +317,8 @@ static void misuse(void)
 int main(void)
 {
     static const wf_test tests[] = {{"no step is waited for", nothing_waits},
+                                    {"other optimizers", other_optimizers},
+                                    {"experts that are balanced", balanced_experts},
                                     {"a bad step changes nothing", a_bad_step_changes_nothing},
                                     {"skipped steps", skipped_steps},
                                     {"data that end", data_end},

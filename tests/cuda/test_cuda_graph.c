@@ -105,35 +105,65 @@ static void runs_are_calls(void)
     wf_context_close(ctx);
 }
 
-/* An update with the numbers of its step, and one with numbers of its own. */
+enum { UPDATES = 5 };
+
+/* Updates with numbers of their step: all of them, with a factor of the rate, the rate alone,
+   the scale alone; and one with numbers of its own. */
+static void update_all(wf_tensor *const *p, wf_tensor *grad, wf_tensor *m, wf_tensor *v,
+                       float lr, float bias1, float bias2, float scale)
+{
+    const wf_update step = {.lr = lr,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.95f,
+                            .eps = 1e-8f,
+                            .bias1 = bias1,
+                            .bias2 = bias2,
+                            .grad_scale = scale,
+                            .step_lr = true,
+                            .step_scale = true,
+                            .lr_times = 1};
+    wf_update group = step, rate = step, clipped = step;
+    const wf_update own = {.lr = 0.5f, .grad_scale = 2};
+
+    group.lr *= 0.1f;
+    group.lr_times = 0.1f;
+    rate.step_scale = false;
+    rate.grad_scale = 3;
+    rate.beta1 = 0;
+    clipped.step_lr = false;
+    clipped.lr = -1;
+    clipped.beta1 = 0;
+    wf_adamw(p[0], grad, m, v, &step);
+    wf_update_elements(p[1], grad, 1, &m, wf_update_lion, &group);
+    wf_sgd(p[2], grad, m, &rate);
+    wf_sgd(p[3], grad, m, &clipped);
+    wf_sgd(p[4], grad, m, &own);
+}
+
 static void updates(void)
 {
     wf_context *ctx = open_context(false);
-    float got[2][BATCH * ROWS * COLUMNS], want[2][BATCH * ROWS * COLUMNS];
-    wf_tensor *p[2] = {new_tensor(ctx, 1), new_tensor(ctx, 1)};
-    wf_tensor *m = new_tensor(ctx, 2), *v = wf_mul(m, m), *grad = new_tensor(ctx, 3);
-    wf_update step = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .of_step = true};
-    const wf_update own = {.lr = 0.5f, .grad_scale = 2};
+    float got[UPDATES][BATCH * ROWS * COLUMNS], want[UPDATES][BATCH * ROWS * COLUMNS];
+    wf_tensor *p[UPDATES], *m = new_tensor(ctx, 2), *v = wf_mul(m, m),
+                           *grad = new_tensor(ctx, 3);
     wf_graph *graph;
 
-    step.lr = 77; /* this belongs to a step that is past */
+    for (int i = 0; i < UPDATES; i++)
+        p[i] = new_tensor(ctx, 1);
     CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
-    wf_adamw(p[0], grad, m, v, &step);
-    wf_sgd(p[1], grad, m, &own);
+    update_all(p, grad, m, v, 77, 1, 1, 1); /* these belong to a step that is past */
     graph = wf_graph_end(ctx);
     CU_ASSERT_PTR_NOT_NULL_FATAL(graph);
     wf_graph_run(graph, &(wf_now){.lr = 0.25f, .bias1 = 10, .bias2 = 20, .grad_scale = 0.5f},
                  sizeof(wf_now));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < UPDATES; i++) {
         numbers_of(p[i], got[i]);
         set(p[i], 1);
     }
     set(m, 2);
     v = wf_mul(m, m);
-    step.lr = 0.25f, step.bias1 = 10, step.bias2 = 20, step.grad_scale = 0.5f;
-    wf_adamw(p[0], grad, m, v, &step);
-    wf_sgd(p[1], grad, m, &own);
-    for (int i = 0; i < 2; i++) {
+    update_all(p, grad, m, v, 0.25f, 10, 20, 0.5f);
+    for (int i = 0; i < UPDATES; i++) {
         numbers_of(p[i], want[i]);
         CU_ASSERT(memcmp(got[i], want[i], sizeof got[i]) == 0);
     }

@@ -82,6 +82,10 @@ static void other_ways(void)
     t.layout.reduce_dtype = WF_F32;
     t.layout.param_dtype = WF_BF16;
     one_digest(t, "muon, parameters in bf16");
+    t.layout.param_dtype = WF_F32;
+    t.options.optimizer.method = WF_NN_LION8BIT;
+    t.options.optimizer.groups = "embed:lr=0.3;block.*.norm1:lr=0,wd=0";
+    one_digest(t, "lion in 8 bits, groups with rates of their own");
 }
 
 static void count_call(void *arg, const wf_call *call)

@@ -212,8 +212,20 @@ same "of stages" --optimizer adamw8bit --pp 2 --micro-batch-size 1 --steps 4
 same "op by op" --optimizer adamw8bit --cuda-graph off --steps 4
 run "on the CPU" --device cpu --optimizer adamw8bit --steps 4
 near "moments in 8 bits"
-refuse "momenta in 8 bits that the host updates" "device cuda has no optimizer with states in 8 bits \(lion8bit\): take one that stores floats, such as adamw, or device cpu" \
-    --device cuda --optimizer lion8bit
+run "momenta in 8 bits" --device cuda --digest --optimizer lion8bit --param-groups 'embed:lr=0.5'
+wanted=$(digest)
+cp out stored
+same "of four ranks, one by one" --optimizer lion8bit --param-groups 'embed:lr=0.5' --tp 2 --dp 2
+run "on the CPU" --device cpu --optimizer lion8bit --param-groups 'embed:lr=0.5'
+near "momenta in 8 bits"
+run "a log of a run in bf16" --device cuda --dtype bf16 --log-jsonl log
+[ -s err ] && result "warns of nothing that it does not have" "$(head -c 300 err)" ||
+    result "warns of nothing that it does not have" ""
+machine=$(cd "$(dirname "$0")/../.." && pwd)/docs/machines/h100.json
+run "a search whose plans are refused" --device cuda --arch mixtral --n-expert 4 --moe-dispatch exchange --plan --search \
+    --ranks 2 --machine "$machine"
+grep -q 'no layout can be planned, for the reason above' out && grep -q 'refused for another reason than memory: .*are not exchanged yet' out &&
+    result "names the reason" "" || result "names the reason" "$(head -c 500 out)"
 WEFT_EMULATOR_DEVICES=0 refuse "a driver without a GPU" "--device cuda: no GPU .*use --device cpu" \
     --device cuda
 WEFT_EMULATOR_DEVICES=0 run "a plan needs no GPU" --device cuda --plan

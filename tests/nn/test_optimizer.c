@@ -203,7 +203,7 @@ static wf_status group(model_rank *r, void *arg)
     NEED(o && grad);
     NEED(wf_nn_optimizer_group(o, 2, &n, &elements) && n == 2 && elements == 12);
     NEED(wf_nn_optimizer_group(o, 0, &n, &elements)->lr == 1 && n == 1); /* as reported */
-    NEED(!wf_nn_optimizer_group(o, 3, &n, &elements) && wf_nn_optimizer_uncaptured(o));
+    NEED(!wf_nn_optimizer_group(o, 3, &n, &elements) && !wf_nn_optimizer_uncaptured(o));
     wf_scope_open(r->ctx);
     for (int64_t i = 0; i < r->count; i++) {
         grad[i] = wf_scale(r->parameter[i]->tensor, 0);

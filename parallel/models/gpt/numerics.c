@@ -79,7 +79,6 @@ static wf_status train(wf_par *par, const program *p, bool documents, uint64_t *
 
     if (documents)
         memcpy(training.field, fields, sizeof fields);
-    par->reported_inexact = true; /* by rules that the run itself reports */
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &training);
@@ -97,6 +96,10 @@ static wf_status measure(wf_rank *rank, void *arg)
     measurement *m = arg;
     wf_par *par = wf_par_open(rank, m->options, &rank->error);
 
+    if (par) { /* the run itself reports its rules and warns of what it has */
+        par->reported_inexact = true;
+        wf_context_on_warning(wf_par_context(par), NULL, NULL);
+    }
     for (size_t i = 0; par && i < sizeof programs / sizeof *programs; i++)
         if (train(par, &programs[i], m->documents, &m->identity) != WF_OK) {
             rank->error = *wf_context_error(wf_par_context(par));

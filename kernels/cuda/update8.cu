@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/adamw8.cu - AdamW whose moments are stored in 8 bits (core/numerics/dynamic8.h),
- * with the CPU's bits. A warp has a block of up to 256 numbers, a lane eight of them; the
- * tables of codes are in shared memory.
+ * kernels/cuda/update8.cu - updates whose states are stored in 8 bits
+ * (core/numerics/dynamic8.h), with the CPU's bits: AdamW and Lion. A warp has a block of up to
+ * 256 numbers, a lane eight of them; the tables of codes are in shared memory.
  */
 #include "kernels/cuda/levels_internal.h"
 #include "kernels/cuda/update_internal.h"
@@ -17,9 +17,9 @@ enum {
 struct parameter8 {
     float *p;
     const void *grad;
-    uint8_t *m, *v;
+    uint8_t *state[2];
     int64_t rows;
-    float lr, weight_decay;
+    float rate, weight_decay;
     int blocks;                 /* in a row */
     int cut[WF_MAX_CHUNKS + 1]; /* starts of the chunks of a row, and the end of the last */
 };
@@ -142,7 +142,7 @@ __device__ __forceinline__ void read_each(const T *x, int n, bool wide, float *o
         wf_load(x + k, n - k, wide, out + k);
 }
 
-template <class G>
+template <class G, class M>
 __device__ __forceinline__ void update_block(const parameter8 &a, const wf_update &u,
                                              const wf_cuda_levels *levels, block8 b)
 {
@@ -151,26 +151,28 @@ __device__ __forceinline__ void update_block(const parameter8 &a, const wf_updat
     const G *grad = (const G *)a.grad + at;
     const bool wide =
         ((uintptr_t)(a.p + b.at) | (uintptr_t)((const G *)a.grad + b.at)) % 16 == 0;
-    const bool m_words = (uintptr_t)(a.m + byte) % 4 == 0;
-    const bool v_words = (uintptr_t)(a.v + byte) % 4 == 0;
-    float p[LANE8], g[LANE8], m[LANE8], v[LANE8];
+    float p[LANE8], g[LANE8], s[2][LANE8] = {};
 
     read_each(a.p + at, n, wide, p);
     read_each(grad, n, wide, g);
-    widen8(levels->dynamic8[0], a.m + byte, i, n, m_words, m);
-    widen8(levels->dynamic8[1], a.v + byte, i, n, v_words, v);
+#pragma unroll
+    for (int k = 0; k < M::STATES; k++)
+        widen8(levels->dynamic8[M::levels(k)], a.state[k] + byte, i, n,
+               (uintptr_t)(a.state[k] + byte) % 4 == 0, s[k]);
 #pragma unroll
     for (int k = 0; k < LANE8; k++)
-        wf_adamw_step(u, g[k], &p[k], &m[k], &v[k]);
-    pack8(&levels->map[0], a.m + byte, i, n, m_words, m);
-    pack8(&levels->map[1], a.v + byte, i, n, v_words, v);
+        M::step(u, g[k], &p[k], &s[0][k], &s[1][k]);
+#pragma unroll
+    for (int k = 0; k < M::STATES; k++)
+        pack8(&levels->map[M::levels(k)], a.state[k] + byte, i, n,
+              (uintptr_t)(a.state[k] + byte) % 4 == 0, s[k]);
 #pragma unroll
     for (int k = 0; k < LANE8; k += wf_pack<float>::N)
         if (n > k)
             wf_store(a.p + at + k, n - k, wide, p + k);
 }
 
-template <class G>
+template <class G, class M>
 __global__ void __launch_bounds__(WF_BLOCK) update8_kernel(const WF_GRID_CONSTANT updates8 a)
 {
     WF_SHARED(wf_cuda_levels, levels, 1);
@@ -187,14 +189,13 @@ __global__ void __launch_bounds__(WF_BLOCK) update8_kernel(const WF_GRID_CONSTAN
             (int64_t)(piece - a.pieces.first[k]) * WF_WARPS + threadIdx.x / WF_WARP;
 
         if (number < p.rows * p.blocks)
-            update_block<G>(p, wf_update_now(a.all, p.lr, p.weight_decay), levels,
-                            block8_of(p, number));
+            update_block<G, M>(p, wf_update_now(a.all, p.rate, p.weight_decay), levels,
+                               block8_of(p, number));
     }
 }
 
-parameter8 parameter8_of(const wf_call *call)
+template <class M> parameter8 parameter8_of(const wf_updates &all, const wf_call *call)
 {
-    const wf_update *u = (const wf_update *)call->attr;
     const wf_tensor *t = call->in[0];
     const int last = t->ndim - 1;
     const wf_dynamic8_row row = wf_cuda_host_table->dynamic8_row_of(
@@ -203,11 +204,11 @@ parameter8 parameter8_of(const wf_call *call)
 
     a.p = (float *)t->data;
     a.grad = call->in[1]->data;
-    a.m = (uint8_t *)call->in[2]->data;
-    a.v = (uint8_t *)call->in[3]->data;
+    for (int k = 0; k < M::STATES; k++)
+        a.state[k] = (uint8_t *)call->in[2 + k]->data;
     a.rows = wf_rows(t);
-    a.lr = u->lr;
-    a.weight_decay = u->weight_decay;
+    a.rate = wf_update_rate(all, call);
+    a.weight_decay = wf_update_of(call)->weight_decay;
     for (int l = 0; l <= WF_MAX_CHUNKS; l++)
         a.cut[l] = (int)row.cut[l];
     for (int l = 0; l < WF_MAX_CHUNKS; l++)
@@ -226,9 +227,7 @@ wf_status check_row8(const wf_call *call)
                                           "the GPU's kernel takes up to %d",
                                           call->op->name, (long long)columns, INT32_MAX);
 }
-} // namespace
-
-int wf_cuda_adamw8(const wf_call *const *calls, int n, wf_status *status)
+template <class M> int run_some8(const wf_call *const *calls, int n, wf_status *status)
 {
     wf_cuda *cuda = wf_cuda_of(calls[0]);
     updates8 a = {};
@@ -248,15 +247,26 @@ int wf_cuda_adamw8(const wf_call *const *calls, int n, wf_status *status)
             *status = check_row8(calls[k]);
         if (*status != WF_OK)
             return k;
-        a.list[k] = parameter8_of(calls[k]);
+        a.list[k] = parameter8_of<M>(a.all, calls[k]);
         a.pieces.add(wf_ceil(a.list[k].rows * a.list[k].blocks, WF_WARPS));
     }
     *status = wf_run(calls[0], [&](auto zero) {
         const unsigned most = (unsigned)cuda->processors * ROUNDS8;
         const unsigned grid = wf_grid(a.pieces.all(), 1);
 
-        return wf_launch(update8_kernel<decltype(zero)>, grid < most ? grid : most, WF_BLOCK, 0,
-                         cuda->stream, a);
+        return wf_launch(update8_kernel<decltype(zero), M>, grid < most ? grid : most, WF_BLOCK,
+                         0, cuda->stream, a);
     });
     return k;
+}
+} // namespace
+
+int wf_cuda_adamw8(const wf_call *const *calls, int n, wf_status *status)
+{
+    return run_some8<wf_adamw_method>(calls, n, status);
+}
+
+int wf_cuda_lion8(const wf_call *const *calls, int n, wf_status *status)
+{
+    return run_some8<wf_lion_method>(calls, n, status);
 }
