@@ -52,7 +52,7 @@ WF_API wf_nn_mlp *wf_nn_geglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *
  *
  * The addition is one op with the last linear's product, unless something happens to what that
  * or the MLP returns (a plan sums it over ranks, an adapter, a hook), the MLP is recomputed, or
- * a module of another type is in its place or in that linear's.
+ * it or that linear was replaced by a module of another type.
  *
  * @param residual  [..., width], as x
  */
