@@ -201,7 +201,7 @@ void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
         if (!m->hooks[h]->at)
             continue;
         for (int i = 0; i < n && h > 0; i++)
-            wf_later_come(x[i]); /* of what a plan's hook has just moved, too */
+            wf_later_come(x[i]); /* a plan's hook may have moved it just now */
         m->hooks[h]->at(m->hooks[h]->self, m, point, n, x);
     }
     for (int i = 0; i < n; i++)

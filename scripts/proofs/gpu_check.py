@@ -147,11 +147,9 @@ class Check:
         return path
 
     def ops(self):
-        for name in ("test_cuda_ops", "test_cuda_math", "test_cuda_attention", "test_cuda_attention_kinds", "test_cuda_attention_alone",
-                     "test_cuda_cudnn", "test_cuda_moe", "test_cuda_capacity", "test_cuda_stored", "test_cuda_nf4", "test_cuda_rope",
-                     "test_cuda_together", "test_cuda_fusions", "test_cuda_in_place", "test_cuda_experts_part", "test_cuda_experts_bf16", "test_cuda_decode",
-                     "test_cuda_graph_train", "test_cuda_ahead"):
-            self.run([self.test_program(name)])
+        for name in ("ops math attention attention_kinds attention_alone cudnn moe capacity stored nf4 rope together fusions "
+                     "in_place experts_part experts_bf16 decode graph_train ahead").split():
+            self.run([self.test_program("test_cuda_" + name)])
         self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")
 
     def sanitizer(self, tool):

@@ -58,7 +58,8 @@ traces "a tied head over stages" --arch gpt2 --pp 2 --tp 2
     cmp alone/weft.9.et alike/weft.9.et >problem 2>&1 && cmp alone/weft.groups.json alike/weft.groups.json >>problem 2>&1 &&
     [ "$(ls alone)" = $'weft.9.et\nweft.groups.json' ] && result "one rank alone" "" || result "one rank alone" "$(cat problem; ls alone)"
 
-# Times of a machine: ops' microseconds add up to what their operations take.
+# Times of a machine: ops' microseconds add up to what their operations take. A step counts the bytes of ops one by one; an op that
+# joins others (linear2_swiglu, linear1_add, rmsnorm_grad) moves fewer.
 "$gpt_train" --plan "${model[@]}" --n-embd 1024 --seq-len 2048 --dtype bf16 --machine "$here/../../docs/machines/h100.json" \
     --chakra timed --json plan.json >out 2>err
 "$reader" timed/weft.0.et >nodes && python3 - >problem 2>&1 <<'EOP' && result "times of a machine" "" || result "times of a machine" "$(cat problem)"
@@ -66,7 +67,7 @@ import json
 nodes = [json.loads(line) for line in open("nodes")][1:]
 step = json.load(open("plan.json"))["plan"]["time"]["seconds"]
 ops = sum(n["micros"] for n in nodes if n["type"] == "COMP_NODE") * 1e-6
-assert .97 * step < ops < 1.03 * step, f"a step takes {step} s, its ops {ops}"
+assert .94 * step < ops < 1.03 * step, f"a step takes {step} s, its ops {ops}"
 EOP
 
 touch traces/weft.77.et

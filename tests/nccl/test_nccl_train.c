@@ -71,7 +71,7 @@ static void same_digest_bf16(void)
    have rows that move beside products, through windows or not. */
 static void in_windows(void)
 {
-    setenv("WEFT_NCCL_WINDOW", "12K", 1); /* whose halves are not of whole pages */
+    setenv("WEFT_NCCL_WINDOW", "12K", 1); /* its halves are not of whole pages */
     digests_of(WF_F32, 2);
     beside = true;
     setenv("WEFT_NCCL_WINDOW", "1MiB", 1);
