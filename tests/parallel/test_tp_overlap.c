@@ -244,7 +244,7 @@ static void weights_come_after(void)
     CU_ASSERT(first > 0 && strcmp(all.name[first + 8], "linear_dw") == 0);
 }
 
-/* What a hook has read of the input of gate and up in rank 0. */
+/* Keeps how often a hook has read the input of gate and up in rank 0, and its sum. */
 typedef struct look {
     int reads;
     double sum;
