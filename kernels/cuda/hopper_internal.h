@@ -236,4 +236,16 @@ template <bool ALONG> static __device__ __forceinline__ uint64_t wf_step_of(int 
     return (uint64_t)step * (ALONG ? 2 * WF_TILE_STEP : WF_TILE_STEP * WF_TILE_LINE) / 16;
 }
 
+/* Begins to add STEPS times 16 terms of two tiles. */
+template <bool A, bool B, int STEPS, int SUMS>
+static __device__ __forceinline__ void wf_multiply_steps(float (&d)[SUMS], uint64_t a,
+                                                         uint64_t b)
+{
+    wf_sums_begin();
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+        wf_multiply<A, B>(d, a + wf_step_of<A>(step), b + wf_step_of<B>(step));
+    wf_sums_commit();
+}
+
 #endif

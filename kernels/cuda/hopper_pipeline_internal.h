@@ -190,11 +190,7 @@ __device__ __forceinline__ void sum_stage(float (&d)[SUMS], uint32_t shared, wf_
 
     turn->begin_stage();
     wf_wait_for(shared + AT_FULL + BARRIER * now->stage, now->phase);
-    wf_sums_begin();
-#pragma unroll
-    for (int step = 0; step < STEPS; step++)
-        wf_multiply<A, B>(d, a + wf_step_of<A>(step), b + wf_step_of<B>(step));
-    wf_sums_commit();
+    wf_multiply_steps<A, B, STEPS>(d, a, b);
     wf_sums_wait<1>();
     turn->end_stage();
     if (other_is_read)

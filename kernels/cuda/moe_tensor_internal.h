@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/moe_tensor_internal.h - what grouped products of bf16 on tensor cores have in
  * common (moe_tensor_rows_internal.h, moe_tensor_weights_internal.h): their tiles, which are
- * those of tensor_mma_internal.h with lines that are gathered and need not be aligned, and how
+ * those of tensor_tile_internal.h with lines that are gathered and need not be aligned, and how
  * their sums leave. For .cu files.
  *
  * As many blocks as a GPU runs at once take one job after the other, 128 x 64 sums of an
@@ -18,7 +18,12 @@ namespace
 {
 enum {
     GROUP_SHARE = 8, /* elements of 16 bytes */
-    GROUP_BAND = 16  /* rows of tiles that blocks side by side go through together */
+    GROUP_BAND = 16, /* rows of tiles that blocks side by side go through together */
+    /* sums of a block and of a thread, and bytes of the first factor's tile, in any shape */
+    GROUP_DOWN = wf_mma_many_rows::DOWN,
+    GROUP_ACROSS = wf_mma_many_rows::ACROSS,
+    GROUP_SUMS = wf_mma_many_rows::SUMS,
+    GROUP_TILE_A = wf_mma_many_rows::TILE_A
 };
 
 /* Brings n of eight elements, or none, and zeros for the others. WIDE: they are aligned to 16
@@ -86,10 +91,10 @@ template <class T, class BEGIN>
 __device__ __forceinline__ void put_sums(float *tile, int64_t rows, int64_t columns,
                                          float scale, bool wide, BEGIN begin)
 {
-    constexpr int PACK = wf_pack<T>::N, PACKS = WF_MMA_ACROSS / PACK;
+    constexpr int PACK = wf_pack<T>::N, PACKS = GROUP_ACROSS / PACK;
 
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < WF_MMA_DOWN * PACKS; i += WF_BLOCK) {
+    for (int i = (int)threadIdx.x; i < GROUP_DOWN * PACKS; i += WF_BLOCK) {
         const int r = i / PACKS, c = i % PACKS * PACK;
         float x[PACK];
         T *to;
@@ -98,7 +103,7 @@ __device__ __forceinline__ void put_sums(float *tile, int64_t rows, int64_t colu
             continue;
 #pragma unroll
         for (int k = 0; k < PACK; k += 4) {
-            const float4 sum = *(float4 *)wf_sum_at<WF_MMA_ACROSS>(tile, r, c + k);
+            const float4 sum = *(float4 *)wf_sum_at<GROUP_ACROSS>(tile, r, c + k);
 
             x[k] = (sum.x + 0.0f) * scale;
             x[k + 1] = (sum.y + 0.0f) * scale;
@@ -120,36 +125,28 @@ __device__ __forceinline__ void put_sums(float *tile, int64_t rows, int64_t colu
 /* The way products are made: by mma.sync, of every GPU. Another one is in
    moe_tensor_hopper.cu. */
 struct group_mma {
-    enum { SHARED = WF_MMA_SHARED }; /* bytes of a block */
+    typedef wf_mma_many_rows shape;
 
-    static __device__ __forceinline__ char *stages(char *shared)
-    {
-        return shared;
-    }
+    enum { SHARED = WF_TILE_STAGES * shape::STAGE }; /* bytes of a block */
 
     /* Returns true where the warps of a product have some of a tile's rows and columns. */
     static __device__ __forceinline__ bool works(int64_t rows, int64_t columns)
     {
         const int warp = (int)threadIdx.x / WF_WARP;
 
-        return warp / 2 * WF_MMA_EDGE < rows && warp % 2 * WF_MMA_EDGE < columns;
+        return shape::first_row(warp) < rows && shape::first_column(warp) < columns;
     }
 
     template <bool A, bool B, class LOAD>
-    static __device__ __forceinline__ void add(float (&sum)[WF_MMA_SUMS], char *stages,
+    static __device__ __forceinline__ void add(float (&sum)[GROUP_SUMS], char *stages,
                                                int *stage, int64_t terms, bool works, LOAD load)
     {
-        wf_mma_add<A, B>(sum, stages, stage, terms, works, load);
+        wf_add_tiles<shape, A, B>(sum, stages, stage, terms, works, load);
     }
 
     /* Waits until all that was added is in the sums. */
     static __device__ __forceinline__ void finish()
     {
-    }
-
-    static __device__ __forceinline__ void put(float *tile, const float (&sum)[WF_MMA_SUMS])
-    {
-        wf_mma_put<wf_mma_slot>(tile, sum);
     }
 };
 

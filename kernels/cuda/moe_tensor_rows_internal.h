@@ -12,7 +12,7 @@
 
 namespace
 {
-typedef wf_tile_share<WF_MMA_DOWN, WF_BLOCK, true> rows_share;
+typedef wf_tile_share<GROUP_DOWN, WF_BLOCK, true> rows_share;
 
 /* A block's part of an expert: its rows [first, end), at most those of a tile, and columns. */
 struct row_job {
@@ -35,7 +35,7 @@ __device__ __forceinline__ bool find_job(const wf_moe_lists &l, int64_t number, 
         const int64_t e = at->expert + lane;
         const int first = e < l.experts ? l.begin[e] : 0;
         const int rows = e < l.experts ? l.begin[e + 1] - first : 0;
-        const int tiles = (rows + WF_MMA_DOWN - 1) / WF_MMA_DOWN;
+        const int tiles = (rows + GROUP_DOWN - 1) / GROUP_DOWN;
         int through = tiles;
         unsigned votes;
 
@@ -54,10 +54,9 @@ __device__ __forceinline__ bool find_job(const wf_moe_lists &l, int64_t number, 
                 (int)(number - (at->tiles + before) * across), down, across, GROUP_BAND);
 
             job->expert = at->expert + with;
-            job->first =
-                __shfl_sync(0xffffffffu, first, with) + (int64_t)tile.row * WF_MMA_DOWN;
+            job->first = __shfl_sync(0xffffffffu, first, with) + (int64_t)tile.row * GROUP_DOWN;
             job->end = __shfl_sync(0xffffffffu, first + rows, with);
-            job->column = (int64_t)tile.column * WF_MMA_ACROSS;
+            job->column = (int64_t)tile.column * GROUP_ACROSS;
             return true;
         }
         at->tiles += __shfl_sync(0xffffffffu, through, WF_WARP - 1);
@@ -103,7 +102,7 @@ __device__ __forceinline__ void bring_rows(const wf_moe_row_product &p, const ro
                                            const group_rows<rows_share, WIDE> &token,
                                            wf_tile_walk *w, char *stage)
 {
-    typedef wf_tile_share<WF_MMA_ACROSS, WF_BLOCK, B> columns_share;
+    typedef wf_tile_share<GROUP_ACROSS, WF_BLOCK, B> columns_share;
     const rows_share rows((int)threadIdx.x);
     const columns_share columns((int)threadIdx.x);
 
@@ -125,7 +124,7 @@ __device__ __forceinline__ void bring_rows(const wf_moe_row_product &p, const ro
 
                               return row < 0 ? -1 : row * a.row + first + a_term;
                           });
-        bring_share<WIDE>(stage + WF_MMA_TILE_A, columns, (const wf_bf16 *)b.data,
+        bring_share<WIDE>(stage + GROUP_TILE_A, columns, (const wf_bf16 *)b.data,
                           B ? depth - b_term : left - column, [&](int i) -> int64_t {
                               const int64_t x = column + (B ? i * columns_share::LINES : 0);
                               const int64_t k = b_term + (B ? 0 : i * columns_share::LINES);
@@ -147,8 +146,8 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
                        const WF_GRID_CONSTANT wf_moe_lists lists)
 {
     WF_DYNAMIC_SHARED(char, shared);
-    char *const stages = E::stages(shared);
-    const int across = (int)((p.n + WF_MMA_ACROSS - 1) / WF_MMA_ACROSS);
+    char *const stages = E::shape::aligned(shared);
+    const int across = (int)((p.n + GROUP_ACROSS - 1) / GROUP_ACROSS);
     const bool wide = ((uintptr_t)p.c % 16 | (uintptr_t)(p.n % wf_pack<T>::N)) == 0;
     row_search at = {0, 0};
     row_job job;
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
     for (int64_t j = blockIdx.x; find_job(lists, j, across, &at, &job); j += gridDim.x) {
         const bool works = E::works(job.end - job.first, p.n - job.column);
         wf_tile_walk w = {0, last_piece(p) + 1, 0};
-        float sum[WF_MMA_SUMS];
+        float sum[GROUP_SUMS];
         group_rows<rows_share, WIDE> token;
         int stage = 0;
         auto load = [&](char *to) { bring_rows<B, WIDE>(p, job, token, &w, to); };
@@ -164,8 +163,8 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
         token.find(p.pair[0].a, job.first, job.end);
         wf_clear(sum);
         skip_pieces(p, &w);
-        wf_mma_begin(stages, load);
-        wf_sum_chunks(p.cuts, sum, [&](int l, float(&to)[WF_MMA_SUMS]) {
+        wf_begin_tiles<typename E::shape>(stages, load);
+        wf_sum_chunks(p.cuts, sum, [&](int l, float(&to)[GROUP_SUMS]) {
             const int end = ((l + 1) << (p.pairs - 1)) + (l + 1 == p.cuts);
 
             wf_clear(to);
@@ -175,7 +174,7 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
                                              load);
             E::finish();
         });
-        E::put((float *)stages, sum);
+        wf_put_sums<typename E::shape>((float *)stages, sum);
         put_sums<T>((float *)stages, job.end - job.first, p.n - job.column, p.scale, wide,
                     [&](int r) {
                         const int64_t row = job.first + r;
@@ -208,11 +207,11 @@ cudaError_t launch_rows_to(cudaStream_t stream, const wf_moe_row_product *p, int
         expert_rows_kernel<E, false, false, T>, expert_rows_kernel<E, false, true, T>,
         expert_rows_kernel<E, true, false, T>, expert_rows_kernel<E, true, true, T>};
     const wf_moe_lists *l = p->lists;
-    const int64_t tiles = l->choices / WF_MMA_DOWN + l->experts; /* at most */
+    const int64_t tiles = l->choices / GROUP_DOWN + l->experts; /* at most */
 
     return launch_group<E>(kernel[2 * (p->pair[0].b.step == 1) + is_wide(p)],
                            (tiles < l->choices ? tiles : l->choices) *
-                               wf_ceil(p->n, WF_MMA_ACROSS),
+                               wf_ceil(p->n, GROUP_ACROSS),
                            processors, stream, *p, *l);
 }
 

@@ -11,8 +11,8 @@
 
 namespace
 {
-typedef wf_tile_share<WF_MMA_DOWN, WF_BLOCK, false> terms_share;
-typedef wf_tile_share<WF_MMA_ACROSS, WF_BLOCK, false> others_share;
+typedef wf_tile_share<GROUP_DOWN, WF_BLOCK, false> terms_share;
+typedef wf_tile_share<GROUP_ACROSS, WF_BLOCK, false> others_share;
 
 /* The leaves of an expert that have not been brought: rows [k, end) of the first one, and the
    rows of both factors that its next tiles have. */
@@ -53,7 +53,7 @@ __device__ __forceinline__ void bring_terms(const wf_moe_weight_product &p, int 
 
             return at < 0 ? -1 : at * p.a.row + x;
         });
-        bring_share<WIDE>(stage + WF_MMA_TILE_A, b, (const wf_bf16 *)p.b.data, p.n - y,
+        bring_share<WIDE>(stage + GROUP_TILE_A, b, (const wf_bf16 *)p.b.data, p.n - y,
                           [&](int i) -> int64_t {
                               const int64_t at = w->b.at(i, p.b, w->k, w->end);
 
@@ -70,28 +70,28 @@ __device__ __forceinline__ void bring_terms(const wf_moe_weight_product &p, int 
 /* Sums of nodes that wait for their other half, the last one first: two in registers, as many
    as a tree over four chunks has, others in the block's own memory. */
 struct open_nodes {
-    float lower[WF_MMA_SUMS], upper[WF_MMA_SUMS];
+    float lower[GROUP_SUMS], upper[GROUP_SUMS];
     float *aside;
     int waiting;
 
     __device__ __forceinline__ float4 *at(int i) const
     {
         return (float4 *)aside +
-               ((waiting - WF_MOE_HELD) * (WF_MMA_SUMS / 4) + i) * (int64_t)WF_BLOCK +
+               ((waiting - WF_MOE_HELD) * (GROUP_SUMS / 4) + i) * (int64_t)WF_BLOCK +
                threadIdx.x;
     }
 
-    __device__ __forceinline__ void put_away(const float (&sum)[WF_MMA_SUMS]) const
+    __device__ __forceinline__ void put_away(const float (&sum)[GROUP_SUMS]) const
     {
 #pragma unroll
-        for (int i = 0; i < WF_MMA_SUMS / 4; i++)
+        for (int i = 0; i < GROUP_SUMS / 4; i++)
             *at(i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     }
 
-    __device__ __forceinline__ void add_away(float (&sum)[WF_MMA_SUMS]) const
+    __device__ __forceinline__ void add_away(float (&sum)[GROUP_SUMS]) const
     {
 #pragma unroll
-        for (int i = 0; i < WF_MMA_SUMS / 4; i++) {
+        for (int i = 0; i < GROUP_SUMS / 4; i++) {
             const float4 left = *at(i);
 
             sum[4 * i] = left.x + sum[4 * i];
@@ -101,7 +101,7 @@ struct open_nodes {
         }
     }
 
-    __device__ __forceinline__ void push(const float (&sum)[WF_MMA_SUMS])
+    __device__ __forceinline__ void push(const float (&sum)[GROUP_SUMS])
     {
         if (waiting == 0)
             wf_put_aside(lower, sum);
@@ -112,7 +112,7 @@ struct open_nodes {
         waiting++;
     }
 
-    __device__ __forceinline__ void add_to(float (&sum)[WF_MMA_SUMS])
+    __device__ __forceinline__ void add_to(float (&sum)[GROUP_SUMS])
     {
         waiting--;
         if (waiting == 0)
@@ -130,22 +130,22 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
                           const WF_GRID_CONSTANT wf_moe_lists lists)
 {
     WF_DYNAMIC_SHARED(char, shared);
-    char *const stages = E::stages(shared);
-    const int down = (int)((p.m + WF_MMA_DOWN - 1) / WF_MMA_DOWN);
-    const int across = (int)((p.n + WF_MMA_ACROSS - 1) / WF_MMA_ACROSS);
+    char *const stages = E::shape::aligned(shared);
+    const int down = (int)((p.m + GROUP_DOWN - 1) / GROUP_DOWN);
+    const int across = (int)((p.n + GROUP_ACROSS - 1) / GROUP_ACROSS);
     const bool wide = ((uintptr_t)p.c % 16 | (uintptr_t)(p.n % wf_pack<float>::N)) == 0;
     const int leaves = (int)lists.leaves;
 
     for (int64_t j = blockIdx.x; j < lists.experts * down * across; j += gridDim.x) {
         const int64_t e = j / (down * across);
         const int *ends = lists.leaf + e * (leaves + 1) + 1;
-        float sum[WF_MMA_SUMS];
+        float sum[GROUP_SUMS];
         open_nodes open;
         int stage = 0, k = ends[-1];
         leaf_walk<WIDE> w = {ends, leaves, k, k};
         const wf_tile_position tile =
             wf_tile_position_of((int)(j % (down * across)), down, across, GROUP_BAND);
-        const int row = tile.row * WF_MMA_DOWN, column = tile.column * WF_MMA_ACROSS;
+        const int row = tile.row * GROUP_DOWN, column = tile.column * GROUP_ACROSS;
         const bool works = E::works(p.m - row, p.n - column);
         auto load = [&](char *to) { bring_terms<WIDE>(p, row, column, &w, to); };
 
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
         open.waiting = 0;
         open.aside = p.aside + blockIdx.x * p.aside_each;
         skip_leaves(p, &w);
-        wf_mma_begin(stages, load);
+        wf_begin_tiles<typename E::shape>(stages, load);
 #pragma unroll 1
         for (int l = 0; l < leaves; l++) {
             const int end = ends[l];
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
             if (l + 1 < leaves)
                 open.push(sum);
         }
-        E::put((float *)stages, sum);
+        wf_put_sums<typename E::shape>((float *)stages, sum);
         put_sums<float>((float *)stages, p.m - row, p.n - column, 1.0f, wide,
                         [&](int r) { return p.c + (e * p.m + row + r) * p.n + column; });
         __syncthreads();
@@ -183,7 +183,7 @@ template <class E>
 cudaError_t launch_weights(cudaStream_t stream, const wf_moe_weight_product *p, int processors)
 {
     const wf_moe_lists *l = p->lists;
-    const int64_t jobs = l->experts * wf_ceil(p->m, WF_MMA_DOWN) * wf_ceil(p->n, WF_MMA_ACROSS);
+    const int64_t jobs = l->experts * wf_ceil(p->m, GROUP_DOWN) * wf_ceil(p->n, GROUP_ACROSS);
     const int64_t aside = wf_moe_aside(l->levels);
     wf_moe_weight_product of = *p;
 

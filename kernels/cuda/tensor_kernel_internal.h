@@ -3,18 +3,12 @@
  * all threads of a block: bf16 is copied on its way to shared memory, nf4 is widened. For .cu
  * files.
  *
- * S, a shape, is a block's part of a node, DOWN x ACROSS elements by THREADS threads, SUMS of
- * each, in stages of STAGE bytes of which the tile of a has TILE_A: row_of and column_of of a
- * thread's sums, and multiply_tiles(sum, a, b, left, t), which adds up to `left` terms of two
- * tiles. Shared memory begins at aligned(); tiles_are_written() comes before the barrier after
- * which tiles are multiplied.
+ * S is a shape (tensor_tile_internal.h), which makes a block's part of a node.
  */
 #ifndef WF_KERNELS_CUDA_TENSOR_KERNEL_INTERNAL_H
 #define WF_KERNELS_CUDA_TENSOR_KERNEL_INTERNAL_H
 
 #include "kernels/cuda/tensor_tile_internal.h"
-
-enum { STAGES = 3 };
 
 namespace
 {
@@ -78,31 +72,6 @@ __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_t
     wf_copy_commit(); /* an empty group too: waits count them */
 }
 
-/* Computes the sum of chunk l of a job, whose tiles come by the stages one after the other. */
-template <class S, class W, bool A>
-__device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
-                                          int l, float (&sum)[S::SUMS], wf_tile_walk *w,
-                                          W *weights, char *stages, int *stage)
-{
-    int t = (int)threadIdx.x, first = (job.first + l) * p.members;
-
-    wf_clear(sum);
-    for (int q = first; q < first + p.members; q++) {
-        for (int64_t k = 0; k < p.piece[q].depth; k += WF_TILE_DEPTH) {
-            const char *a = stages + *stage * S::STAGE;
-            int64_t left = p.piece[q].depth - k;
-
-            wf_copy_wait<STAGES - 2>();
-            S::tiles_are_written();
-            __syncthreads();
-            load_next<S, W, A>(p, job, w, weights,
-                               stages + (*stage + STAGES - 1) % STAGES * S::STAGE, t);
-            S::template multiply_tiles<A, (bool)W::ALONG>(sum, a, a + S::TILE_A, left, t);
-            *stage = (*stage + 1) % STAGES;
-        }
-    }
-}
-
 template <class S, class W, bool A, class T>
 __global__ void __launch_bounds__(S::THREADS, 1)
     tensor_kernel(const WF_GRID_CONSTANT wf_tensor_product p)
@@ -113,27 +82,28 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     int across = (int)((p.n + S::ACROSS - 1) / S::ACROSS);
     W weights;
 
-    weights.begin(p, (float *)(stages + STAGES * S::STAGE));
+    weights.begin(p, (float *)(stages + WF_TILE_STAGES * S::STAGE));
     for (int j = (int)blockIdx.x; j < down * across << p.levels; j += (int)gridDim.x) {
         wf_tile_job job = wf_job_of(p, j, down, across);
         float sum[S::SUMS];
         wf_tile_walk w = {job.first * p.members, (job.first + job.count) * p.members, 0};
         int stage = 0;
 
-        wf_clear(sum);
+        auto load = [&](char *to) { load_next<S, W, A>(p, job, &w, &weights, to, t); };
+
         wf_skip_empty(p, &w);
-        for (int s = 0; s < STAGES - 1; s++)
-            load_next<S, W, A>(p, job, &w, &weights, stages + s * S::STAGE, t);
+        wf_clear(sum);
+        wf_begin_tiles<S>(stages, load);
         wf_sum_chunks(job.count, sum, [&](int l, float(&to)[S::SUMS]) {
-            sum_chunk<S, W, A>(p, job, l, to, &w, &weights, stages, &stage);
+            const int first = (job.first + l) * p.members;
+
+            wf_clear(to);
+            for (int q = first; q < first + p.members; q++)
+                for (int64_t k = 0; k < p.piece[q].depth; k += WF_TILE_DEPTH)
+                    wf_add_tiles<S, A, (bool)W::ALONG>(to, stages, &stage, p.piece[q].depth - k,
+                                                       true, load);
         });
-        wf_copy_wait<0>();
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < S::SUMS; i++)
-            *wf_sum_at<S::ACROSS>((float *)stages, S::row_of(t, i), S::column_of(t, i)) =
-                sum[i];
-        __syncthreads();
+        wf_put_sums<S>((float *)stages, sum);
         wf_finish_tile<T, S::DOWN, S::ACROSS, S::THREADS>(
             p, (T *)p.result.to + job.node * p.stride, (float *)stages,
             (int64_t)job.row * S::DOWN, (int64_t)job.column * S::ACROSS, t);
@@ -144,7 +114,8 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 template <class S, class W, bool A, class T>
 cudaError_t launch(cudaStream_t stream, const wf_tensor_product *p)
 {
-    constexpr int bytes = S::ALIGNED + STAGES * S::STAGE + (int)W::TABLES * (int)sizeof(float);
+    constexpr int bytes =
+        S::ALIGNED + WF_TILE_STAGES * S::STAGE + (int)W::TABLES * (int)sizeof(float);
     auto *k = tensor_kernel<S, W, A, T>;
     int64_t jobs = wf_ceil(p->m, S::DOWN) * wf_ceil(p->n, S::ACROSS) << p->levels;
     cudaError_t code =

@@ -20,7 +20,8 @@ enum {
     WF_TILE_DEPTH = WF_STAGE_DEPTH, /* terms of a tile */
     WF_TILE_LINE = 128,             /* bytes */
     WF_TILE_BLOCK = WF_TILE_LINE * WF_TILE_DEPTH,
-    WF_TILE_STEP = 16 /* terms of one instruction */
+    WF_TILE_STEP = 16, /* terms of one instruction */
+    WF_TILE_STAGES = 3 /* tiles of both factors: one is multiplied, others are on their way */
 };
 
 /* Returns an address in shared memory as its instructions take it. */
@@ -282,6 +283,59 @@ static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p
         if (row + r < p.m && column + c < p.n)
             wf_finish_four(p.result, to, row + r, column + c, p.n, x);
     }
+}
+
+/*
+ * ---- a block's part of a product, from tiles that its threads load ----
+ *
+ * S, a shape, is DOWN x ACROSS sums by THREADS threads, SUMS of each, in stages of STAGE bytes
+ * of which the tile of a has TILE_A: row_of and column_of of a thread's sums, and
+ * multiply_tiles(sum, a, b, left, t), which adds up to `left` terms of two tiles. Shared memory
+ * begins at aligned(); tiles_are_written() comes before the barrier after which tiles are
+ * multiplied. load(stage) brings the next tiles, and begins a group of copies, which is empty
+ * where there are none: waits count them.
+ */
+
+/* Has the first tiles brought. */
+template <class S, class LOAD>
+static __device__ __forceinline__ void wf_begin_tiles(char *stages, LOAD load)
+{
+    for (int s = 0; s < WF_TILE_STAGES - 1; s++)
+        load(stages + s * S::STAGE);
+}
+
+/* Adds the `left` terms of the next tiles to the sums of threads that have some (`works`),
+   while others are brought. */
+template <class S, bool A, bool B, class LOAD>
+static __device__ __forceinline__ void wf_add_tiles(float (&sum)[S::SUMS], char *stages,
+                                                    int *stage, int64_t left, bool works,
+                                                    LOAD load)
+{
+    const char *a = stages + *stage * S::STAGE;
+
+    wf_copy_wait<WF_TILE_STAGES - 2>();
+    S::tiles_are_written();
+    __syncthreads();
+    load(stages + (*stage + WF_TILE_STAGES - 1) % WF_TILE_STAGES * S::STAGE);
+    if (works)
+        S::template multiply_tiles<A, B>(sum, a, a + S::TILE_A, left, (int)threadIdx.x);
+    *stage = (*stage + 1) % WF_TILE_STAGES;
+}
+
+/* Puts all sums of a block into its shared memory, where wf_sum_at finds them, when no tile is
+   needed there any more. */
+template <class S>
+static __device__ __forceinline__ void wf_put_sums(float *tile, const float (&sum)[S::SUMS])
+{
+    int t = (int)threadIdx.x;
+
+    asm volatile("" : "+r"(t)); /* else addresses are computed before the first job, and kept */
+    wf_copy_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < S::SUMS; i++)
+        *wf_sum_at<S::ACROSS>(tile, S::row_of(t, i), S::column_of(t, i)) = sum[i];
+    __syncthreads();
 }
 
 /* ---- the second factor where it is nf4 ---- */
