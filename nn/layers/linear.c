@@ -11,10 +11,17 @@
 
 enum { TOGETHER = 3 }; /* members of a group, in one op */
 
-/* Returns whether the bias joins the product: it may where a plan leaves that as it is. */
+/* Returns true where nothing happens to the product: no adapter, no cap, and a plan leaves it
+   as it is. What comes next may join it then. */
+static bool leaves_product(const wf_nn_linear *m)
+{
+    return !m->lora.a && !(m->cap > 0) && !wf_nn_acts(m, "sum");
+}
+
+/* Returns whether the bias joins the product. */
 static bool joins(const wf_nn_linear *m)
 {
-    return m->bias && !m->lora.a && !(m->cap > 0) && !wf_nn_acts(m, "sum");
+    return m->bias && leaves_product(m);
 }
 
 wf_tensor *wf_nn_soft_cap(wf_tensor *x, float cap)
@@ -108,8 +115,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *outside)
 
 bool wf_nn_linear_joins_sum(wf_nn_linear *m)
 {
-    return wf_nn_as_linear(&m->base) && !m->lora.a && !m->gelu && !(m->cap > 0) &&
-           !m->base.recompute && !wf_nn_acts(m, "sum") && !wf_nn_hooks_see_result(&m->base);
+    return wf_nn_as_linear(&m->base) && leaves_product(m) && !m->gelu && !m->base.recompute &&
+           !wf_nn_hooks_see_result(&m->base);
 }
 
 wf_tensor *wf_nn_linear_add(wf_nn_linear *m, wf_tensor *residual, wf_tensor *x)
@@ -353,8 +360,7 @@ wf_tensor *wf_nn_call_swiglu(wf_nn_linear_group *m, wf_tensor *x)
     for (int i = 0; i < BOTH && joins; i++) {
         const wf_nn_linear *member = (const wf_nn_linear *)m->member[i];
 
-        joins = !member->bias && !member->lora.a && !(member->cap > 0) &&
-                !wf_nn_acts(member, "sum");
+        joins = !member->bias && leaves_product(member);
     }
     if (!joins) {
         wf_nn_call_group(m, x, y);
