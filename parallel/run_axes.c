@@ -192,6 +192,11 @@ wf_status wf_par_find_axes(wf_par *par, wf_error *error)
     return status == WF_OK ? find_cp_axis(par, error) : status;
 }
 
+static bool is_on_cpu(const wf_par_options *o)
+{
+    return !o->device || strcmp(o->device, "cpu") == 0;
+}
+
 size_t wf_par_row_block(const wf_par_options *o)
 {
     const size_t mib = 1 << 20;
@@ -200,7 +205,7 @@ size_t wf_par_row_block(const wf_par_options *o)
         return 0;
     if (o->tp_comm_block)
         return o->tp_comm_block;
-    return !o->device || strcmp(o->device, "cpu") == 0 ? mib : 8 * mib;
+    return is_on_cpu(o) ? mib : 8 * mib;
 }
 
 bool wf_par_exchanges(const wf_par_options *o, int64_t ranks, int64_t experts, int64_t k)
@@ -209,8 +214,7 @@ bool wf_par_exchanges(const wf_par_options *o, int64_t ranks, int64_t experts, i
         return false;
     if (o->dispatch == WF_PAR_DISPATCH_EXCHANGE)
         return true;
-    return (!o->device || strcmp(o->device, "cpu") == 0) &&
-           wf_rows_share((experts + ranks - 1) / ranks, experts, k) <= 0.5;
+    return is_on_cpu(o) && wf_rows_share((experts + ranks - 1) / ranks, experts, k) <= 0.5;
 }
 
 unsigned wf_par_sharding_axes(const wf_par *par, int axis)
