@@ -108,6 +108,10 @@ bool bench_race(const bench_options *o, int count, bench_entrant *entrant);
  * nothing), else time of day. */
 double bench_now(int threads);
 
+/* The same when a device is through with what it was asked for, time of day then; gpu: NULL on
+   the CPU. */
+double bench_stop_clock(struct wf_device *gpu, int threads);
+
 double bench_median(double *values, int count);
 
 /* ---- threads at once (workers.c) ---- */

@@ -75,12 +75,9 @@ typedef struct runner {
     void (*run)(bench *b);
 } runner;
 
-/* The GPU is through with what it was asked for; the clock is that of the wall then. */
 static double stop_clock(const bench *b)
 {
-    if (b->gpu)
-        b->gpu->memory->wait(b->gpu, NULL);
-    return bench_now(b->gpu ? 2 : b->threads);
+    return bench_stop_clock(b->gpu, b->threads);
 }
 
 static double run(void *arg, int64_t repeat)

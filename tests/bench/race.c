@@ -13,6 +13,13 @@ double bench_now(int threads)
     return wf_test_clock(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
+double bench_stop_clock(wf_device *gpu, int threads)
+{
+    if (gpu)
+        gpu->memory->wait(gpu, NULL);
+    return bench_now(gpu ? 2 : threads);
+}
+
 static int compare(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;

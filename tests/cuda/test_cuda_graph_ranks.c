@@ -208,11 +208,7 @@ static void plan_is_run(void)
     t.arg = &ran;
     if (!train(&t))
         return;
-    t.layout.plan = true;
-    t.arg = &planned;
-    wf_launch(&(wf_launch_options){.ranks = 2, .transport = "fake", .rank = 0}, training_rank,
-              &t, &error);
-    CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
+    plan_second_step(&t, 2, &planned);
     CU_ASSERT(ran.memory.now[WF_MEMORY_GRAPH] > 0);
     same_kinds(&planned.memory, &ran.memory);
 }

@@ -105,10 +105,7 @@ static void plan_is_run(void)
     t.arg = &ran;
     if (!train(&t))
         return;
-    t.layout.plan = true;
-    t.arg = &planned;
-    wf_launch(&(wf_launch_options){.ranks = 1, .transport = "fake"}, training_rank, &t, &error);
-    CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
+    plan_second_step(&t, 1, &planned);
     same_kinds(&planned.memory, &ran.memory);
     same_kinds(&planned.host_memory, &ran.host_memory);
     CU_ASSERT(ran.host_memory.now[WF_MEMORY_OPTIMIZER] >= 12 * (size_t)ran.parameters);

@@ -273,11 +273,7 @@ static void plan_of(wf_dtype dtype)
     t.arg = &ran;
     if (!train(&t))
         return;
-    t.layout.plan = true;
-    t.arg = &planned;
-    wf_launch(&(wf_launch_options){.ranks = 4, .transport = "fake", .rank = 0}, training_rank,
-              &t, &error);
-    CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
+    plan_second_step(&t, 4, &planned);
     CU_ASSERT(ran.memory.peak > 0);
     CU_ASSERT_EQUAL(planned.memory.peak, ran.memory.peak);
     for (int k = 0; k < WF_MEMORY_KINDS; k++) {

@@ -17,6 +17,18 @@ static inline wf_status report_second_step(training *t, wf_rank *rank, wf_par *p
     return WF_OK;
 }
 
+/* Plans a training that reports its second step, of this many ranks, as rank 0 has it. */
+static inline void plan_second_step(training *t, int ranks, wf_par_report *planned)
+{
+    wf_error error = {WF_OK, ""};
+
+    t->layout.plan = true;
+    t->arg = planned;
+    wf_launch(&(wf_launch_options){.ranks = ranks, .transport = "fake"}, training_rank, t,
+              &error);
+    CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
+}
+
 static inline void same_kinds(const wf_memory_report *planned, const wf_memory_report *ran)
 {
     CU_ASSERT(ran->peak > 0);

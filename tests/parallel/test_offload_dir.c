@@ -109,10 +109,7 @@ static void plan_is_run(void)
     if (!train(&t))
         return;
     CU_ASSERT_EQUAL(rmdir(state), 0);
-    t.layout.plan = true;
-    t.arg = &planned;
-    wf_launch(&(wf_launch_options){.ranks = 1, .transport = "fake"}, training_rank, &t, &error);
-    CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
+    plan_second_step(&t, 1, &planned);
     CU_ASSERT_EQUAL(entries(), -1); /* a plan makes no folder */
     same_kinds(&planned.memory, &ran.memory);
     same_kinds(&planned.host_memory, &ran.host_memory);
