@@ -202,11 +202,41 @@ static void not_joined(void)
     }
 }
 
+static const wf_nn_type *original; /* the type of a module that was replaced */
+
+static wf_tensor *twice(wf_nn_module *self, wf_tensor *x)
+{
+    return wf_scale(original->forward(self, x), 2);
+}
+
+/* A module of a program's own, in the place of an MLP or of its last linear, is called. */
+static void replaced(void)
+{
+    for (int last = 0; last < 2; last++) {
+        wf_context *ctx = lone_context(1);
+        wf_nn_mlp *m = mlp_of(ctx, false, true);
+        wf_nn_module *of = last ? &m->down->base : &m->base;
+        wf_nn_type own = *of->type;
+
+        wf_scope_open(ctx);
+        make_real(m);
+        original = of->type;
+        own.forward = twice;
+        of->type = &own;
+        CU_ASSERT_EQUAL(compare(m).joined, 0);
+        of->type = original;
+        wf_scope_close(ctx);
+        wf_nn_free(&m->base);
+        close_lone(ctx, WF_OK);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"added where it is made", added_where_made},
                                     {"hooks see results", hooks_see_results},
                                     {"what is not joined", not_joined},
+                                    {"modules in its place", replaced},
                                     {NULL, NULL}};
 
     return wf_test_main("joined", tests);
