@@ -11,8 +11,8 @@ endfunction()
 weft_short_form(apps.layouts 120 pages/layouts.py --check --weft build)
 # What needs no GPU of the table that gpu_check.py prints of one.
 weft_short_form(apps.gpu_table 120 proofs/gpu_table.py build)
-# Its table beside a stand-in of PyTorch, on emulated GPUs; alone it tries the speeds too.
-weft_short_form(apps.gpu_stand_in 600 proofs/gpu_stand_in.py build --only table)
+# Its table beside a stand-in of PyTorch, on emulated GPUs; alone it tries all models and the speeds too.
+weft_short_form(apps.gpu_stand_in 600 proofs/gpu_stand_in.py build --only table --quick)
 # What docs/models.md says to do, with a real model; alone it trains longer.
 weft_short_form(apps.page 600 pages/page.py build --steps 2)
 # Links where programs write; alone it plants all kinds, at each name.

@@ -33,20 +33,20 @@ static __device__ __forceinline__ const char *wf_matrix_row(const char *tile, in
 }
 
 #ifdef WF_CUDA_EMULATED
-enum { WF_EMULATED_LANES = 1024, WF_EMULATED_TILES = 4 };
+enum { WF_EMULATED_WARPS = 32, WF_EMULATED_TILES = 4 };
 
-/* Registers that a lane shows the others of its warp: at every other product in the other half,
-   so that who is late still finds it. */
+/* What the lanes of a warp show each other: both factors as numbers, the second by terms. At every
+   other product it is in the other half, so that who is late still finds it. */
 struct wf_shown {
-    uint32_t a[4], b[WF_EMULATED_TILES][2];
+    double a[16][WF_TILE_STEP], b[WF_TILE_STEP][8 * WF_EMULATED_TILES];
 };
 
-static wf_shown wf_shown_by[2][WF_EMULATED_LANES];
-static unsigned char wf_shown_half[WF_EMULATED_LANES];
+static wf_shown wf_shown_by[2][WF_EMULATED_WARPS];
+static unsigned char wf_shown_half[WF_EMULATED_WARPS * WF_WARP];
 
-static inline float wf_half_of(uint32_t pair, int second)
+static inline double wf_half_of(uint32_t pair, int second)
 {
-    return __uint_as_float(second ? pair & 0xffff0000u : pair << 16);
+    return (double)__uint_as_float(second ? pair & 0xffff0000u : pair << 16);
 }
 
 /* A lane has two terms of a row; where terms do not lie along lines, matrices are
@@ -71,24 +71,25 @@ void wf_load_fragment(uint32_t *to, const char *tile, int row, int term, int lan
 template <int N> void wf_multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
 {
     const unsigned thread = threadIdx.x, lane = thread % WF_WARP;
-    const wf_shown *warp = &wf_shown_by[wf_shown_half[thread] ^= 1][thread / WF_WARP * WF_WARP];
-    wf_shown *own = const_cast<wf_shown *>(&warp[lane]);
+    const unsigned row = lane / 4, column = lane % 4 * 2;
+    wf_shown *warp = &wf_shown_by[wf_shown_half[thread] ^= 1][thread / WF_WARP];
 
-    static_assert(N <= WF_EMULATED_TILES, "a lane shows so many");
-    memcpy(own->a, a, sizeof own->a);
-    memcpy(own->b, b, sizeof *own->b * N);
+    static_assert(N <= WF_EMULATED_TILES, "a warp shows so many");
+    for (unsigned i = 0; i < 8; i++)
+        warp->a[row + i / 2 % 2 * 8][column + i / 4 * 8 + i % 2] =
+            wf_half_of(a[i / 2], (int)i % 2);
+    for (unsigned i = 0; i < 4 * N; i++)
+        warp->b[column + i / 2 % 2 * 8 + i % 2][i / 4 * 8 + row] =
+            wf_half_of(b[i / 2], (int)i % 2);
     __syncwarp();
-    for (int i = 0; i < 4 * N; i++) {
-        int row = (int)lane / 4 + i / 2 % 2 * 8, column = (int)lane % 4 * 2 + i % 2;
-        double terms = 0;
+    for (unsigned n = 0; n < N; n++) {
+        double terms[4] = {0, 0, 0, 0};
 
-        for (int k = 0; k < WF_TILE_STEP; k++) {
-            uint32_t x = warp[row % 8 * 4 + k % 8 / 2].a[row / 8 + k / 8 * 2];
-            uint32_t y = warp[column * 4 + k % 8 / 2].b[i / 4][k / 8];
-
-            terms += (double)wf_half_of(x, k % 2) * (double)wf_half_of(y, k % 2);
-        }
-        sum[i] = (float)((double)sum[i] + terms);
+        for (unsigned k = 0; k < WF_TILE_STEP; k++)
+            for (unsigned i = 0; i < 4; i++)
+                terms[i] += warp->a[row + i / 2 * 8][k] * warp->b[k][8 * n + column + i % 2];
+        for (unsigned i = 0; i < 4; i++)
+            sum[4 * n + i] = (float)((double)sum[4 * n + i] + terms[i]);
     }
 }
 #else

@@ -64,7 +64,7 @@ class Failed(RuntimeError):
 
 class Check:
     def __init__(self, options, gpus, gpu):
-        self.gpus, self.gpu = gpus, gpu
+        self.gpus, self.gpu, self.models = gpus, gpu, options.model or list(gpu_table.MODELS)
         self.build = pathlib.Path(options.build).resolve()
         self.plugins = pathlib.Path(options.plugins or options.build).resolve()
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
@@ -358,7 +358,7 @@ class Check:
 
     def table(self):
         """Takes half an hour: asked for by --only table, or where --minutes leave it."""
-        gpu_table.Table(self, self.gpus).fill(PEAK)
+        gpu_table.Table(self, self.gpus, self.models).fill(PEAK)
 
     def print_rows(self):
         rows = [("line", "what", "figure", "finding"), *sorted(self.rows, key=lambda r: r[0])]
@@ -376,6 +376,7 @@ def main():
                         "tests/cuda a machine without a GPU can try the checks")
     parser.add_argument("--gpus", type=int, help="as if so many were here (default: what the driver has)")
     parser.add_argument("--only", choices=PARTS, help="a part of it")
+    parser.add_argument("--model", action="append", choices=gpu_table.MODELS, help="of the table; may be given more than once (default: all)")
     parser.add_argument("--probe", action="store_true", help="only say whether there is a GPU")
     options = parser.parse_args()
     count, why = gpus()

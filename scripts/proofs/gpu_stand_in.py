@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """
-gpu_stand_in.py [BUILD] [--gpus N] [--only PART] - runs the speeds and the table of gpu_check.py without a GPU, so that no fault of theirs waits
-for one: on N emulated GPUs (2; --only: one part), with all flags but those of sizes, which are made small on their way to the programs, and beside
-modules torch, transformers and vllm and a llama-batched-bench that answer and compute nothing. Its figures mean nothing. Status 1 where a line of the table is
-missing, was not run, or fails by anything but a bound of speed.
+gpu_stand_in.py [BUILD] [--gpus N] [--only PART] [--quick] - runs the speeds and the table of gpu_check.py without a GPU, so that no fault
+of theirs waits for one: on N emulated GPUs (2; --only: one part; --quick: of the table's models one of each architecture), with all flags but
+those of sizes, which are made small on their way to the programs, and beside modules torch, transformers and vllm and a llama-batched-bench that answer and
+compute nothing. Its figures mean nothing. Status 1 where a line of the table is missing, was not run, or fails by anything but a bound of speed.
 """
 import argparse
 import os
@@ -20,6 +20,7 @@ HERE = pathlib.Path(__file__).resolve()
 SMALL = {"gpt_train": {"--n-layer": 1, "--n-head": 2, "--n-kv-head": 2, "--n-embd": 16, "--ffn": 32, "--vocab-size": 256, "--seq-len": 24, "--lora-rank": 2, "--moe-ffn": 16,
                        "--global-batch-size": 2, "--micro-batch-size": 1},
          "gpt_generate": {"--batch-size": 4}, "bench": {"--shapes": "32x16"}, "gpt_export": {}}
+QUICK = ("GPT-2 124M", "Llama 3.1 8B")
 LENGTHS = {"32": 2, "160": 3}  # of generated texts
 TORCH = '''
 import sys
@@ -93,9 +94,9 @@ def prepare(folder, build):
         (folder / f"python/{module}.py").write_text(MODULE.format(module))
 
 
-def table(gpus):
+def table(gpus, models):
     """Beginnings of lines."""
-    for name in gpu_table.MODELS:
+    for name in models:
         for way in [*gpu_table.WAYS, "torch.compile"]:
             yield from (f"8 {name}, {way}: ", f"8 {name}, {way}, by kind: ") if way in gpu_table.WAYS else (
                 f"8 {name}, {way} stand-in: ", f"8 {name}, {way}, by kind: ")
@@ -119,8 +120,8 @@ def speeds():
     yield from (f"5 attention {way}, {length} tokens: " for way in ("forward", "backward") for length in (8192, 16384, 32768))
 
 
-def faults_of(lines, gpus, parts):
-    wanted = [*(table(gpus) if "table" in parts else ()), *(speeds() if "speeds" in parts else ())]
+def faults_of(lines, gpus, models, parts):
+    wanted = [*(table(gpus, models) if "table" in parts else ()), *(speeds() if "speeds" in parts else ())]
     for line in lines:
         bound = "(at least " in line and line.endswith(": FAIL")
         late = re.fullmatch(rf"9 \d GPUs: -: not run: {gpus} GPUs here", line)
@@ -134,10 +135,12 @@ def main():
     parser.add_argument("build", nargs="?", default="build")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--only", choices=("speeds", "table"))
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     parts = [options.only] if options.only else ["speeds", "table"]
     build = pathlib.Path(options.build).resolve()
     plugins, lines = build / "tests/cuda", []
+    models = [name for name in gpu_table.MODELS if not options.quick or name in QUICK]
     if not all((plugins / f"libweft_{name}.so").exists() for name in ("cuda", "nccl")):
         print("gpu_stand_in: there are no plugins for the emulated device")
         return 77
@@ -146,14 +149,15 @@ def main():
         prepare(folder, build)
         for part in parts:
             done = subprocess.run([sys.executable, HERE.parent / "gpu_check.py", "--build", folder, "--plugins", plugins, "--minutes", "60",
-                                   "--gpus", str(options.gpus), "--only", part], text=True, capture_output=True,
+                                   "--gpus", str(options.gpus), "--only", part,
+                                   *(word for name in models for word in ("--model", name))], text=True, capture_output=True,
                                   env={**os.environ, "PYTHONPATH": str(folder / "python"), "LLAMA_CPP": str(folder / "llama.cpp"),
                                        "WEFT_EMULATOR_DEVICES": str(options.gpus)})
             lines += [line[2:] for line in done.stderr.splitlines() if re.match(r"  \d ", line)]
             if done.returncode not in (0, 1) or "Traceback" in done.stderr:
                 print(done.stderr[-2000:])
                 return 1
-    faults = list(faults_of(lines, options.gpus, parts))
+    faults = list(faults_of(lines, options.gpus, models, parts))
     print("\n".join(faults) or f"{len(lines)} lines, all that there should be")
     return int(bool(faults))
 

@@ -8,6 +8,7 @@ As a program it needs no GPU: each model's flags are those of a plan with as man
 profile is all that it has.
 """
 import ctypes
+import functools
 import json
 import pathlib
 import re
@@ -116,8 +117,9 @@ def reported(kinds, ms):
 
 
 class Table:
-    def __init__(self, check, gpus):
+    def __init__(self, check, gpus, models):
         self.check, self.gpus, self.memory = check, gpus, memory_of_gpu()
+        self.models = {name: MODELS[name] for name in models}
 
     def planned(self, c, micro):
         """Bytes at the peak of a step in exact mode, which takes most."""
@@ -179,8 +181,12 @@ class Table:
         self.check.row(8, f"{ADDED_TO}, {what}", f"{rate:,.0f} tokens/s", "measured")
         self.kinds(ADDED_TO, c, micro, what, flags, rate)
 
-    def same(self, n, layout, what):
-        one, got = self.check.digest(), self.check.digest(*layout)
+    @functools.cached_property
+    def digest_of_one(self):
+        return self.check.digest()
+
+    def same(self, layout, what):
+        one, got = self.digest_of_one, self.check.digest(*layout)
         self.check.judge(9, what, f"digest {got}, one GPU {one}", got == one)
 
     def several(self, n, peak):
@@ -190,12 +196,12 @@ class Table:
         for layout in ([how, n, "--transport", transport] for how in ("--tp", "--dp") for transport in ("threads", "nccl")):
             way = f"{layout[0]} {n}, {layout[3]}"
             what = f"{n} GPUs, {way}"
-            self.check.attempt(9, what, lambda layout=layout, what=what: self.same(n, layout, what))
+            self.check.attempt(9, what, lambda layout=layout, what=what: self.same(layout, what))
             self.check.attempt(9, f"{name} on {what}", lambda layout=layout, way=way: self.weft(
                 f"{name} on {n} GPUs", self.fitting(c, micro), micro, way, layout, n * peak))
 
     def fill(self, peak):
-        for name, (c, micro) in MODELS.items():
+        for name, (c, micro) in self.models.items():
             self.check.attempt(8, name, lambda name=name, c=c, micro=micro: self.model(name, c, micro, peak))
         for what in ADDED:
             self.check.attempt(8, f"{ADDED_TO}, {what}", lambda what=what: self.added(what))

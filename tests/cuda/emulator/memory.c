@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 256, ZONE = 256, MOST = 1 << 20, HUGE_PAGE = 2 << 20 };
+enum { ALIGN = 256, ZONE = 256, MOST = 1 << 20, HUGE_PAGE = 2 << 20, LARGE = 16 << 20 };
 
 static const size_t reserved = (size_t)64 << 30; /* so many addresses */
 
@@ -26,6 +26,7 @@ typedef struct allocation {
 static struct {
     char *base;
     size_t end;   /* the end of what was ever handed out */
+    size_t used;  /* up to here all that is not live holds the pattern */
     size_t total; /* bytes that the device says it has */
     size_t live;
     allocation *list; /* by address */
@@ -176,7 +177,11 @@ cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph)
         memory.open++; /* a new allocation is opened with it */
         protect(PROT_READ | PROT_WRITE);
         WF_UNPOISON(found, need);
-        memset(found, 0xff, need);
+        if (memory.used < (size_t)(found - memory.base) + need) {
+            memset(memory.base + memory.used, 0xff,
+                   (size_t)(found - memory.base) + need - memory.used);
+            memory.used = (size_t)(found - memory.base) + need;
+        }
         WF_POISON(found + bytes, need - bytes);
         emulator_memory_close();
         insert(i, found, bytes);
@@ -303,12 +308,16 @@ cudaError_t cudaFree(void *at)
 }
 
 /* A pool may give memory out that a stream has yet to give back, if it is of the same stream:
-   here memory is only ever new. */
+   here memory is only ever new. Large memory is first given back, else work that is done late
+   would have much of it. */
 cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t stream)
 {
     cudaGraph_t graph = *emulator_stream_graph(stream);
-    cudaError_t error = emulator_memory_take(at, bytes, graph);
+    cudaError_t error;
 
+    if (!graph && bytes >= LARGE)
+        cudaStreamSynchronize(stream);
+    error = emulator_memory_take(at, bytes, graph);
     if (error == cudaErrorMemoryAllocation && !graph) { /* work may bring some back */
         cudaStreamSynchronize(stream);
         error = emulator_memory_take(at, bytes, NULL);
