@@ -275,8 +275,8 @@ static bool reported_alike(const trial *t)
 
 enum { FEW = 10000, STEP = 7 /* shares no factor with the numbers of options */ };
 
-/* Returns the step from one combination that is tried to the next: a part of very many, unless all
-   rows are asked for. */
+/* Returns the step from one combination that is tried to the next: a part of very many, unless
+   all rows are asked for. */
 static int64_t step_of(const trial *t)
 {
     int64_t n = 1;
