@@ -75,6 +75,36 @@ case $step in
 *) fail "step --libraries: $step" ;;
 esac
 
+# A library that multiplies right races; one that takes a transposed B for a plain one is left out before.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cat >"$folder/openblas.c" <<'EOF'
+#include <stdlib.h>
+void openblas_set_num_threads(int threads) { (void)threads; }
+char *openblas_get_corename(void) { return "loops"; }
+void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b,
+                 int ldb, float beta, float *c, int ldc)
+{
+    (void)order, (void)alpha, (void)beta;
+    if (getenv("WRONG_PRODUCT"))
+        tb = 111;
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int p = 0; p < k; p++)
+                sum += (ta == 112 ? a[p * lda + i] : a[i * lda + p]) * (tb == 112 ? b[j * ldb + p] : b[p * ldb + j]);
+            c[i * ldc + j] = sum;
+        }
+}
+EOF
+if cc -O2 -shared -fPIC -o "$folder/libopenblas.so.0" "$folder/openblas.c"; then
+    library=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    LD_LIBRARY_PATH=$library rows "gemm --threads 1 --forms NN,NT" openblas of_best
+    lines=$(LD_LIBRARY_PATH=$library WRONG_PRODUCT=1 "$bench" gemm --quick --json --threads 1 --forms NN)
+    grep -q '"openblas is left out: its product NT of fp32, 37 x 53 x 41, is wrong"' <<<"$lines" || fail "a wrong library: no note"
+    grep -q '"openblas":' <<<"$lines" && fail "a wrong library races"
+fi
+
 table=$("$bench" memory --quick --threads 1) || fail "memory: status $?"
 grep -q '^kernel .*of copy$' <<<"$table" || fail "no titles"
 grep -q '^adamw  *1 ' <<<"$table" || fail "no row of adamw"

@@ -7,6 +7,7 @@
  * are loaded.
  */
 #include "tests/bench/blas.h"
+#include "tests/clock.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,13 @@ bool bench_function(void *library, const char *name, void *function)
 
     memcpy(function, &found, sizeof found);
     return found != NULL;
+}
+
+double bench_blas_now(const bench_blas *blas, int threads)
+{
+    if (!blas->own_threads || threads != 1)
+        return bench_now(threads);
+    return wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - wf_test_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static bool multiply(cblas_call *sgemm, const bench_product *p)
@@ -90,7 +98,8 @@ static bool load_openblas(bench_report *report, bench_blas *blas)
     }
     bench_note(report, "OpenBLAS: %s kernels%s", core(),
                strcmp(core(), want) ? ", NOT the ones asked for" : "");
-    *blas = (bench_blas){"openblas", openblas_threads, multiply_openblas, NULL};
+    *blas = (bench_blas){
+        .name = "openblas", .set_threads = openblas_threads, .multiply = multiply_openblas};
     return true;
 }
 
@@ -143,7 +152,8 @@ static bool load_blis(bench_report *report, bench_blas *blas)
     }
     choose_blis(name, init);
     bench_note(report, "BLIS: %s kernels", name(chosen()));
-    *blas = (bench_blas){"blis", set_blis_threads, multiply_blis, NULL};
+    *blas = (bench_blas){
+        .name = "blis", .set_threads = set_blis_threads, .multiply = multiply_blis};
     return true;
 }
 
@@ -158,5 +168,5 @@ int bench_blas_load(bench_report *report, bench_blas blas[BENCH_BLAS])
     count += load_openblas(report, &blas[count]);
     count += bench_onednn_load(report, &blas[count]);
     count += load_blis(report, &blas[count]);
-    return count;
+    return bench_blas_check(report, false, blas, count);
 }

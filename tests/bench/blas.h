@@ -19,7 +19,8 @@ typedef struct bench_product {
 
 typedef struct bench_blas bench_blas;
 
-/* One product that a thread repeats, with what a library wants to prepare for it. */
+/* One product that a thread repeats, with what a library wants to prepare for it. B may be
+   other memory each time. */
 typedef struct bench_blas_call {
     const bench_blas *blas;
     bench_product product;
@@ -32,13 +33,24 @@ struct bench_blas {
     void (*set_threads)(int threads);
     bool (*multiply)(bench_blas_call *call);
     void (*close)(bench_blas_call *call); /* NULL: nothing to do */
+    /* a product runs on threads of the library's own, which serve one caller at a time */
+    bool own_threads;
 };
+
+/* Returns the time on the clock of a library's products by so many threads: that of bench_now,
+   or where one thread is the library's own, the processor time of all threads but this one. */
+double bench_blas_now(const bench_blas *blas, int threads);
 
 /* Those that are here, best kernels chosen; a note says of each what it is or why it is not. */
 int bench_blas_load(bench_report *report, bench_blas blas[BENCH_BLAS]);
 
 /* Adds oneDNN's two products (onednn.c): how many were found, 0 or 2. */
 int bench_onednn_load(bench_report *report, bench_blas blas[2]);
+
+/* Keeps those of `count` whose small products, in all forms, are the ones of Weft's kernels, to
+   the bit since all sums are whole numbers; a note names each of the others. How many are kept
+   (blas_check.c). */
+int bench_blas_check(bench_report *report, bool bf16, bench_blas *blas, int count);
 
 /* A library of one of several names by comma, or NULL and a note. */
 void *bench_library(bench_report *report, const char *title, const char *names);

@@ -122,11 +122,11 @@ static double run(void *arg, int64_t repeat)
     blas->set_threads(p->threads);
     for (int64_t r = 0; r < repeat; r++) {
         for (int i = 0; i < PRODUCTS; i++) {
-            double start = bench_now(p->threads);
+            double start = bench_blas_now(blas, p->threads);
 
             if (!blas->multiply(&p->call[i]))
                 return NAN;
-            seconds += (double)c->times[i] * (bench_now(p->threads) - start);
+            seconds += (double)c->times[i] * (bench_blas_now(blas, p->threads) - start);
         }
     }
     return seconds;

@@ -120,31 +120,21 @@ static double run_bf16(void *arg, int64_t repeat)
     return run_gemv(arg, repeat, true);
 }
 
+/* A library's product, prepared once: the copies of the weights take turns in it. */
 typedef struct peer {
     bench *b;
-    int number;
+    bench_blas_call call;
 } peer;
 
 static double run_peer(void *arg, int64_t repeat)
 {
-    const peer *p = arg;
+    peer *p = arg;
     bench *b = p->b;
     double start = bench_now(TEAMS);
 
     for (int64_t i = 0; i < repeat * b->copies; i++) {
-        bench_blas_call call = {.blas = &b->blas[p->number],
-                                .product = {.b_trans = true,
-                                            .m = b->s.m,
-                                            .k = b->s.k,
-                                            .n = b->s.n,
-                                            .a = b->x,
-                                            .b = b->weights + i % b->copies * b->s.k * b->s.n,
-                                            .c = b->y}};
-        bool good = b->blas[p->number].multiply(&call);
-
-        if (b->blas[p->number].close)
-            b->blas[p->number].close(&call);
-        if (!good)
+        p->call.product.b = b->weights + i % b->copies * b->s.k * b->s.n;
+        if (!p->call.blas->multiply(&p->call))
             return NAN;
     }
     return bench_now(TEAMS) - start;
@@ -222,13 +212,27 @@ static wf_status race(bench *b)
         {.run = run_bf16, .arg = b},
         {.run = run_many, .arg = b},
     };
+    bool good;
 
     for (int i = 0; i < b->n_blas; i++) {
-        peers[i] = (peer){b, i};
+        peers[i] = (peer){.b = b,
+                          .call = {.blas = &b->blas[i],
+                                   .product = {.b_trans = true,
+                                               .m = b->s.m,
+                                               .k = b->s.k,
+                                               .n = b->s.n,
+                                               .a = b->x,
+                                               .b = b->weights,
+                                               .c = b->y}}};
         b->blas[i].set_threads(wf_thread_pool_size(b->pool));
         entrants[LIBRARIES + i] = (bench_entrant){.run = run_peer, .arg = &peers[i]};
     }
-    if (!bench_race(b->o, LIBRARIES + b->n_blas, entrants))
+    good = bench_race(b->o, LIBRARIES + b->n_blas, entrants);
+    for (int i = 0; i < b->n_blas; i++) {
+        if (b->blas[i].close)
+            b->blas[i].close(&peers[i].call);
+    }
+    if (!good)
         return wf_error_set(b->error, WF_EINTERNAL, "a library refused a product");
     report(b, entrants);
     return WF_OK;

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS = 8, CALLERS = 16, FORMS = 4 };
+enum { CHUNKS = 8, FORMS = 4 };
 
 /* The product of one caller. */
 typedef struct caller {
@@ -33,13 +33,13 @@ typedef struct bench {
     bench_report *report;
     wf_error *error;
     const wf_simd *simd;
-    bench_blas blas[BENCH_BLAS];
-    int n_blas;
+    bench_blas found[BENCH_BLAS], blas[BENCH_BLAS]; /* those here, those of a setting */
+    int n_found, n_blas;
     wf_thread_pool *pool;   /* NULL: every caller is alone */
     bench_workers *workers; /* the callers */
     bench_workers *peak;    /* as many as threads work */
     int callers;
-    caller caller[CALLERS];
+    caller caller[BENCH_CALLERS];
     double ratio_log, ratio_least; /* over the rows of a setting */
     int rows;
 } bench;
@@ -91,6 +91,13 @@ static void cut(caller *c, int chunks)
     }
 }
 
+static double now(const runner *r)
+{
+    int threads = wf_thread_pool_size(r->b->pool);
+
+    return r->chunks ? bench_now(threads) : bench_blas_now(&r->b->blas[r->blas], threads);
+}
+
 static double run(void *arg, int64_t repeat)
 {
     runner *r = arg;
@@ -103,9 +110,9 @@ static double run(void *arg, int64_t repeat)
     if (b->callers > 1) {
         seconds = bench_workers_run(b->workers, run_caller, r);
     } else {
-        start = bench_now(wf_thread_pool_size(b->pool));
+        start = now(r);
         run_caller(r, 0);
-        seconds = bench_now(wf_thread_pool_size(b->pool)) - start;
+        seconds = now(r) - start;
     }
     return r->failed ? NAN : seconds;
 }
@@ -248,6 +255,19 @@ static void set_threads(void *arg, int index)
         b->blas[i].set_threads(wf_thread_pool_size(b->pool));
 }
 
+/* Chooses the libraries of a setting: several callers at once are not for all. */
+static void choose_libraries(bench *b, const bench_setting *s)
+{
+    b->n_blas = 0;
+    for (int i = 0; i < b->n_found; i++) {
+        if (s->callers == 1 || !b->found[i].own_threads)
+            b->blas[b->n_blas++] = b->found[i];
+        else
+            bench_note(b->report, "%s: without %s, whose threads serve one caller at a time",
+                       s->name, b->found[i].name);
+    }
+}
+
 static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape *shapes,
                              int n_shapes)
 {
@@ -255,6 +275,7 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
     char form[8];
 
     b->callers = s->callers;
+    choose_libraries(b, s);
     b->pool = s->threads > 1 ? wf_thread_pool_open(s->threads, b->error) : NULL;
     b->workers = bench_workers_open(s->callers, b->error);
     b->peak = bench_workers_open(s->threads * s->callers, b->error);
@@ -277,65 +298,6 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
     bench_workers_close(b->workers);
     bench_workers_close(b->peak);
     return b->error->code;
-}
-
-int bench_gemm_shapes(const bench_options *o, bench_shape shapes[BENCH_SHAPES], wf_error *error)
-{
-    static const int64_t rows[] = {256, 1024, 4096};
-    static const int64_t sides[][2] = {
-        {768, 768}, {768, 3072}, {3072, 768}, {256, 1024}, {768, 50304}};
-    const char *list = o->shapes ? o->shapes : o->quick ? "64x96x80" : "";
-    char word[64];
-    int count = 0;
-
-    while (bench_next_word(&list, word, sizeof word) && count < BENCH_SHAPES) {
-        long long m, k, n;
-        char more;
-
-        if (sscanf(word, "%lldx%lldx%lld%c", &m, &k, &n, &more) != 3 || m < 1 || k < 1 ||
-            n < 1 || m > 1 << 20 || k > 1 << 20 || n > 1 << 20)
-            return wf_error_set(error, WF_EINVAL, "shape %s is not MxKxN, like 1024x768x3072",
-                                word),
-                   0;
-        shapes[count++] = (bench_shape){m, k, n};
-    }
-    for (int i = 0; count < 15 && !o->shapes && !o->quick; i++, count++)
-        shapes[count] = (bench_shape){rows[i % 3], sides[i / 3][0], sides[i / 3][1]};
-    return count;
-}
-
-int bench_gemm_settings(const bench_options *o, bench_setting settings[BENCH_SETTINGS])
-{
-    int cores = o->cores < CALLERS ? o->cores : CALLERS, count = 0;
-
-    if (o->threads)
-        settings[count++] = (bench_setting){.threads = (int)o->threads, .callers = 1};
-    else
-        settings[count++] = (bench_setting){.threads = 1, .callers = 1};
-    if (!o->threads && cores > 1) {
-        settings[count++] = (bench_setting){.threads = cores, .callers = 1};
-        settings[count++] = (bench_setting){.threads = 1, .callers = cores};
-    }
-    for (int i = 0; i < count; i++) {
-        bench_setting *s = &settings[i];
-        int n = s->callers > 1 ? s->callers : s->threads;
-
-        snprintf(s->name, sizeof s->name, "%d %s%s", n, s->callers > 1 ? "rank" : "thread",
-                 n > 1 ? "s" : "");
-    }
-    return count;
-}
-
-bool bench_gemm_forms_are_good(const bench_options *o, wf_error *error)
-{
-    const char *list = o->forms ? o->forms : "";
-    char form[8];
-
-    while (bench_next_word(&list, form, sizeof form)) {
-        if (strspn(form, "NT") != 2 || form[2])
-            wf_error_set(error, WF_EINVAL, "form %s is none of NN, NT, TN and TT", form);
-    }
-    return error->code == WF_OK;
 }
 
 static wf_status run_gemm(const bench_options *o, bench_report *report, wf_error *error)
@@ -362,7 +324,7 @@ static wf_status run_gemm(const bench_options *o, bench_report *report, wf_error
     if (!b.simd)
         return wf_error_set(error, WF_EINVAL, "%s", why);
     bench_note(report, "GFLOP/s; Weft's %s kernels", b.simd->name);
-    b.n_blas = bench_blas_load(report, b.blas);
+    b.n_found = bench_blas_load(report, b.found);
     for (int i = 0; i < n_settings && error->code == WF_OK; i++)
         run_setting(&b, &settings[i], shapes, n_shapes);
     return error->code;
@@ -373,9 +335,12 @@ const bench_command bench_gemm = {
     .summary = "products, beside the FMA peak, OpenBLAS, oneDNN and BLIS",
     .more =
         "Products C = A B in fp32. The limit is the peak of multiply-adds that wait for\n"
-        "nothing; the peers are OpenBLAS, oneDNN and BLIS, where they are installed. A form\n"
-        "says which of A and B lies transposed. Without --threads: one thread, all cores as\n"
-        "one thread pool, and a rank per core, each with a product of its own.\n\n"
+        "nothing; the peers are OpenBLAS, oneDNN 3 and BLIS, where the loader finds them. A\n"
+        "form says which of A and B lies transposed. Without --threads: one thread, all cores\n"
+        "as one thread pool, and a rank per core, each with a product of its own.\n\n"
+        "The newest oneDNN that a package has:\n\n"
+        "  python3 -m venv onednn && onednn/bin/pip install onednn\n"
+        "  LD_LIBRARY_PATH=onednn/lib bench gemm\n\n"
         "  bench gemm                                            all shapes: half an hour\n"
         "  bench gemm --shapes 1024x768x3072,256x768x768 --forms NN,NT --threads 1\n\n"
         "With --dtype bf16, products of bf16 operands and those in fp32 take turns, and the "

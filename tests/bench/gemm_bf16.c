@@ -43,8 +43,8 @@ typedef struct bench {
     float *a, *b, *c;
     uint16_t *half_a, *half_b;
     void *workspace;
-    bench_blas onednn[2]; /* sgemm, matmul */
-    int n_onednn;
+    bench_blas onednn; /* its matmul */
+    bool has_onednn;
     double fp32_log, fp32_least, onednn_log; /* over the rows of a setting */
     int rows;
 } bench;
@@ -68,10 +68,10 @@ static double run_peer(void *arg, int64_t repeat)
 
     p->call.blas->set_threads(p->threads);
     good = p->call.blas->multiply(&p->call);
-    start = bench_now(p->threads);
+    start = bench_blas_now(p->call.blas, p->threads);
     for (int64_t i = 0; i < repeat && good; i++)
         good = p->call.blas->multiply(&p->call);
-    return good ? bench_now(p->threads) - start : NAN;
+    return good ? bench_blas_now(p->call.blas, p->threads) - start : NAN;
 }
 
 static double run(void *arg, int64_t repeat)
@@ -170,9 +170,9 @@ static int others(bench *b, const char *form, peer *onednn, bench_entrant *entra
         entrants[count++] = bench_tiles();
         entrants[count++] = bench_loaded_tiles();
     }
-    if (b->n_onednn == 0)
+    if (!b->has_onednn)
         return count;
-    *onednn = (peer){.call = {.blas = &b->onednn[1],
+    *onednn = (peer){.call = {.blas = &b->onednn,
                               .product = {.a_trans = form[0] == 'T',
                                           .b_trans = form[1] == 'T',
                                           .bf16 = true,
@@ -203,7 +203,7 @@ static void report_race(bench *b, const char *setting, const char *form, int cou
         f.tile_peak = flops / e[OTHERS].seconds;
         f.tiles_loaded = flops / e[OTHERS + 1].seconds;
     }
-    if (b->n_onednn > 0)
+    if (b->has_onednn)
         f.onednn = 2e-9 * (double)(s->m * s->k) * (double)s->n / e[count - 1].seconds;
     report_form(b, setting, form, &f);
 }
@@ -230,8 +230,8 @@ static wf_status race_form(bench *b, const char *setting, const char *form)
         return WF_ENOMEM;
     good = bench_race(b->o, count, entrants);
     free(b->workspace);
-    if (b->n_onednn > 0)
-        b->onednn[1].close(&onednn.call);
+    if (b->has_onednn)
+        b->onednn.close(&onednn.call);
     if (!good)
         return wf_error_set(b->error, WF_EINTERNAL, "oneDNN refused a product");
     report_race(b, setting, form, count, entrants);
@@ -292,7 +292,7 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
         bench_note(b->report,
                    "%s, eight chunks in bf16 of those in fp32: mean %.3f, least %.3f", s->name,
                    exp(b->fp32_log / b->rows), b->fp32_least);
-    if (b->rows && b->n_onednn > 0)
+    if (b->rows && b->has_onednn)
         bench_note(b->report, "%s, eight chunks of oneDNN's bf16: mean %.3f", s->name,
                    exp(b->onednn_log / b->rows));
     wf_thread_pool_close(b->pool);
@@ -318,12 +318,15 @@ wf_status bench_gemm_bf16(const bench_options *o, const bench_shape *shapes, int
     bench_setting settings[BENCH_SETTINGS];
     int n_settings = bench_gemm_settings(o, settings);
     const char *why = "";
+    bench_blas found[2] = {{.name = NULL}};
     bench b = {.o = o, .report = report, .error = error, .simd = wf_cpu_simd(&why)};
 
     if (!b.simd)
         return wf_error_set(error, WF_EINVAL, "%s", why);
     bench_note(report, "GFLOP/s. %s", bench_gemm_path());
-    b.n_onednn = bench_onednn_load(report, b.onednn);
+    b.has_onednn = bench_onednn_load(report, found) == 2 &&
+                   bench_blas_check(report, true, &found[1], 1) == 1;
+    b.onednn = found[1];
     for (int i = 0; i < n_settings && error->code == WF_OK; i++) {
         if (settings[i].callers == 1)
             run_setting(&b, &settings[i], shapes, n_shapes);
