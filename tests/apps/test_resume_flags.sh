@@ -2,7 +2,7 @@
 # test_resume_flags.sh GPT_TRAIN - flags beside those of a checkpoint: of one that is older than a flag, whose default it had, and
 # of one whose flags are written in another way.
 #
-# ctest: arguments gpt_train, cost 20, builds plain address
+# ctest: arguments gpt_train, cost 20, builds plain
 set -uo pipefail
 
 gpt_train=$1
