@@ -38,13 +38,17 @@ static double time_of(wf_context *ctx, wf_tensor *(*op)(wf_tensor *, wf_tensor *
     return best;
 }
 
+/* Fills in the type that the device computes in: no other is filled on a CPU. */
 static wf_tensor *large(wf_context *ctx, wf_dtype dtype, int64_t rows, int64_t columns)
 {
+    wf_dtype computed = wf_context_device(ctx)->dtype;
     wf_tensor *t =
-        wf_tensor_new(ctx, dtype, 2, (wf_dim[]){wf_dim_width(rows), wf_dim_width(columns)},
+        wf_tensor_new(ctx, computed, 2, (wf_dim[]){wf_dim_width(rows), wf_dim_width(columns)},
                       NULL, WF_MEMORY_WORKSPACE);
 
-    return t && wf_init_fill(t, 1) == WF_OK ? t : NULL;
+    if (!t || wf_init_fill(t, 1) != WF_OK)
+        return NULL;
+    return dtype == computed ? t : wf_cast(t, dtype);
 }
 
 wf_profile_peak wf_profile_measure(wf_par *par)

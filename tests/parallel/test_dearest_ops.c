@@ -252,6 +252,26 @@ static void nothing_is_left(void)
     free(p.of[0].text);
 }
 
+/* A CPU's peaks in bf16 are of tensors that it can't fill in bf16. */
+static void bf16_has_peaks(void)
+{
+    profiling p = {.t = new_training(GPT2, HEADS, 2)};
+    wf_error error = {WF_OK, ""};
+    const char *at;
+    double flops = 0, bytes = 0;
+
+    p.t.layout = (wf_par_options){.seed = 7, .dtype = WF_BF16};
+    wf_launch(&(wf_launch_options){.ranks = 1}, profiling_rank, &p, &error);
+    CU_ASSERT_STRING_EQUAL(error.text, "");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p.of[0].text);
+    at = strstr(p.of[0].text, "peaks of a rank, measured by all at once: ");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+    CU_ASSERT_EQUAL(sscanf(strchr(at, ':'), ": %lf GFLOP/s of products, %lf", &flops, &bytes),
+                    2);
+    CU_ASSERT(flops > 0 && bytes > 0);
+    free(p.of[0].text);
+}
+
 enum { PAIRS = UNDER_SANITIZER ? 2 : 30 };
 
 static int by_size(const void *a, const void *b)
@@ -355,6 +375,7 @@ int main(void)
                                     {"rows apart", rows_apart},
                                     {"launches are counted once", launches_are_counted_once},
                                     {"nothing is left", nothing_is_left},
+                                    {"bf16 has peaks", bf16_has_peaks},
                                     {"it costs little", it_costs_little},
                                     {"the most of a rank", most_of_a_rank},
                                     {NULL, NULL}};
