@@ -217,8 +217,8 @@ static int leave_file(int folder, const char *name)
     return fd;
 }
 
-/* What killed programs left goes at the next start; what a living one has, or is no scratch
-   file, stays. */
+/* Opens a folder in which killed programs left files: these go; one of a living program, and one
+   that is no scratch file, stay. */
 static void left_over(void)
 {
     wf_error error = {WF_OK, ""};
