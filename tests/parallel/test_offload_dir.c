@@ -217,8 +217,8 @@ static int leave_file(int folder, const char *name)
     return fd;
 }
 
-/* Opens a folder in which killed programs left files: these go; one of a living program, and one
-   that is no scratch file, stay. */
+/* Opens a folder in which killed programs left files: these go; one of a living program, and
+   one that is no scratch file, stay. */
 static void left_over(void)
 {
     wf_error error = {WF_OK, ""};
