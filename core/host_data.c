@@ -2,6 +2,7 @@
 #include "core/host_data.h"
 #include "core/context_internal.h"
 #include "core/dynamic8_tensor.h"
+#include "core/later.h"
 #include "core/nf4_tensor.h"
 #include "core/offload.h"
 #include "core/numerics/bf16.h"
@@ -35,10 +36,26 @@ static void *in_place(const wf_tensor *t)
                : t->data;
 }
 
+/* Has the data of a tensor be there, wherever they are: rows that come later do, and what was
+   given back is an error. A tensor changes by that as if it had been there before. */
+static wf_status have_data(const wf_tensor *t, const char *what)
+{
+    if (wf_handle_check(t, what) != WF_OK)
+        return WF_EINVAL;
+    if (wf_later_come((wf_tensor *)(uintptr_t)t) != WF_OK)
+        return wf_context_status(t->ctx);
+    if (wf_tensor_is_absent(t) && !wf_tensor_is_offloaded(t))
+        return wf_fail(t->ctx, WF_EINVAL,
+                       "%s: its memory was given back (wf_tensor_drop): a parameter is there "
+                       "while its module runs",
+                       what);
+    return WF_OK;
+}
+
 static void *open_view(wf_tensor *t, bool fill, wf_host_data *view)
 {
     *view = (wf_host_data){.t = t};
-    if (wf_handle_check(t, "the tensor whose data are asked for") != WF_OK)
+    if (have_data(t, "the tensor whose data are asked for") != WF_OK)
         return NULL;
     if (!t->ctx->device->memory || wf_tensor_is_offloaded(t))
         return in_place(t);
@@ -170,8 +187,8 @@ wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
 {
     size_t size = wf_dtype_size(t->dtype), at = (size_t)first * size, bytes = (size_t)n * size;
 
-    if (wf_handle_check(t, "wf_data_get: the tensor") != WF_OK)
-        return WF_EINVAL;
+    if (have_data(t, "wf_data_get: the tensor") != WF_OK)
+        return wf_context_status(t->ctx);
     if (t->ctx->device->memory && !wf_tensor_is_offloaded(t))
         return fetch(t, at, bytes, to);
     memcpy(to, (const char *)in_place(t) + at, bytes);

@@ -1,7 +1,8 @@
 /*
  * core/host_data.h - the data of tensors where host code can read and write them: in place
  * where the device's memory is the host's, else in a copy. Code that is no kernel reads numbers
- * by these functions; a tensor's `data` may be an address of a device.
+ * by these functions; a tensor's `data` may be an address of a device. Rows that come later
+ * (core/later.h) are waited for first: all of them, by each rank that they come from.
  */
 #ifndef WF_CORE_HOST_DATA_H
 #define WF_CORE_HOST_DATA_H
@@ -23,7 +24,8 @@ typedef struct wf_host_data {
  * wf_data_read - returns the local data of t, to be read; waits for what computes them
  *
  * Owner:   *view, until wf_data_close
- * Errors:  in t's context; the result is then NULL, and *view may still be closed
+ * Errors:  in t's context, WF_EINVAL: its memory was given back; the result is then NULL, and
+ *          *view may still be closed
  */
 WF_API const void *wf_data_read(const wf_tensor *t, wf_host_data *view);
 

@@ -171,7 +171,7 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
     wf_status status = WF_OK;
 
     if (role != WF_SHARE_TAKE && wf_together_take(call, kernel, may_wait, &status)) {
-        status = spend(call);
+        status = spend(asked);
     } else if (role != WF_SHARE_TAKE && status == WF_OK) {
         const wf_trace_mark begun = wf_trace_begin(ctx->trace);
 
@@ -179,13 +179,13 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
             widen_operands(asked, s, workspace);
         status = kernel->run(call, workspace ? workspace + s->bytes : NULL);
         if (status == WF_OK)
-            status = spend(call);
+            status = spend(asked);
         if (status == WF_OK && s->differs)
             round_outputs(asked, s);
         if (begun.at && status == WF_OK)
             status = wf_trace_calls(call, 1, begun);
     } else if (status == WF_OK) {
-        spend(call);
+        spend(asked);
     }
     if (status == WF_OK && ctx->observe)
         ctx->observe(ctx->observer_arg, asked);
@@ -237,7 +237,7 @@ wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
     if (status == WF_OK && !ctx->options.plan)
         status = compute(asked, call, &s, kernel, workspace, role);
     if (status == WF_OK && ctx->oplog)
-        ctx->oplog->op(ctx->oplog->self, call);
+        ctx->oplog->op(ctx->oplog->self, asked);
     if (asked->op->flops)
         count_work(asked);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);

@@ -187,6 +187,9 @@ void wf_par_print_warning(void *par, const char *text);
 bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter,
                         const wf_tensor *t);
 
+/* Returns options with what is meant where they say nothing: one rank of an axis. */
+wf_par_options wf_par_options_filled(const wf_par_options *options);
+
 /* Free what wf_par_plan made. */
 void wf_par_drop_plans(wf_par *par);
 

@@ -37,86 +37,14 @@ static void find_inexact(wf_par *par)
         wf_par_report_axis(par, wf_mesh_axis(par->mesh, "tp"));
 }
 
-/* Kernels compute with two types; a plan, with each that is one. */
-static bool may_store(const wf_par_options *o, wf_dtype dtype)
+static wf_status check_ranks(const wf_par_options *o, int ranks, wf_error *error)
 {
-    return dtype == WF_F32 || dtype == WF_BF16 || (o->plan && wf_dtype_is_stored(dtype));
-}
-
-/* Checks when gradients are summed, what is given back after forward, and how tokens move. */
-static wf_status check_moments(const wf_par_options *o, wf_error *error)
-{
-    if ((unsigned)o->accumulate > WF_PAR_GROUP || (unsigned)o->reshard > WF_PAR_RESHARD_NEVER ||
-        (unsigned)o->dispatch > WF_PAR_DISPATCH_EXCHANGE)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "accumulate %d, reshard %d and dispatch %d: one of them is no value "
-            "of its enum (parallel/run.h)",
-            (int)o->accumulate, (int)o->reshard, (int)o->dispatch);
-    if (o->accumulate_group && o->accumulate != WF_PAR_GROUP)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "accumulate_group %d is read with accumulate WF_PAR_GROUP alone: set "
-            "both, or leave it 0",
-            o->accumulate_group);
-    if (o->accumulate == WF_PAR_GROUP &&
-        (o->accumulate_group < 1 || (o->accumulate_group & (o->accumulate_group - 1))))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "accumulate_group %d: gradients are summed for groups of a power of two "
-            "micro-steps, since the sum would else not be that of other layouts",
-            o->accumulate_group);
-    return WF_OK;
-}
-
-static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
-{
-    if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->etp > 1 ||
-                    o->cp > 1 || o->dp_replicate || o->shard_group_size))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "a mesh has the axes that are given, or those of pp, tp, dp, ep, cp and groups of "
-            "dp: give one of the two");
-    if (o->dp_axes && !o->axes)
-        return wf_error_set(error, WF_EINVAL,
-                            "dp_axes names some of the axes that are given, and none are");
-    if (o->pp < 1 || o->tp < 1 || o->dp < 1 || o->cp < 1 || o->threads < 1)
-        return wf_error_set(error, WF_EINVAL,
-                            "pp %d, tp %d, dp %d, cp %d and threads %d must be at least 1",
-                            o->pp, o->tp, o->dp, o->cp, o->threads);
-    if (o->cp_form && strcmp(o->cp_form, "auto") != 0 && strcmp(o->cp_form, "heads") != 0 &&
-        strcmp(o->cp_form, "gather") != 0)
-        return wf_error_set(error, WF_EINVAL, "cp_form %s is none of auto, heads and gather",
-                            o->cp_form);
-    if (o->offload_dir && !o->offload_optimizer)
-        return wf_error_set(error, WF_EINVAL,
-                            ".offload_dir %s is where the optimizer's state rests, and nothing "
-                            "of it is offloaded: use .offload optimizer, or leave it out",
-                            o->offload_dir);
-    if (!o->axes && wf_par_ranks(o) != ranks)
-        return wf_error_set(error, WF_EINVAL,
-                            "pp %d x tp %d x dp %d%s%.0d is %lld ranks, but %d were started",
-                            o->pp, o->tp, o->dp, o->cp > 1 ? " x cp " : "",
-                            o->cp > 1 ? o->cp : 0, (long long)wf_par_ranks(o), ranks);
-    if (!may_store(o, o->dtype) || !may_store(o, o->param_dtype) ||
-        !may_store(o, o->reduce_dtype))
-        return wf_error_set(error, WF_EINVAL,
-                            "dtype %d, param_dtype %d and reduce_dtype %d must be WF_F32 or "
-                            "WF_BF16; a plan takes every WIDE or NARROW row of core/dtype.def",
-                            (int)o->dtype, (int)o->param_dtype, (int)o->reduce_dtype);
-    if (o->base_dtype != WF_F32 && o->base_dtype != WF_NF4)
-        return wf_error_set(error, WF_EINVAL, "base_dtype %d must be WF_F32 or WF_NF4",
-                            (int)o->base_dtype);
-    if (o->tf32 && !o->exact_off)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "tf32 rounds factors that exact mode multiplies as they are, with the CPU's "
-            "bits: use it with .exact_off");
-    if (o->prefetch < 0 || o->wrap_min_params < 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "prefetch %d and wrap_min_params %lld cannot be negative",
-                            o->prefetch, (long long)o->wrap_min_params);
-    return check_moments(o, error);
+    if (o->axes || wf_par_ranks(o) == ranks)
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "pp %d x tp %d x dp %d%s%.0d is %lld ranks, but %d were started", o->pp,
+                        o->tp, o->dp, o->cp > 1 ? " x cp " : "", o->cp > 1 ? o->cp : 0,
+                        (long long)wf_par_ranks(o), ranks);
 }
 
 static wf_device *open_device(const wf_par_options *o, const wf_rank *rank, wf_error *error)
@@ -191,26 +119,6 @@ static wf_status pace_world(wf_par *par, const wf_rank *rank, wf_error *error)
     return par->options.pace ? wf_comm_pace(rank->world, &par->pace, error) : WF_OK;
 }
 
-static void fill_in_defaults(wf_par_options *o)
-{
-    if (!o->pp)
-        o->pp = 1;
-    if (!o->tp)
-        o->tp = 1;
-    if (!o->dp)
-        o->dp = 1;
-    if (!o->cp)
-        o->cp = 1;
-    if (!o->etp)
-        o->etp = 1;
-    if (!o->ep)
-        o->ep = o->tp / o->etp;
-    if (!o->threads)
-        o->threads = 1;
-    if (!o->strategy)
-        o->strategy = WF_PAR_STRATEGY;
-}
-
 static wf_mesh *open_mesh(wf_par *par, wf_rank *rank, wf_error *error)
 {
     wf_axis axes[WF_MAX_AXES];
@@ -224,7 +132,8 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
     const wf_par_options *o = &par->options;
     const wf_par_strategy *strategy = wf_par_strategy_find(o->strategy, error);
 
-    if (!strategy || check(o, rank->size, error) != WF_OK || !open_context(par, rank, error) ||
+    if (!strategy || wf_par_options_check(o, error) != WF_OK ||
+        check_ranks(o, rank->size, error) != WF_OK || !open_context(par, rank, error) ||
         check_base(o, wf_context_device(par->ctx), error) != WF_OK ||
         pace_world(par, rank, error) != WF_OK)
         return WF_EINVAL;
@@ -253,8 +162,7 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
         wf_error_set(error, WF_ENOMEM, "no memory for a rank's description");
         return NULL;
     }
-    par->options = *options;
-    fill_in_defaults(&par->options);
+    par->options = wf_par_options_filled(options);
     if (open_parts(par, rank, error) == WF_OK)
         return par;
     wf_par_close(par);

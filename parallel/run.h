@@ -223,12 +223,21 @@ WF_API bool wf_par_splits_batch(const wf_par_options *options, const char *axis)
 WF_API int64_t wf_par_ranks(const wf_par_options *options);
 
 /**
+ * wf_par_options_check - checks what needs no rank to be opened: values, and settings that are
+ * of axes that the mesh does not have. wf_par_open asks it, and so do programs before they
+ * start ranks, and searches before they plan a layout
+ *
+ * Errors:  WF_EINVAL
+ */
+WF_API wf_status wf_par_options_check(const wf_par_options *options, wf_error *error);
+
+/**
  * wf_par_open - opens the device, context and mesh of this rank
  *
  * Collective:  over the world
  * Owner:       caller; wf_par_close, after trainers and planned models have been freed
- * Errors:      WF_EINVAL (numbers of ranks, strategy, device), WF_EUNSUPPORTED (no GPU),
- *              WF_ENOMEM; NULL then
+ * Errors:      those of wf_par_options_check; WF_EINVAL (numbers of ranks, strategy, device),
+ *              WF_EUNSUPPORTED (no GPU), WF_ENOMEM; NULL then
  */
 WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
 WF_API void wf_par_close(wf_par *par);

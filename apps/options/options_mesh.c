@@ -78,39 +78,7 @@ static wf_status check_pipeline(app_options *o, wf_error *error)
                                 "%s belongs to --pp N, the ranks that hold stages; use both, "
                                 "with --pp 1 for stages of one rank",
                                 app_option_flag(&app_option_rows[i]).text);
-    if (strcmp(o->pp_send, "split") == 0 && (o->tp == 1 || o->sequence_parallel))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--pp-send split is for activations that tensor-parallel ranks have "
-            "alike, and %s; leave it out",
-            o->tp == 1 ? "--tp is 1" : "--sequence-parallel splits them");
     return WF_OK;
-}
-
-/* Refuses moves beside products where there are none. */
-static wf_status check_overlap(const app_options *o, wf_error *error)
-{
-    if (o->tp_comm_overlap && o->tp == 1 && strcmp(o->search, "off") == 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--tp-comm-overlap on is for what tensor-parallel ranks move, and "
-                            "--tp is 1: use --tp 2 or more, or leave it out");
-    if (o->tp_comm_block > 0 && !o->tp_comm_overlap)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--tp-comm-block is a size of blocks that move beside products: add "
-            "--tp-comm-overlap on, or leave it out");
-    return WF_OK;
-}
-
-/* Refuses a form of what no rank does; the library refuses what ranks of cp cannot do. */
-static wf_status check_context(const app_options *o, wf_error *error)
-{
-    if (o->cp > 1 || strcmp(o->cp_form, "auto") == 0 || strcmp(o->search, "off") != 0)
-        return WF_OK;
-    return wf_error_set(error, WF_EINVAL,
-                        "--cp-form %s is what ranks of --cp do, and --cp is 1: use --cp 2 or "
-                        "more, or leave it out",
-                        o->cp_form);
 }
 
 const char *app_options_uncaptured(const app_options *o)
@@ -165,8 +133,9 @@ static wf_status check_elastic(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Checks that the axes of the mesh are there: those of groups, and of experts. */
-static wf_status check_axes(const app_options *o, wf_error *error)
+/* Asks what a run would refuse of the layout; a search asks it of each layout that it looks
+   at. */
+static wf_status check_layout(const app_options *o, wf_error *error)
 {
     const wf_par_options mesh = {.pp = (int)o->pp,
                                  .tp = (int)o->tp,
@@ -174,14 +143,14 @@ static wf_status check_axes(const app_options *o, wf_error *error)
                                  .ep = (int)o->ep,
                                  .etp = (int)o->etp,
                                  .cp = (int)o->cp,
+                                 .cp_form = o->cp_form,
                                  .strategy = o->strategy,
                                  .dp_replicate = (int)o->dp_replicate,
-                                 .shard_group_size = (int)o->shard_group_size};
-    wf_axis axes[WF_MAX_AXES];
+                                 .shard_group_size = (int)o->shard_group_size,
+                                 .tp_comm_overlap = o->tp_comm_overlap,
+                                 .tp_comm_block = (size_t)o->tp_comm_block};
 
-    if (strcmp(o->search, "off") != 0) /* it lays out the rest */
-        return WF_OK;
-    return (!o->ep && o->etp < 2) || wf_par_mesh_axes(&mesh, axes, error) ? WF_OK : error->code;
+    return strcmp(o->search, "off") == 0 ? wf_par_options_check(&mesh, error) : WF_OK;
 }
 
 wf_status app_options_check_mesh(app_options *o, wf_error *error)
@@ -189,11 +158,7 @@ wf_status app_options_check_mesh(app_options *o, wf_error *error)
     wf_status status = check_world(o, error);
 
     if (status == WF_OK)
-        status = check_axes(o, error);
-    if (status == WF_OK)
-        status = check_context(o, error);
-    if (status == WF_OK)
-        status = check_overlap(o, error);
+        status = check_layout(o, error);
     if (status == WF_OK)
         status = check_pipeline(o, error);
     if (status == WF_OK)

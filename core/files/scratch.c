@@ -4,15 +4,26 @@
 #include "core/files/output_internal.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#define NAME "scratch"
 
 struct wf_scratch {
     int folder;
 };
+
+/* Removes files that programs left which were killed before their file had lost its name. */
+static void clean(const wf_scratch *s, const char *path)
+{
+    wf_folder folder = {.calls = &wf_system_files, .fd = s->folder};
+
+    snprintf(folder.path, sizeof folder.path, "%s", path);
+    wf_output_clean(&folder, NAME);
+}
 
 wf_scratch *wf_scratch_open(const char *path, wf_error *error)
 {
@@ -23,8 +34,10 @@ wf_scratch *wf_scratch_open(const char *path, wf_error *error)
         return NULL;
     }
     s->folder = wf_own_folder_open(path, true, error);
-    if (s->folder >= 0)
+    if (s->folder >= 0) {
+        clean(s, path);
         return s;
+    }
     free(s);
     return NULL;
 }
@@ -36,16 +49,19 @@ void wf_scratch_close(wf_scratch *s)
     free(s);
 }
 
-/* Opens a new file that loses its name at once, on file systems where a file has one. */
+/* Opens a new file that loses its name at once, on file systems where a file has one. It is
+   locked as partial files are: one that is not is of a dead program. */
 static int open_named(const wf_scratch *s)
 {
-    char name[48];
+    char name[WF_FILES_NAME];
     int fd;
 
-    snprintf(name, sizeof name, ".scratch.%016" PRIx64, wf_output_mark());
+    wf_output_partial(NAME, wf_output_mark(), name);
     fd = openat(s->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0)
+    if (fd >= 0) {
+        flock(fd, LOCK_EX | LOCK_NB);
         unlinkat(s->folder, name, 0);
+    }
     return fd;
 }
 

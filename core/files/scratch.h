@@ -5,7 +5,9 @@
  * A block is a file without a name that is mapped: the system writes its pages to the disk
  * where memory is short, and reads them when they are used. The disk has all of its bytes from
  * the start, so that a full one is an error of the request and not of a later access. However a
- * program ends, it leaves nothing in the folder.
+ * program ends, it leaves nothing in the folder; but that, on a file system where each file has
+ * a name at first, one that is killed in that moment leaves an empty file, which goes when the
+ * folder is next opened.
  */
 #ifndef WF_CORE_FILES_SCRATCH_H
 #define WF_CORE_FILES_SCRATCH_H

@@ -39,8 +39,16 @@ static const wf_layout *split_side(const wf_tensor *x, const wf_layout *to, int 
     return wf_layout_split_dim(x->layout, axis) == TOKENS ? x->layout : to;
 }
 
-/* Finds the blocks in which a tensor moves over an axis: at most MOST, of at least the bytes
-   that the context asks for. Members find the same, as all have as many rows. */
+int wf_row_blocks(double bytes, size_t least, int64_t sequences)
+{
+    const double most = sequences > 1 && sequences < MOST ? (double)sequences : MOST;
+    const double n = bytes / (double)least;
+
+    return n < 2 ? 1 : n < most ? (int)n : (int)most;
+}
+
+/* Finds the blocks in which a tensor moves over an axis, of at least the bytes that the context
+   asks for. Members find the same, as all have as many rows. */
 static blocks find_blocks(const wf_tensor *x, const wf_layout *to, int axis)
 {
     const wf_mesh *mesh = wf_mesh_of(x->ctx);
@@ -53,12 +61,9 @@ static blocks find_blocks(const wf_tensor *x, const wf_layout *to, int axis)
                 .tokens = local_tokens(x, whole)};
     const double bytes =
         (double)(b.sequences * b.tokens * x->local[NDIM - 1]) * (double)wf_dtype_size(x->dtype);
-    const double n = bytes / (double)wf_context_row_block(x->ctx);
 
-    b.n = !rows ? 1 : n < MOST ? (int)n : MOST;
+    b.n = rows ? wf_row_blocks(bytes, wf_context_row_block(x->ctx), b.sequences) : 1;
     b.of_tokens = b.sequences == 1;
-    if (!b.of_tokens && b.n > b.sequences)
-        b.n = (int)b.sequences;
     while (b.of_tokens && b.n > 1 &&
            (even < 1 || x->dim[TOKENS].grain > 1 || x->dim[TOKENS].size % (even * b.n)))
         b.n--;

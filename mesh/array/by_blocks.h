@@ -7,6 +7,16 @@
 WF_BEGIN_DECLS
 
 /**
+ * wf_row_blocks - returns in how many blocks rows move beside products, where tokens of a
+ * sequence divide as they have to: 1 to 8
+ *
+ * @param bytes      of all rows
+ * @param least      bytes that a block has at least
+ * @param sequences  that the rows are of: several move whole
+ */
+WF_API int wf_row_blocks(double bytes, size_t least, int64_t sequences);
+
+/**
  * wf_border_by_blocks - makes a border of one tensor beside products, where
  * wf_context_options.row_block says so: wf_border_over, in blocks of rows that move while
  * products are computed (asynchronous tensor parallelism)

@@ -297,7 +297,7 @@ static void print_strategies(FILE *out, const wf_plan_report *p)
         if (s->run.report.share)
             snprintf(each, sizeof each, ", %.2f bytes per parameter", state_of(&s->run.report));
         wf_flags_print(out, "  .strategy %-20s %14s peak%s%s\n", s->name,
-                       wf_size_text(peak, (double)s->run.report.memory.peak), each,
+                       wf_size_text(peak, (double)s->peak), each,
                        !p->options->device_memory          ? ""
                        : wf_plan_fits(p->options, s->peak) ? ": fits"
                                                            : ": does not fit");

@@ -2,7 +2,6 @@
    better, and planned. */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
-#include "mesh/cluster/topology.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +98,22 @@ bool wf_search_plan(wf_search *s, wf_search_found *found)
     return take_outcome(s, found, &error);
 }
 
+/* Returns whether a run would take the options of a candidate; keeps why the first one was
+   refused. */
+static bool may_run(wf_search *s, const wf_search_candidate *c)
+{
+    const wf_plan_request o = wf_search_options(s, c);
+    wf_error error = {WF_OK, ""};
+    wf_par_options mesh;
+    wf_plan_job made;
+
+    mesh = wf_plan_request_job(&o, &made)->mesh;
+    mesh.plan = true;
+    if (wf_par_options_check(&mesh, &error) != WF_OK && s->refusal.code == WF_OK)
+        s->refusal = error;
+    return error.code == WF_OK;
+}
+
 /* Returns true where an estimate leaves it open that a candidate fits; counts the others. */
 static bool may_fit(wf_search *s, double bytes)
 {
@@ -149,6 +164,10 @@ static wf_status look_at(wf_search *s, wf_search_candidate *c, wf_error *error)
 
     if (!least_may_fit(s, c))
         return WF_OK;
+    if (!may_run(s, c)) {
+        s->left_out[WF_SEARCH_REFUSED]++;
+        return WF_OK;
+    }
     made = wf_search_simulate(s, c, 0, &found);
     if (s->timed)
         c->bound = made ? (float)found.seconds : INFINITY;
@@ -202,19 +221,34 @@ static int64_t simulate_all(wf_search *s, wf_error *error)
     }
 }
 
+static bool is_plain(const wf_search_candidate *c)
+{
+    return c->pp == 1 && c->tp == 1 && wf_search_ep(c) == 1 && wf_search_cp(c) == 1;
+}
+
 /* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for
-   a message. */
+   a message. It is refused where some of its layouts are, and none is too large. */
 static void find_plain(wf_search *s)
 {
+    bool refused = false, large = false;
+
     for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
         const wf_search_candidate *c = &s->candidate[i];
 
-        if (c->pp == 1 && c->tp == 1 && wf_search_ep(c) == 1 && wf_search_cp(c) == 1 &&
-            (s->timed || !s->options->device_memory ||
-             wf_search_may_fit(s, wf_search_least_memory(s, c))) &&
-            wf_search_simulate(s, c, WF_SIM_PATH, &s->plain))
+        if (!is_plain(c))
+            continue;
+        if (!s->timed && s->options->device_memory &&
+            !wf_search_may_fit(s, wf_search_least_memory(s, c))) {
+            large = true;
+        } else if (!may_run(s, c)) {
+            refused = true;
+        } else if (wf_search_simulate(s, c, WF_SIM_PATH, &s->plain)) {
             wf_search_plan(s, &s->plain);
+            refused |= s->plain.refused;
+            large |= !s->plain.fits && !s->plain.refused;
+        }
     }
+    s->plain.refused = refused && !large && !s->plain.fits;
 }
 
 static double work(void)
@@ -242,130 +276,4 @@ void wf_search_go(wf_search *s, wf_error *error)
         add_path(s, &s->top[i]);
     find_plain(s);
     s->seconds = work() - start;
-}
-
-void wf_search_close(wf_search *s)
-{
-    for (int i = 0; s && i < s->tables; i++)
-        wf_pipe_table_free(s->table[i].table);
-    if (s) {
-        free(s->candidate);
-        free(s->top);
-    }
-    free(s);
-}
-
-/* Takes the sizes of the model: those of the job, or what is known of any model. */
-static wf_status take_sizes(wf_search *s, wf_error *error)
-{
-    const wf_plan_request *o = s->options;
-    wf_plan_request one = *o;
-    wf_plan plan;
-
-    s->timed = !o->job.sizes;
-    if (!s->timed) {
-        s->model = *o->job.sizes;
-        return WF_OK;
-    }
-    one.pp = one.tp = one.dp = one.cp = 1;
-    one.ep = 0;
-    one.etp = 1;
-    one.dp_replicate = one.shard_group_size = one.rank = 0;
-    one.sequence_parallel = false;
-    one.micro_batch_size = one.global_batch_size;
-    if (wf_plan_request_step(&one, &plan, error) == WF_OK)
-        s->model = (wf_sim_model){.layers = o->job.pipeline ? plan.chain_steps - 1 : 0,
-                                  .heads = WF_MAX_RANKS,
-                                  .seq = wf_par_job_tokens(&o->job)};
-    return error->code;
-}
-
-wf_search *wf_search_open(const wf_plan_request *options, wf_error *error)
-{
-    wf_search *s = calloc(1, sizeof *s);
-
-    if (!s) {
-        wf_error_set(error, WF_ENOMEM, "no memory for a search");
-        return NULL;
-    }
-    s->options = options;
-    s->threads = options->threads_per_rank;
-    s->inexact = strcmp(options->search, "inexact") == 0;
-    if (wf_sim_machine_read(options->machine, &s->machine, error) == WF_OK &&
-        take_sizes(s, error) == WF_OK)
-        return s;
-    wf_search_close(s);
-    return NULL;
-}
-
-static int64_t ranks_of(const wf_search *s)
-{
-    const wf_plan_request *o = s->options;
-    bool given = o->given[WF_SETTING_pp] || o->given[WF_SETTING_tp] ||
-                 o->given[WF_SETTING_dp] || o->given[WF_SETTING_cp];
-
-    return o->ranks ? o->ranks : given ? wf_plan_ranks(o) : s->machine.devices;
-}
-
-/* As many threads as a run of a candidate gives its ranks on this host: their workspaces count,
-   too. */
-static wf_status choose_threads(wf_search *s, wf_error *error)
-{
-    wf_topology host;
-
-    if (s->options->given[WF_SETTING_threads_per_rank])
-        return WF_OK;
-    if (wf_topology_read(NULL, &host, error) == WF_OK)
-        s->threads = host.cores > s->ranks ? host.cores / s->ranks : 1;
-    return error->code;
-}
-
-wf_search *wf_search_made(const wf_plan_request *options, wf_error *error)
-{
-    const wf_par_options tensor = {.tp = (int)options->tp, .etp = (int)options->etp};
-    wf_axis axes[WF_MAX_AXES];
-    wf_search *s;
-
-    if (!options->machine) {
-        wf_error_set(error, WF_EINVAL, "a search has no times without .machine: give one");
-        return NULL;
-    }
-    if (wf_plan_ranks(options) != options->pp * options->tp * options->cp * options->dp) {
-        wf_error_set(
-            error, WF_EINVAL,
-            "a search lays ranks out over axes pp, dp, ep, tp and cp, and this mesh has "
-            "another one: plan its layouts one by one");
-        return NULL;
-    }
-    if (options->etp > 1 && options->given[WF_SETTING_tp] &&
-        !wf_par_mesh_axes(&tensor, axes, error))
-        return NULL;
-    s = wf_search_open(options, error);
-    if (!s)
-        return NULL;
-    s->ranks = ranks_of(s);
-    if (choose_threads(s, error) == WF_OK)
-        wf_search_go(s, error);
-    if (error->code == WF_OK)
-        return s;
-    wf_search_close(s);
-    return NULL;
-}
-
-wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *error)
-{
-    wf_search *s = wf_search_made(options, error);
-    wf_plan_list list = {.layout = NULL};
-
-    if (s && wf_search_list(s, &list, error) == WF_OK)
-        wf_search_print(s, &list, out);
-    if (s) { /* the comparisons are among them */
-        list.simulated = s->simulated;
-        list.planned = s->planned;
-    }
-    if (error->code == WF_OK && options->json)
-        wf_search_write_json(&list, options->json, error);
-    wf_plan_list_free(&list);
-    wf_search_close(s);
-    return error->code;
 }

@@ -46,7 +46,8 @@ typedef struct wf_plan_list {
     wf_plan_layout *layout; /* [count], by time: at most 10, which fit by plans of all stages */
     int64_t count;
     wf_plan_layout data_parallel; /* the best that has neither pp nor tp, in the list or not */
-    bool has_data_parallel;       /* else none fits */
+    bool has_data_parallel;       /* else none fits .. */
+    bool data_parallel_refused;   /* .. or all are refused for another reason than memory */
     wf_plan_refused refused[WF_PLAN_REASONS]; /* in the order of looking; counts may be 0 */
     /* why the first plan was refused that was so for another reason than memory; WF_OK: none
        was */

@@ -24,8 +24,10 @@ static void print_counts(const wf_plan_list *list, FILE *out)
     fprintf(out, "  %10" PRId64 " were simulated, and %" PRId64 " ranks planned\n\n",
             list->simulated, list->planned);
     if (list->refusal.code != WF_OK)
-        fprintf(out, "the first plan that was refused for another reason than memory: %s\n\n",
-                list->refusal.text);
+        wf_flags_print(out,
+                       "the first layout that was refused for another reason than memory: "
+                       "%s\n\n",
+                       list->refusal.text);
 }
 
 static void print_layout(const wf_plan_list *list, const wf_plan_layout *l, int rank, FILE *out)
@@ -76,8 +78,7 @@ static void print_other(wf_search *s, const char *name, const wf_search_candidat
     term = grown(winner, &other);
     grew = other.path.of[term] - winner->path.of[term];
     fprintf(out, "  %-28s ", name);
-    if (s->options->device_memory &&
-        (!wf_search_may_fit(s, other.estimate) || !wf_search_plan_fullest(s, &other)))
+    if (!wf_search_may_fit(s, other.estimate) || !wf_search_plan_fullest(s, &other))
         fprintf(out, "%s (%+.4f s)\n", other.refused ? "is refused" : "does not fit", more);
     else if (more <= 0)
         fprintf(out, "%+.4f s: as fast\n", more);
@@ -252,7 +253,8 @@ static void print_data_parallel(const wf_plan_list *list, FILE *out)
     const wf_plan_layout *l = &list->data_parallel;
 
     if (!list->has_data_parallel) {
-        fputs("data parallelism alone does not fit, by any strategy\n", out);
+        fprintf(out, "data parallelism alone %s, by any strategy\n",
+                list->data_parallel_refused ? "is refused" : "does not fit");
         return;
     }
     fprintf(out, "data parallelism alone takes %.4f s at best%s: %s\n", l->seconds,
@@ -318,7 +320,7 @@ static json_t *layout_json(const wf_plan_layout *l)
 wf_status wf_search_write_json(const wf_plan_list *list, const char *path, wf_error *error)
 {
     json_t *top = json_array(), *left = json_object(), *json;
-    char words[256];
+    char words[256], refusal[WF_ERROR_TEXT];
 
     for (int64_t i = 0; top && i < list->count; i++)
         json_array_append_new(top, layout_json(&list->layout[i]));
@@ -334,7 +336,10 @@ wf_status wf_search_write_json(const wf_plan_list *list, const char *path, wf_er
         WF_SEARCH_PUBLISHED_LEAST, "published_most", WF_SEARCH_PUBLISHED_MOST, "ranks",
         (json_int_t)list->ranks, "considered", (json_int_t)list->considered, "simulated",
         (json_int_t)list->simulated, "planned", (json_int_t)list->planned, "work", list->work,
-        "left_out", left, "refusal", list->refusal.code ? list->refusal.text : NULL, "top", top,
-        "plain", list->has_data_parallel ? layout_json(&list->data_parallel) : json_null());
+        "left_out", left, "refusal",
+        list->refusal.code ? wf_flags_reported(list->refusal.text, refusal, sizeof refusal)
+                           : NULL,
+        "top", top, "plain",
+        list->has_data_parallel ? layout_json(&list->data_parallel) : json_null());
     return wf_step_report_publish(json, path, error);
 }

@@ -53,15 +53,20 @@ static double element_time(const wf_sim_costing *c, double split, double whole)
 }
 
 /* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's
-   tensors is updated by one. */
+   tensors is updated by one. A product with what follows it (SwiGLU, a bias and GELU, the add
+   of the residual stream), an add with the norm after it, both rotations, and both gradients of
+   a norm are one op each. A block whose MLP has no gate has biases, whose gradients W makes,
+   and no rotation. */
 enum {
-    F_OPS = 11,
-    I_OPS = 13, /* three of them are recomputed */
-    W_OPS = 11,
-    ATTENTION_OPS = 5,
-    HEAD_OPS = 12,
+    F_OPS = 8,
+    I_OPS = 11, /* two of them are recomputed */
+    W_OPS = 7,
+    ATTENTION_OPS = 4,
+    HEAD_OPS = 8,
     TENSORS = 9,
-    PLAIN = 2 /* fewer in F, I and W where an MLP has no gate */
+    PLAIN = 2,   /* fewer tensors without a gate, .. */
+    BIASES = 4,  /* .. more ops in W, where one product is gone, .. */
+    ROTATION = 1 /* .. and fewer in F and I */
 };
 
 static wf_sim_step block_cost(const wf_sim_costing *c)
@@ -70,11 +75,13 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     double weights = wf_sim_block_weights(m);
     double a = (double)wf_dtype_size(c->layout->dtype), d = (double)m->width,
            launch = c->machine->launch;
-    double rotated = 2 * (wf_sim_head_width(m) + (double)(m->kv_heads * m->head_dim));
-    double plain = m->gated ? 0 : PLAIN, f = (double)m->ffn;
-    double normed =
-        a < 4 ? 2 : 4; /* a norm is recomputed; of fp32 both are (wf_op.recompute) */
-    wf_sim_step s = {.parameters = weights / (double)c->layout->tp, .tensors = TENSORS - plain};
+    double h = wf_sim_head_width(m), k = (double)(m->kv_heads * m->head_dim);
+    double rotated = m->gated ? 2 * (h + k) : 0, f = (double)m->ffn;
+    double norms = a < 4 ? 1 : 2; /* recomputed (wf_op.recompute) */
+    /* the add after the MLP is an op of its own: of sums over tp, and of a mixture */
+    double adds = c->layout->tp > 1 ? 1 : m->mixtures;
+    wf_sim_step s = {.parameters = weights / (double)c->layout->tp,
+                     .tensors = TENSORS - (m->gated ? 0 : PLAIN)};
 
     s.forward.of[WF_SIM_PRODUCTS] = s.inputs.of[WF_SIM_PRODUCTS] =
         s.weights.of[WF_SIM_PRODUCTS] = wf_sim_product_time(c, 2 * c->tokens * weights);
@@ -84,16 +91,15 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
         attention_time(c, 2.5 * score_flops(c, wf_sim_backward_pairs(m, c->layout)));
     s.forward.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
     s.inputs.of[WF_SIM_CONTEXT] = wf_sim_context_backward(c);
-    /* norms and sums of the residual stream: 9, 7 and 4 d; rotations, and what is between the
-       MLP's products */
-    s.forward.of[WF_SIM_ELEMENTS] =
-        element_time(c, a * (rotated + (m->gated ? 3 : 2) * f), 9 * a * d);
+    /* a norm, and an add with the next: 2 and 4 d, backward 3 and 4 d; rotations; backward what
+       is between the MLP's products; gradients of biases */
+    s.forward.of[WF_SIM_ELEMENTS] = element_time(c, a * rotated, (6 + 3 * adds) * a * d);
     s.inputs.of[WF_SIM_ELEMENTS] =
-        element_time(c, a * (rotated + (m->gated ? 8 : 5) * f), (7 + normed) * a * d);
-    s.weights.of[WF_SIM_ELEMENTS] = element_time(c, 0, 4 * a * d);
-    s.forward.of[WF_SIM_LAUNCH] = (F_OPS - plain) * launch;
-    s.inputs.of[WF_SIM_LAUNCH] = (I_OPS - plain) * launch;
-    s.weights.of[WF_SIM_LAUNCH] = (W_OPS - plain) * launch;
+        element_time(c, a * (rotated + (m->gated ? 8 : 5) * f), (7 + 2 * norms) * a * d);
+    s.weights.of[WF_SIM_ELEMENTS] = m->gated ? 0 : element_time(c, a * (h + 2 * k), 2 * a * d);
+    s.forward.of[WF_SIM_LAUNCH] = (F_OPS + adds - (m->gated ? 0 : ROTATION)) * launch;
+    s.inputs.of[WF_SIM_LAUNCH] = (I_OPS + norms - 1 - (m->gated ? 0 : ROTATION)) * launch;
+    s.weights.of[WF_SIM_LAUNCH] = (W_OPS + (m->gated ? 0 : BIASES)) * launch;
     wf_sim_add_tensor_moves(c, &s);
     if (m->experts)
         wf_sim_add_mixture(c, &s);
@@ -106,12 +112,13 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
         to->of[i] += times * cost->of[i];
 }
 
-/* Returns the cost of recomputing the module of attention, with its products: its input is
-   kept, and its output recomputed, too. */
+/* Returns the cost of recomputing the module of attention, with its products, beside that of
+   backward: its input is kept, which is not recomputed then, and its output is. */
 static wf_sim_cost attention_recompute(const wf_sim_costing *c, const wf_sim_step *block)
 {
     const wf_sim_model *m = c->model;
     double h = wf_sim_head_width(m), k = (double)(m->kv_heads * m->head_dim);
+    double a = (double)wf_dtype_size(c->layout->dtype), plain = m->gated ? 0 : ROTATION;
     wf_sim_cost cost = {{0}};
 
     cost.of[WF_SIM_PRODUCTS] =
@@ -119,8 +126,8 @@ static wf_sim_cost attention_recompute(const wf_sim_costing *c, const wf_sim_ste
     cost.of[WF_SIM_ATTENTION] = block->forward.of[WF_SIM_ATTENTION];
     cost.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
     cost.of[WF_SIM_ELEMENTS] =
-        element_time(c, (double)wf_dtype_size(c->layout->dtype) * 2 * (h + k), 0);
-    cost.of[WF_SIM_LAUNCH] = ATTENTION_OPS * c->machine->launch;
+        element_time(c, m->gated ? a * 2 * (h + k) : 0, -2 * a * (double)m->width);
+    cost.of[WF_SIM_LAUNCH] = (ATTENTION_OPS - plain - 1) * c->machine->launch;
     if (c->layout->tp > 1) /* sequence parallelism: of the input, which is kept in parts */
         cost.of[WF_SIM_TENSOR] = wf_sim_attention_moves(c);
     return cost;
@@ -189,9 +196,7 @@ static wf_sim_step last_norm_cost(const wf_sim_costing *c)
 
     s.forward.of[WF_SIM_ELEMENTS] = element_time(c, 0, 2 * a * d);
     s.inputs.of[WF_SIM_ELEMENTS] = element_time(c, 0, 3 * a * d);
-    s.weights.of[WF_SIM_ELEMENTS] = element_time(c, 0, 2 * a * d);
     s.forward.of[WF_SIM_LAUNCH] = s.inputs.of[WF_SIM_LAUNCH] = launch;
-    s.weights.of[WF_SIM_LAUNCH] = 2 * launch;
     return s;
 }
 

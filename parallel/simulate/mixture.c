@@ -255,7 +255,8 @@ void wf_sim_add_mixture(const wf_sim_costing *c, wf_sim_step *s)
     s->weights.of[WF_SIM_PRODUCTS] += route;
     s->forward.of[WF_SIM_ELEMENTS] += logits;
     s->inputs.of[WF_SIM_ELEMENTS] += 2 * logits;
-    s->inputs.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
+    s->forward.of[WF_SIM_LAUNCH] += m->mixtures * c->machine->launch;
+    s->inputs.of[WF_SIM_LAUNCH] -= m->mixtures * c->machine->launch;
     s->weights.of[WF_SIM_LAUNCH] -= 2 * m->mixtures * c->machine->launch;
     s->tensors += m->mixtures;
     s->experts = wf_sim_expert_weights(m) / ranks / (l->features ? tp : 1);

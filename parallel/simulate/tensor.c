@@ -4,9 +4,8 @@
  */
 #include "parallel/simulate/cost_internal.h"
 #include "core/tensor.h"
+#include "mesh/array/by_blocks.h"
 #include <math.h>
-
-enum { MOST = 8 }; /* blocks of rows (mesh/array/by_blocks.c) */
 
 static double bytes_of(const wf_sim_costing *c, int element)
 {
@@ -39,11 +38,10 @@ double wf_sim_tensor_gather(const wf_sim_costing *c)
 static double blocks_of(const wf_sim_costing *c, int element)
 {
     const wf_sim_layout *l = c->layout;
-    double n = l->row_block && c->machine->background
-                   ? fmin(MOST, floor(bytes_of(c, element) / (double)l->row_block))
-                   : 1;
 
-    return fmax(1, l->micro > 1 ? fmin(n, (double)l->micro) : n);
+    return l->row_block && c->machine->background
+               ? wf_row_blocks(bytes_of(c, element), l->row_block, l->micro)
+               : 1;
 }
 
 /* Returns what is waited for of a move in n blocks beside a product: what is longer than that,

@@ -189,6 +189,18 @@ static wf_status plan_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
+/* Refuses messages in parts where tensor-parallel ranks have no activations alike. */
+static wf_status check_messages(const wf_par_options *o, const wf_par_pipeline_options *how,
+                                wf_error *error)
+{
+    if (!how->split_messages || o->axes || (o->tp > 1 && !o->sequence_parallel))
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        ".pp_send split is for activations that tensor-parallel ranks have "
+                        "alike, and %s; leave it out",
+                        o->tp > 1 ? ".sequence_parallel splits them" : ".tp is 1");
+}
+
 static wf_status make(planning *plan, const wf_par_pipeline_options *how, wf_error *error)
 {
     wf_par_pipeline *p = plan->pipeline;
@@ -197,6 +209,8 @@ static wf_status make(planning *plan, const wf_par_pipeline_options *how, wf_err
         return wf_error_set(error, WF_EINVAL,
                             "a pipeline needs a model function, the field that step 0 takes "
                             "(input) and the loss after the last step (head_loss)");
+    if (check_messages(&plan->options, how, error) != WF_OK)
+        return error->code;
     snprintf(p->input, sizeof p->input, "%s", how->input);
     if (wf_par_pipeline_count(p, plan->ranks, error) != WF_OK)
         return error->code;

@@ -64,7 +64,8 @@ typedef struct wf_par_pipeline_options {
     int resident;
     /* send tensors that tensor-parallel ranks have alike at a border (whole activations,
        without sequence parallelism) in parts, by tokens, and gather them on arrival: for axes
-       pp over slower links than those of tensor axes. The bits are the same */
+       pp over slower links than those of tensor axes. The bits are the same. Without axes of
+       one's own WF_EINVAL where tp is 1 or sequence_parallel on */
     bool split_messages;
     /* the field of a batch that step 0 takes, or several by comma, as x[0], x[1], .. */
     const char *input;

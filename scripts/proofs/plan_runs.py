@@ -70,7 +70,8 @@ def draw(source):
                 flags += [flag, str(source.choice(values))]
     if source.random() < .15:
         flags.append("--sequence-parallel")
-    if source.random() < .15:
+    tp = int(flags[flags.index("--tp") + 1]) if "--tp" in flags else 1
+    if source.random() < (.3 if tp > 1 else .02):  # a run of one rank of --tp refuses it
         flags += ["--tp-comm-overlap", "on", "--tp-comm-block", "1"]
     return flags
 

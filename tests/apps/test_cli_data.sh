@@ -274,6 +274,22 @@ refuse "documents without a source" 2 "not all files of --data say where documen
     "${model[@]}" --data raw.bin --documents mask --steps 1
 refuse "nor their tokenizer" 2 "gpt2.json has no end of text that could end documents" "${model[@]}" --vocab-size 401 --data raw.bin --documents mask --steps 1 --tokenizer "$tokenizers/gpt2.json"
 
+# A run whose sample asks whether its data are text has them open once. Of each kind of event in a row inotify tells one: it watches reads, too.
+python "data are opened once" '
+import ctypes, os, subprocess, sys, threading, time
+libc, seen = ctypes.CDLL(None), []
+watch = libc.inotify_init()
+libc.inotify_add_watch(watch, b"text.txt", 0x20 | 0x10 | 0x1)
+def read():
+    while True:
+        events = os.read(watch, 4096)
+        seen.extend(int.from_bytes(events[at + 4:at + 8], sys.byteorder) for at in range(0, len(events), 16))
+threading.Thread(target=read, daemon=True).start()
+done = subprocess.run([*sys.argv[1:], "--steps", "1", "--sample", "2", "--seq-len", "16", "--eval-interval", "0"], capture_output=True, text=True)
+time.sleep(.1)
+opened = sum(event & 0x20 != 0 for event in seen)
+if done.returncode or opened != 1: print(opened, seen, done.stderr)' "$gpt_train" --data text.txt
+
 # What cannot be.
 refuse "ids of an unknown vocabulary" 2 "raw.bin does not say what it has: .*--vocab-size N" --data raw.bin
 refuse "an id beyond the vocabulary" 3 \

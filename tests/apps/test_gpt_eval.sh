@@ -182,6 +182,15 @@ run "a plan of two stages" "${narrow[@]}" --pp 2 --tp 2
 peak=$(python3 -c 'import json; print(max(s["run_peak"] for s in json.load(open("plan.json"))["plan"]["stages"]))')
 run "in a byte less" "${narrow[@]}" --pp 2 --tp 2 --device-memory $((peak - 1))
 shows "one does not fit, of its questions" "^  1 .* in what follows the steps: does not fit$" "^  0 .*: fits$"
+run "a plan beside other strategies" "${narrow[@]}" --dp 2 --global-batch-size 2
+result "their lines say by what they fit" "$(python3 -c 'import json, re
+said = dict(re.findall(r"^  --strategy (\w+) +([0-9.]+ \w+) peak", open("out").read(), re.M))
+rows = [row for row in json.load(open("plan.json"))["plan"]["strategies"] if "peak" in row]
+unit = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+for row in rows:
+    number, name = said[row["name"]].split()
+    if abs(float(number) * unit[name] - row["run_peak"]) > .002 * row["run_peak"]: print(said, row)
+if not any(row["run_peak"] > 1.02 * row["peak"] for row in rows): print("what follows takes no more", rows)')"
 for plan in "" --plan; do
     refuse "questions that are missing $plan" 3 "nowhere.jsonl" "${small[@]}" --eval-requests nowhere.jsonl $plan
 done

@@ -113,6 +113,27 @@ holds "its list" "${mixture[@]}" --ep 4 --moe-imbalance 1.5
 grep -q '^  ep [0-9]' out && result "given ep stays" "another one is compared" || result "given ep stays" ""
 refused "features over other ranks than tp's" "--etp 2 with --tp 4: the ranks of --tp are one axis of the mesh" "${mixture[@]}" --plan --search \
     --tp 4 --etp 2 --ranks 16
+refused "experts over no whole ranks of tp" "--ep 3 with --tp 2: the tokens of a sequence meet on its --tp ranks" "${mixture[@]}" --plan --search \
+    --tp 2 --ep 3 --ranks 16
+
+# What a run refuses is not listed, and not said to be too large: it is counted apart, and the first one's words are printed.
+few=(--arch llama --n-layer 4 --n-head 4 --n-embd 64 --seq-len 2048 --global-batch-size 8 --machine "$h100" --device-memory 1GiB)
+# lists_only NAME FLAG WORDS FLAG...: every layout has the flag, and the words are in the output.
+lists_only()
+{
+    local name=$1 flag=$2 words=$3
+    shift 3
+    search "$name" "${few[@]}" --ranks 4 "$@"
+    holds "its list" "${few[@]}" "$@"
+    python3 -c 'import json, sys; sys.exit(any(sys.argv[1] not in f["flags"].split() for f in json.load(open("search.json"))["top"]))' "$flag" &&
+        grep -q -- "$words" out && result "$name, those that run" "" || result "$name, those that run" "$(grep -- '--' out | head -c 600)"
+}
+lists_only "rows beside products" --tp "^data parallelism alone is refused, by any strategy" --tp-comm-overlap on
+grep -q 'refused for another reason than memory: --tp-comm-overlap is for .*, and --tp is 1' out && result "why" "" || result "why" "$(head -c 900 out)"
+lists_only "a form of attention over cp" --cp "refused for another reason than memory: --cp-form gather is what ranks of --cp do" --cp-form gather
+planned=$(python3 -c 'import json; print(json.load(open("search.json"))["planned"])')
+[ "$planned" -le 50 ] && result "they are not planned" "" || result "they are not planned" "$planned plans"
+lists_only "messages in parts" --tp "refused for another reason than memory: --pp-send split is for" --pp 2 --pp-send split
 # What follows the steps decides as well.
 python3 -c 'import json; print(json.dumps({"request": {"context": "a cat " * 600, "continuation": " sat"}, "doc_id": 0, "label": 0}))' >long.jsonl
 seq 3000 >text

@@ -2,6 +2,8 @@
  * tests/core/test_absent.c - tensors whose memory comes and goes, and hooks on a tape: the two
  * things that let a parameter be gathered for forward, given back, and gathered for backward.
  */
+#include "core/host_data.h"
+#include "core/later.h"
 #include "tests/core/core_harness.h"
 
 static const double ones[4] = {1, 1, 1, 1};
@@ -132,6 +134,78 @@ static void hooks_are_called_backwards(void)
     wf_context_close(ctx);
 }
 
+/* Rows that come later; `whole` NULL: they do not. */
+typedef struct coming {
+    wf_later later;
+    wf_context *ctx;
+    wf_tensor *whole;
+    int asked, ended;
+} coming;
+
+static wf_tensor *all_come(wf_later *later)
+{
+    coming *c = (coming *)later;
+
+    c->asked++;
+    if (!c->whole)
+        wf_fail(c->ctx, WF_ELOST, "a rank with rows is gone");
+    return c->whole;
+}
+
+static void no_more(wf_later *later)
+{
+    ((coming *)later)->ended++;
+}
+
+static wf_tensor *of_rows(coming *c, wf_context *ctx, wf_tensor *whole)
+{
+    wf_dim dims[] = {wf_dim_batch(2), wf_dim_width(2)};
+
+    *c = (coming){.later = {.all = all_come, .end = no_more}, .ctx = ctx, .whole = whole};
+    return wf_later_tensor(ctx, WF_F64, 2, dims, NULL, &c->later);
+}
+
+/* Who reads on the host, or writes there, waits for rows that come later; what does not come,
+   or was given back, is an error and not a NULL without one. */
+static void hosts_wait_for_rows(void)
+{
+    static const double v[] = {1, 2, 3, 4};
+    wf_context *ctx = open_reference(0);
+    coming c;
+    wf_host_data view;
+    wf_tensor *t = of_rows(&c, ctx, make(ctx, 2, 2, v));
+    const double *read = wf_data_read(wf_tensor_alias(t), &view);
+    double one = 0, *written;
+
+    CU_ASSERT_PTR_NOT_NULL(read);
+    CU_ASSERT_EQUAL(read ? read[3] : 0, 4);
+    wf_data_close(&view);
+    CU_ASSERT(c.asked == 1 && c.ended == 1);
+    t = of_rows(&c, ctx, make(ctx, 2, 2, v));
+    CU_ASSERT_EQUAL(wf_data_get(t, 2, 1, &one), WF_OK);
+    CU_ASSERT_EQUAL(one, 3);
+    t = of_rows(&c, ctx, make(ctx, 2, 2, v));
+    written = wf_data_write(t, true, &view);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(written);
+    written[0] = 9;
+    wf_data_close(&view);
+    CU_ASSERT(equals(t, 4, (const double[]){9, 2, 3, 4}) && c.asked == 1 && c.ended == 1);
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+
+    t = of_rows(&c, ctx, NULL);
+    CU_ASSERT_PTR_NULL(wf_data_read(t, &view));
+    wf_data_close(&view);
+    CU_ASSERT(refused(ctx, WF_ELOST, "a rank with rows is gone"));
+    CU_ASSERT_EQUAL(wf_data_get(t, 0, 1, &one), WF_ELOST);
+    wf_context_clear(ctx);
+    t = absent(ctx, 4);
+    CU_ASSERT_PTR_NULL(wf_data_read(t, &view));
+    CU_ASSERT(refused(ctx, WF_EINVAL, "its memory was given back"));
+    CU_ASSERT_EQUAL(wf_data_get(t, 0, 1, &one), WF_EINVAL);
+    wf_context_clear(ctx);
+    wf_context_close(ctx);
+}
+
 /* An error that a mark returns ends the walk. */
 static void hooks_can_fail(void)
 {
@@ -156,6 +230,7 @@ int main(void)
         {"a tape finds its data again", a_tape_finds_its_data_again},
         {"hooks are called backwards", hooks_are_called_backwards},
         {"hooks can fail", hooks_can_fail},
+        {"hosts wait for rows that come later", hosts_wait_for_rows},
         {NULL, NULL},
     };
 

@@ -33,8 +33,8 @@ static training make(int tp, int dp, const char *strategy)
     t.layout.tp = tp;
     t.layout.dp = dp;
     t.layout.strategy = strategy;
-    t.layout.tp_comm_overlap = beside;
-    t.layout.tp_comm_block = 1;
+    t.layout.tp_comm_overlap = beside && tp > 1;
+    t.layout.tp_comm_block = t.layout.tp_comm_overlap ? 1 : 0;
     t.steps = 4;
     return t;
 }

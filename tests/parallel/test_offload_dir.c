@@ -6,6 +6,7 @@
  *
  * ctest: builds plain address
  */
+#include "core/files/output_internal.h"
 #include "core/files/scratch.h"
 #include "core/memory/memory.h"
 #include "core/offload.h"
@@ -13,7 +14,9 @@
 #include "tests/parallel/checkpoint_harness.h"
 #include "tests/parallel/second_step.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -205,6 +208,37 @@ static void blocks(void)
     wf_scratch_close(s);
 }
 
+/* Makes a file that has not lost its name. Returns it, open. */
+static int leave_file(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+
+    CU_ASSERT(fd >= 0);
+    return fd;
+}
+
+/* Opens a folder in which killed programs left files: these go; one of a living program, and
+   one that is no scratch file, stay. */
+static void left_over(void)
+{
+    wf_error error = {WF_OK, ""};
+    char name[WF_FILES_NAME];
+    int folder = open(state, O_RDONLY | O_DIRECTORY), used;
+
+    close(leave_file(folder, wf_output_partial("scratch", 7, name)));
+    close(leave_file(folder, ".scratch.mine"));
+    used = leave_file(folder, wf_output_partial("scratch", 9, name));
+    CU_ASSERT_EQUAL(flock(used, LOCK_EX | LOCK_NB), 0);
+    CU_ASSERT_EQUAL(entries(), 3);
+    wf_scratch_close(wf_scratch_open(state, &error));
+    CU_ASSERT_EQUAL(entries(), 2);
+    close(used);
+    wf_scratch_close(wf_scratch_open(state, &error));
+    CU_ASSERT_EQUAL(entries(), 1);
+    CU_ASSERT_EQUAL(unlinkat(folder, ".scratch.mine", 0), 0);
+    close(folder);
+}
+
 /* A tensor that rests in a file already stays there, and takes no other one. */
 static void twice(void)
 {
@@ -235,6 +269,7 @@ int main(void)
                                     {"a run that is killed", killed},
                                     {"what is refused", refused},
                                     {"blocks", blocks},
+                                    {"what killed programs left", left_over},
                                     {"twice", twice},
                                     {NULL, NULL}};
     char folder[WF_TEST_FOLDER];

@@ -179,7 +179,7 @@ static void most_is_hidden(void)
         memset(&of[on_], 0, sizeof of[on_]);
         t.model.layers = 8;
         t.layout.tp_comm_overlap = on_;
-        t.layout.tp_comm_block = 1;
+        t.layout.tp_comm_block = on_ ? 1 : 0;
         t.steps = 2;
         t.watch = count_moves;
         t.arg = &of[on_];
@@ -288,7 +288,7 @@ static void hooks_read(void)
         training t = on(LLAMA, 4, 2, (wf_par_options){.tp = 2, .sequence_parallel = true});
 
         t.layout.tp_comm_overlap = on_;
-        t.layout.tp_comm_block = 1;
+        t.layout.tp_comm_block = on_ ? 1 : 0;
         t.steps = 1;
         t.watch = add_look;
         t.arg = &of[on_];
