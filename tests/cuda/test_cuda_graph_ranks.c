@@ -200,7 +200,6 @@ static void plan_is_run(void)
 {
     training t = on_row(make_training(LLAMA), &rows[ZERO1]);
     wf_par_report ran = {0}, planned = {0};
-    wf_error error = {WF_OK, ""};
 
     t.steps = 2;
     t.layout.cuda_graph = true;

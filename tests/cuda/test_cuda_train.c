@@ -266,7 +266,6 @@ static void plan_of(wf_dtype dtype)
 {
     training t = on_row(make_training(GPT2, "cuda"), &rows[0]);
     wf_par_report ran = {0}, planned = {0};
-    wf_error error = {WF_OK, ""};
 
     t.layout.dtype = t.layout.param_dtype = dtype;
     t.watch = report_second_step;

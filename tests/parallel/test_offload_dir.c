@@ -103,7 +103,6 @@ static void plan_is_run(void)
 {
     training base = make_training(LLAMA), t;
     wf_par_report ran = {0}, planned = {0};
-    wf_error error = {WF_OK, ""};
 
     base.layout.dtype = base.layout.param_dtype = WF_BF16;
     t = in_files(&base);
