@@ -29,7 +29,7 @@ typedef struct wf_reduce {
     void *const *dst;
     int n_src, n_dst;
     size_t element;     /* 4: floats; 2: bf16, summed as floats and rounded once */
-    size_t out_element; /* of a target; 2 where those are 4: a sum that is rounded once */
+    size_t out_element; /* in targets: as element; 2 where that is 4: rounded once, a sum */
     bool tree;          /* midpoint tree (core/numerics/tree.h), else in ascending order */
     bool maximum;
     int64_t n;

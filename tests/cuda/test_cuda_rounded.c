@@ -26,7 +26,7 @@ static wf_tensor *filled(wf_context *ctx, int member, int ndim, const wf_dim *di
     return t;
 }
 
-static int64_t launches_of(const wf_context *ctx)
+static int64_t launches_of(wf_context *ctx)
 {
     return wf_context_device(ctx)->counts().launches;
 }
