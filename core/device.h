@@ -23,13 +23,14 @@ typedef struct wf_copy {
 } wf_copy;
 
 /* Reduction over buffers: dst[d][i] = sum or maximum over s of src[s][i], for all d; a target
-   may be a source. */
+   may be a source, where it has its elements. */
 typedef struct wf_reduce {
     const void *const *src;
     void *const *dst;
     int n_src, n_dst;
-    size_t element; /* 4: floats; 2: bf16, summed as floats and rounded once */
-    bool tree;      /* midpoint tree (core/numerics/tree.h), else in ascending order */
+    size_t element;     /* 4: floats; 2: bf16, summed as floats and rounded once */
+    size_t out_element; /* in targets: as element; 2 where that is 4: rounded once, a sum */
+    bool tree;          /* midpoint tree (core/numerics/tree.h), else in ascending order */
     bool maximum;
     int64_t n;
 } wf_reduce;
@@ -158,6 +159,9 @@ typedef struct wf_device {
                        int64_t n_dst, bool non_temporal, int64_t n);
     /* copy by non-temporal stores what will not be read soon; NULL: there is no such copy */
     void (*copy_non_temporal)(const void *from, void *to, size_t bytes);
+    /* floats of the host's memory as bf16, by the thread that calls; NULL: one after the
+       other */
+    void (*narrow_floats)(const float *from, uint16_t *to, int64_t n);
     /* required: add the squares of the local floats of n tensors to a sum, in double. A chunk
        is one row of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added
        in strides of 4, 2, 1. The sum lies in the device's memory: see core/numerics/squares.h

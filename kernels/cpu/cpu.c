@@ -160,6 +160,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .maximum = simd->maximum,
                               .sum_to_all = simd->sum_to_all,
                               .copy_non_temporal = simd->copy_non_temporal,
+                              .narrow_floats = simd->narrow,
                               .sum_squares = sum_squares,
                               .add = add,
                               .batch_sum = &wf_op_batch_sum,

@@ -82,9 +82,9 @@ typedef struct wf_cuda_member_sum {
     const void *src[WF_CUDA_SOURCES];
     void *dst[WF_CUDA_TARGETS];
     int n_src, n_dst;
-    size_t element;
-    bool tree;    /* false: src[0] + src[1] + .. */
-    bool maximum; /* instead of a sum: a NaN where one is, +0 for either zero */
+    size_t element, out_element; /* bytes; a sum of floats may be rounded to bf16 */
+    bool tree;                   /* false: src[0] + src[1] + .. */
+    bool maximum;                /* instead of a sum: a NaN where one is, +0 for either zero */
     int64_t n;
 } wf_cuda_member_sum;
 cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_member_sum *sum);

@@ -306,6 +306,7 @@ static wf_status reduce(wf_device *device, const wf_reduce *r, bool side_stream,
     wf_cuda_member_sum sum = {.n_src = r->n_src,
                               .n_dst = r->n_dst,
                               .element = r->element,
+                              .out_element = r->out_element,
                               .tree = r->tree,
                               .maximum = r->maximum,
                               .n = r->n};

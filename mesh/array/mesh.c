@@ -113,6 +113,7 @@ wf_mesh *wf_mesh_new(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis 
                                         .maximum = wf_context_device(ctx)->maximum,
                                         .sum_to_all = wf_context_device(ctx)->sum_to_all,
                                         .stream = wf_context_device(ctx)->copy_non_temporal,
+                                        .narrow = wf_context_device(ctx)->narrow_floats,
                                         .chain = !wf_context_exact(ctx)});
     for (int i = 0; i < n_axes; i++)
         if (open_group(mesh, i, error) != WF_OK) {

@@ -47,17 +47,18 @@ static wf_status make_next(wf_move *move, item *it)
     wf_context *ctx = move->ctx;
     wf_tensor *t = it->now;
     const wf_layout *layout = wf_move_layout(&it->step, t);
+    const wf_dtype dtype = wf_move_dtype(&it->step, t, layout);
 
     if (wf_move_check(&it->step, t) != WF_OK)
         return wf_context_status(ctx);
     wf_scope_open(ctx);
     if (wf_tensor_is_fake(t))
-        it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
+        it->next = wf_tensor_fake(ctx, dtype, t->ndim, t->dim, layout);
     else
         it->next = move->shares ? wf_move_shared(ctx, &it->step, t, layout) : NULL;
     if (!it->next && wf_context_status(ctx) == WF_OK)
-        it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout,
-                                 wf_context_memory_kind_now(ctx));
+        it->next =
+            wf_tensor_new(ctx, dtype, t->ndim, t->dim, layout, wf_context_memory_kind_now(ctx));
     if (it->next) {
         it->next->rounds_to = t->rounds_to;
         it->next->scales = wf_tensor_retain(t->scales);
@@ -68,8 +69,8 @@ static wf_status make_next(wf_move *move, item *it)
     return wf_context_status(ctx);
 }
 
-/* Advances an item by a step. A sum that is complete is rounded at once, so that steps after it
-   move the stored type. */
+/* Advances an item by a step. A sum that is complete is rounded at once, where the step has not
+   done it, so that steps after it move the stored type. */
 static wf_status advance(wf_move *move, item *it)
 {
     wf_tensor *rounded;
@@ -89,12 +90,9 @@ static wf_status advance(wf_move *move, item *it)
 
 static wf_status run_local(wf_move *move, item *it)
 {
-    wf_tensor *x = it->now, *y;
-
     if (make_next(move, it) != WF_OK)
         return wf_context_status(move->ctx);
-    y = it->next;
-    wf_move_local(move->ctx, &it->step, x, y);
+    wf_move_local(move->ctx, &it->step, it->now, it->next);
     return advance(move, it);
 }
 
@@ -134,6 +132,7 @@ static wf_status prepare(wf_move *move, item *it, size_t size, wf_comm_buffer *b
                                .out = y->data,
                                .count = (int64_t)(wf_tensor_bytes(x) / size),
                                .one_out = wf_tensor_is_shared(y),
+                               .rounds = y->dtype != x->dtype,
                                .cuts = it->cuts,
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
@@ -172,29 +171,17 @@ static size_t element_of(const wf_move *move, const item *first)
     return wf_dtype_size(first->now->dtype);
 }
 
-/* Grains of dim d that the rank with most of them holds: every member of a group knows the
-   same, whatever the other axes have left it. */
-static int64_t most_grains(const wf_tensor *t, int d)
-{
-    return wf_layout_largest_part(wf_mesh_of(t->ctx), t->layout, d, &t->dim[d]) /
-           t->dim[d].grain;
-}
-
-/* Scatters a sum that is rounded when it is complete first, by its longest dim: then rounded
-   values are gathered. Transports that sum in their own order do so best in one step. */
+/* Scatters a sum that is rounded when it is complete first: then rounded values are gathered.
+   Transports that sum in their own order do so best in one step. */
 static void round_halfway(const wf_move *move, item *it)
 {
     const wf_tensor *t = it->now;
-    int longest = 0;
 
     if (it->step.kind != WF_ALL_REDUCE || t->dtype == t->rounds_to || t->ndim == 0 ||
         !wf_context_exact(move->ctx))
         return;
-    for (int d = 1; d < t->ndim; d++)
-        if (most_grains(t, d) > most_grains(t, longest))
-            longest = d;
     it->step.kind = WF_REDUCE_SCATTER;
-    it->step.dim = longest;
+    it->step.dim = wf_move_scatter_dim(t, it->step.axis);
 }
 
 /* Do all local steps; returns the first tensor that has a collective to do, or NULL. */

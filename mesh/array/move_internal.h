@@ -19,9 +19,15 @@ typedef struct wf_move_step {
 bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
                   wf_move_step *step);
 
-/* Returns the layout of t after a step; and whether t may take it: WF_EDTYPE, WF_ELAYOUT, in
-   the context. */
+/* Returns the dim by which t is scattered over an axis on its way to be whole: the outermost
+   one that all members have as much of, so that parts lie in few rows; else the longest. */
+int wf_move_scatter_dim(const wf_tensor *t, int axis);
+
+/* Returns the layout of t after a step; its type in that layout: a sum that is scattered is
+   rounded where it is stored, if that completes it; and whether t may take the step: WF_EDTYPE,
+   WF_ELAYOUT, in the context. */
 const wf_layout *wf_move_layout(const wf_move_step *step, const wf_tensor *t);
+wf_dtype wf_move_dtype(const wf_move_step *step, const wf_tensor *t, const wf_layout *layout);
 wf_status wf_move_check(const wf_move_step *step, const wf_tensor *t);
 
 /* Return the elements that this rank holds in the dims before `dim`, and in those after it;

@@ -120,6 +120,36 @@ const wf_layout *wf_move_layout(const wf_move_step *step, const wf_tensor *t)
                : from;
 }
 
+/* Grains of dim d that the rank with most of them holds: every member of a group knows the
+   same, whatever the other axes have left it. */
+static int64_t most_grains(const wf_tensor *t, int d)
+{
+    return wf_layout_largest_part(wf_mesh_of(t->ctx), t->layout, d, &t->dim[d]) /
+           t->dim[d].grain;
+}
+
+int wf_move_scatter_dim(const wf_tensor *t, int axis)
+{
+    const int members = wf_mesh_size(wf_mesh_of(t->ctx), axis);
+    int longest = 0;
+
+    for (int d = 0; d < t->ndim; d++) {
+        if (most_grains(t, d) % members == 0)
+            return d;
+        longest = most_grains(t, d) > most_grains(t, longest) ? d : longest;
+    }
+    return longest;
+}
+
+wf_dtype wf_move_dtype(const wf_move_step *step, const wf_tensor *t, const wf_layout *layout)
+{
+    const bool rounds = step->kind == WF_REDUCE_SCATTER && step->reduction == WF_REDUCE_SUM &&
+                        t->dtype == WF_F32 && t->rounds_to == WF_BF16 &&
+                        !wf_layout_is_partial(layout, -1);
+
+    return rounds ? t->rounds_to : t->dtype;
+}
+
 /* Returns whether a step may find or leave t partial: sums of bf16 are taken as floats and
    rounded once for each axis. */
 static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)

@@ -193,6 +193,12 @@ static int64_t received_bytes(const wf_pending *p)
     }
 }
 
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 1099511628211u;
+    return hash ^ hash >> 29;
+}
+
 static void sign(wf_pending *p)
 {
     const wf_collective *w = &p->what;
@@ -200,16 +206,12 @@ static void sign(wf_pending *p)
     int64_t words =
         wf_collective_has_cuts(w) ? w->n_buffers * (p->comm->size + 1) : w->n_buffers;
 
-    for (int64_t i = 0; i < words; i++) {
-        int64_t word = wf_collective_has_cuts(w) ? p->cuts[i] : p->buffer[i].count;
-
-        shape = (shape ^ (uint64_t)word) * 1099511628211u;
-        shape ^= shape >> 29;
-    }
+    for (int64_t i = 0; i < words; i++)
+        shape = mix(shape, (uint64_t)(words > w->n_buffers ? p->cuts[i] : p->buffer[i].count));
     for (int64_t b = 0; wf_collective_has_cuts(w) && b < w->n_buffers; b++)
-        shape = (shape ^ (uint64_t)p->buffer[b].rows) * 1099511628211u;
+        shape = mix(shape, (uint64_t)(2 * p->buffer[b].rows + p->buffer[b].rounds));
     for (int64_t b = 0; b < w->n_buffers; b++)
-        shape = p->buffer[b].one_out ? (shape ^ (uint64_t)b) * 1099511628211u : shape;
+        shape = p->buffer[b].one_out ? mix(shape, (uint64_t)b) : shape;
     p->x->print = (wf_fingerprint){
         .op = names[w->kind],
         .detail = !wf_collective_reduces(w)       ? ""
@@ -319,10 +321,8 @@ static uint64_t message_of(const wf_pending *p)
                        (uint64_t)(sends ? other : me)};
     uint64_t hash = 14695981039346656037u;
 
-    for (int i = 0; i < 3; i++) {
-        hash = (hash ^ word[i]) * 1099511628211u;
-        hash ^= hash >> 29;
-    }
+    for (int i = 0; i < 3; i++)
+        hash = mix(hash, word[i]);
     return is_message(p) && p->what.tag ? hash : 0;
 }
 

@@ -58,6 +58,8 @@ typedef struct wf_reduce_ops {
                        int64_t n_dst, bool stream, int64_t n);
     /* copy by non-temporal stores what will not be read soon; NULL: there is no such copy */
     void (*stream)(const void *from, void *to, size_t bytes);
+    /* floats as bf16 (core/numerics/bf16.h); NULL: one after the other */
+    void (*narrow)(const float *from, uint16_t *to, int64_t n);
     bool chain; /* sums in ascending order of rank, not in the tree: exactness is off */
 } wf_reduce_ops;
 
@@ -83,6 +85,9 @@ typedef struct wf_comm_buffer {
     int64_t out_rows;        /* all_to_all: of out */
     /* all_reduce, all_gather: out is one memory that all members see (wf_comm_share) */
     bool one_out;
+    /* reduce_scatter, a sum of floats: out takes it as bf16, rounded where it is complete; in
+       and out do not overlap */
+    bool rounds;
 } wf_comm_buffer;
 
 /* One collective over any number of buffers, which travel together: one check, one wait. */

@@ -33,7 +33,21 @@ static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cut
     return WF_OK;
 }
 
-/* Checks that a part that lies in rows does not overlap what it comes from or goes to. */
+/* Checks that what is rounded is a scattered sum of floats. */
+static wf_status check_rounding(const wf_comm *c, const wf_collective *w,
+                                const wf_comm_buffer *b, wf_error *error)
+{
+    if (!b->rounds || (w->kind == WF_REDUCE_SCATTER && w->reduction == WF_REDUCE_SUM &&
+                       (w->element == 0 || w->element == sizeof(float))))
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "%s over %s: a buffer is to be rounded to bf16, which a reduce_scatter "
+                        "does with sums of floats (element 4) alone",
+                        wf_collective_name(w->kind), c->name);
+}
+
+/* Checks that a part that lies in rows, or is rounded, does not overlap what it comes from or
+   goes to. */
 static wf_status check_no_overlap(const wf_comm *c, const wf_collective *w,
                                   const wf_comm_buffer *b, wf_error *error)
 {
@@ -41,11 +55,17 @@ static wf_status check_no_overlap(const wf_comm *c, const wf_collective *w,
     size_t element = w->element ? w->element : sizeof(float);
     int64_t part = b->cuts[c->rank + 1] - b->cuts[c->rank];
     size_t in = (size_t)(w->kind == WF_ALL_GATHER ? part : b->cuts[c->size]) * element;
-    size_t out = (size_t)(w->kind == WF_REDUCE_SCATTER ? part : out_cuts[c->size]) * element;
+    size_t out = (size_t)(w->kind == WF_REDUCE_SCATTER ? part : out_cuts[c->size]) *
+                 (b->rounds ? sizeof(uint16_t) : element);
     uintptr_t x = (uintptr_t)b->in, y = (uintptr_t)b->out;
 
-    if ((b->rows <= 1 && b->out_rows <= 1) || x + in <= y || y + out <= x)
+    if ((b->rows <= 1 && b->out_rows <= 1 && !b->rounds) || x + in <= y || y + out <= x)
         return WF_OK;
+    if (b->rounds)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s over %s: in and out overlap, and the sum is rounded to bf16; "
+                            "give it memory of its own",
+                            wf_collective_name(w->kind), c->name);
     return wf_error_set(error, WF_EINVAL,
                         "%s over %s: in and out overlap, and the parts lie in %lld rows; give "
                         "them memory of their own",
@@ -85,6 +105,8 @@ wf_status wf_collective_check(const wf_comm *c, const wf_collective *w, wf_error
                                   (long long)w->buffers[b].count);
         if (status == WF_OK && w->kind == WF_ALL_TO_ALL)
             status = check_cuts(c, op, w->buffers[b].out_cuts, w->buffers[b].out_rows, error);
+        if (status == WF_OK)
+            status = check_rounding(c, w, &w->buffers[b], error);
         if (status == WF_OK && wf_collective_has_cuts(w))
             status = check_no_overlap(c, w, &w->buffers[b], error);
     }

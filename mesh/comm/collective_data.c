@@ -88,21 +88,44 @@ static void sum_widened(const wf_reduce_ops *ops, const void *const *source, int
     ops->sum((const float *const[]){sum, more}, 2, !ops->chain, sum, n);
 }
 
-static void reduce_bf16(const wf_pending *p, const void *const *source, uint16_t *y, int64_t n)
+static void narrow(const wf_reduce_ops *ops, const float *from, uint16_t *to, int64_t n)
+{
+    if (ops->narrow) {
+        ops->narrow(from, to, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = wf_bf16_of(from[i]);
+}
+
+/* Sums the first n floats of all sources, which then begin after them. */
+static void sum_floats(const wf_pending *p, int64_t n, float *sum)
+{
+    const wf_reduce_ops *ops = &p->comm->reduce;
+
+    ops->sum((const float *const *)p->source, p->comm->size, !ops->chain, sum, n);
+    for (int i = 0; i < p->comm->size; i++)
+        p->source[i] = (const float *)p->source[i] + n;
+}
+
+/* Sums by blocks that stay in the caches, each rounded once. */
+static void reduce_to_bf16(const wf_pending *p, uint16_t *y, int64_t n)
 {
     float sum[BF16_BLOCK];
 
     for (int64_t at = 0; at < n; at += BF16_BLOCK) {
         int64_t length = n - at < BF16_BLOCK ? n - at : BF16_BLOCK;
 
-        sum_widened(&p->comm->reduce, source, p->comm->size, at, length, sum);
-        for (int64_t i = 0; i < length; i++)
-            y[at + i] = wf_bf16_of(sum[i]);
+        if (p->what.element == sizeof(uint16_t))
+            sum_widened(&p->comm->reduce, p->source, p->comm->size, at, length, sum);
+        else
+            sum_floats(p, length, sum);
+        narrow(&p->comm->reduce, sum, y + at, length);
     }
 }
 
-wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, bool side_stream,
-                              wf_error *error)
+wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, size_t out, int64_t n,
+                              bool side_stream, wf_error *error)
 {
     wf_device *device = wf_on_device(p);
     wf_reduce reduce = {.src = p->source,
@@ -110,6 +133,7 @@ wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, boo
                         .n_src = p->comm->size,
                         .n_dst = n_targets,
                         .element = p->what.element,
+                        .out_element = out,
                         .tree = !p->comm->reduce.chain,
                         .maximum = p->what.reduction == WF_REDUCE_MAX,
                         .n = n};
@@ -117,18 +141,19 @@ wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, boo
     return device->memory->reduce(device, &reduce, side_stream, error);
 }
 
-void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n)
+void wf_reduce_members(const wf_pending *p, void *y, size_t out, int64_t n)
 {
     const wf_reduce_ops *ops = &p->comm->reduce;
-    if (p->what.element == sizeof(uint16_t)) {
-        reduce_bf16(p, source, y, n);
+
+    if (out == sizeof(uint16_t)) {
+        reduce_to_bf16(p, y, n);
         return;
     }
     if (p->what.reduction == WF_REDUCE_SUM) {
-        ops->sum((const float *const *)source, p->comm->size, !ops->chain, y, n);
+        ops->sum((const float *const *)p->source, p->comm->size, !ops->chain, y, n);
         return;
     }
-    wf_copy_part(p, y, source[0], (size_t)n * sizeof(float));
+    wf_copy_part(p, y, p->source[0], (size_t)n * sizeof(float));
     for (int i = 1; i < p->comm->size; i++)
-        ops->maximum(y, source[i], y, n);
+        ops->maximum(y, p->source[i], y, n);
 }

@@ -141,26 +141,32 @@ static void *address_of(const wf_pending *p, void *buffer, int64_t at)
 }
 
 /* Reduces elements [at, at + n) of the inputs into n_targets buffers: from registers where
-   there is a kernel for it, else by way of a slice in the cache. */
+   there is a kernel for it, else by way of a slice in the cache. A sum that is rounded has one
+   target. */
 static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_targets,
                               wf_error *error)
 {
     _Alignas(64) char sum[SLICE_BYTES];
     const wf_pending *p = x->owner;
     const wf_reduce_ops *ops = &p->comm->reduce;
+    const size_t out = wf_out_element(p, s->b);
     wf_status status = WF_OK;
 
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = address_of(p, (void *)member(x, i)->buffer[s->b].in, s->offset);
     if (wf_on_device(p))
-        return wf_reduce_on_device(p, n_targets, s->n, true, error);
+        return wf_reduce_on_device(p, n_targets, out, s->n, true, error);
+    if (out != p->what.element) {
+        wf_reduce_members(p, p->target[0], out, s->n);
+        return WF_OK;
+    }
     if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all &&
         p->what.element == sizeof(float)) {
         ops->sum_to_all((const float *const *)p->source, p->comm->size, !ops->chain,
                         (float *const *)p->target, n_targets, p->stream, s->n);
         return WF_OK;
     }
-    wf_reduce_members(p, p->source, sum, s->n);
+    wf_reduce_members(p, sum, out, s->n);
     for (int k = 0; k < n_targets && status == WF_OK; k++)
         status = put(p, p->target[k], sum, s->n, error);
     return status;
@@ -186,7 +192,8 @@ static wf_status reduce_to_one(const wf_exchange *x, int share, const slice *s, 
 {
     const wf_pending *p = x->owner;
 
-    p->target[0] = address_of(p, member(x, share)->result[s->b], s->at);
+    p->target[0] =
+        (char *)member(x, share)->result[s->b] + (size_t)s->at * wf_out_element(p, s->b);
     return reduce_slice(x, s, 1, error);
 }
 
@@ -210,7 +217,8 @@ static wf_status begin_reduce_scatter(wf_pending *p, wf_error *error)
         const wf_comm_buffer *buffer = &p->buffer[b];
         void *inside;
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->in, &inside);
-        bool within = overlap(buffer->in, extent(p, p->cuts, b), buffer->out, bytes);
+        bool within =
+            !buffer->rounds && overlap(buffer->in, extent(p, p->cuts, b), buffer->out, bytes);
 
         p->result[b] = within ? inside : buffer->out;
     }

@@ -50,6 +50,12 @@ static inline bool wf_collective_reduces(const wf_collective *w)
     return w->kind == WF_ALL_REDUCE || w->kind == WF_REDUCE_SCATTER;
 }
 
+/* Returns the bytes of an element of a buffer's out. */
+static inline size_t wf_out_element(const wf_pending *p, int64_t b)
+{
+    return p->buffer[b].rounds ? sizeof(uint16_t) : p->what.element;
+}
+
 /* Returns true where the buffers have cuts. */
 static inline bool wf_collective_has_cuts(const wf_collective *w)
 {
@@ -115,14 +121,15 @@ size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int6
 size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                       int rank, const void *dense, void *whole);
 
-/* target[0 .. n_targets) = sum or max over members of source[], on the device; `side_stream` as
-   in wf_device_memory. */
-wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, bool side_stream,
-                              wf_error *error);
+/* target[0 .. n_targets) = sum or max over members of source[], on the device, in elements of
+   `out` bytes; `side_stream` as in wf_device_memory. */
+wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, size_t out, int64_t n,
+                              bool side_stream, wf_error *error);
 
-/* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
-   sum any of them. */
-void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n);
+/* y = sum or max over members of p->source[], in the order of ranks, in elements of `out`
+   bytes; y may be source[0], that of a sum any of them, but of one that is rounded none. Where
+   the sources point afterwards is not said. */
+void wf_reduce_members(const wf_pending *p, void *y, size_t out, int64_t n);
 
 /* Begin and end of a collective while its device's work is captured (wf_graph_keeps). */
 wf_status wf_captured_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,

@@ -116,42 +116,53 @@ static const void *own_part(const wf_pending *p, const void *sum)
     return came;
 }
 
-/* Reduces this rank's part of all buffers: into its output if that is one buffer, else into
-   what came from member 0. Inputs are not needed any more. */
-static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
+/* Reduces `bytes` of each member's part, those after the first `at`, to `sum`, in elements of
+   `out` bytes; `own` is this rank's part. Inputs are not needed any more. */
+static wf_status reduce_part(wf_pending *p, const void *own, size_t at, size_t bytes, void *sum,
+                             size_t out, wf_error *error)
 {
-    wf_status status = wait(p, error);
-    int64_t n = (int64_t)(p->recv_bytes[0] / p->what.element);
+    int64_t n = (int64_t)(bytes / p->what.element);
 
-    *sum = p->x->recv;
-    if (single(p) && p->what.kind == WF_ALL_REDUCE)
-        wf_locate(p, p->cuts, 0, p->comm->rank, p->buffer[0].out, sum);
-    else if (single(p))
-        *sum = p->buffer[0].out;
-    if (status != WF_OK || n == 0)
-        return status;
     for (int i = 0; i < p->comm->size; i++)
-        p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
-    p->source[p->comm->rank] = own_part(p, *sum);
-    p->target[0] = *sum;
-    if (wf_on_device(p))
-        return wf_reduce_on_device(p, 1, n, false, error);
-    wf_reduce_members(p, p->source, *sum, n);
+        p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0] + at;
+    p->source[p->comm->rank] = (const char *)own + at;
+    p->target[0] = sum;
+    if (n && wf_on_device(p))
+        return wf_reduce_on_device(p, 1, out, n, false, error);
+    wf_reduce_members(p, sum, out, n);
     return WF_OK;
 }
 
+/* Reduces this rank's part of all buffers of an all_reduce, end to end: into its output if that
+   is one buffer, else into what came from member 0. */
+static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
+{
+    wf_status status = wait(p, error);
+    const size_t bytes = p->recv_bytes[0];
+
+    *sum = p->x->recv;
+    if (single(p))
+        wf_locate(p, p->cuts, 0, p->comm->rank, p->buffer[0].out, sum);
+    if (status != WF_OK || bytes == 0)
+        return status;
+    return reduce_part(p, own_part(p, *sum), 0, bytes, *sum, p->what.element, error);
+}
+
+/* Reduces each buffer into its output, which may be the input. */
 static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
 {
-    void *sum;
-    wf_status status = end_reduce(p, &sum, error);
-    const char *from = sum;
+    wf_status status = wait(p, error);
+    const void *own = NULL;
+    size_t at = 0;
 
-    for (int64_t b = 0; status == WF_OK && b < p->what.n_buffers; b++) {
+    if (status == WF_OK && p->recv_bytes[0])
+        own = own_part(p, single(p) ? p->buffer[0].out : p->x->recv);
+    for (int64_t b = 0; status == WF_OK && own && b < p->what.n_buffers; b++) {
         void *part;
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, p->buffer[b].out, &part);
 
-        wf_copy_part(p, p->buffer[b].out, from, bytes);
-        from += bytes;
+        status = reduce_part(p, own, at, bytes, p->buffer[b].out, wf_out_element(p, b), error);
+        at += bytes;
     }
     return status;
 }

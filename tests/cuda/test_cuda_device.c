@@ -192,6 +192,7 @@ static void sums_over_ranks(void)
                                                             .n_src = MEMBERS,
                                                             .n_dst = 2,
                                                             .element = 4,
+                                                            .out_element = 4,
                                                             .tree = tree,
                                                             .n = N},
                                                false, &error),

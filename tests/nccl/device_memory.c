@@ -3,6 +3,7 @@
  * does not wait for it finds nothing there, and what it does not wait for is gone.
  */
 #include "tests/nccl/device_memory.h"
+#include "core/numerics/bf16.h"
 #include "core/numerics/digest.h"
 #include "tests/mesh/ranks.h"
 #include <cuda_runtime_api.h>
@@ -48,7 +49,10 @@ static void reduce_floats(const wf_reduce *r)
         if (!r->maximum)
             y = tree_or_chain(x, r->n_src, r->tree);
         for (int d = 0; d < r->n_dst; d++)
-            ((float *)r->dst[d])[i] = y;
+            if (r->out_element == sizeof y)
+                ((float *)r->dst[d])[i] = y;
+            else
+                ((uint16_t *)r->dst[d])[i] = wf_bf16_of(y);
     }
     free(x);
 }
