@@ -96,9 +96,9 @@ typedef struct wf_search {
 #define WF_SEARCH_PACED_MEDIAN     0.2
 #define WF_SEARCH_PACED_WORST      2.3
 #define WF_SEARCH_PUBLISHED_RUNS   35
-#define WF_SEARCH_PUBLISHED_MEDIAN 40
+#define WF_SEARCH_PUBLISHED_MEDIAN 41
 #define WF_SEARCH_PUBLISHED_LEAST  -80
-#define WF_SEARCH_PUBLISHED_MOST   86
+#define WF_SEARCH_PUBLISHED_MOST   91
 
 /* Lists of what may be chosen. */
 extern const char *const wf_search_recompute[], *const wf_search_accumulate[];
