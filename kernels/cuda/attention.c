@@ -5,6 +5,7 @@
 #include "kernels/attention_internal.h"
 #include "kernels/cuda/attention_internal.h"
 #include "kernels/cuda/cudnn_internal.h"
+#include "kernels/cuda/tensor_product_internal.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -199,6 +200,7 @@ static wf_status forward(const wf_call *call, void *workspace)
     if (is_plain(call) && wf_cudnn_attention(call, &h, false, workspace, &status))
         return status;
     report_floats(call, &h);
+    h.by_wgmma = wf_cuda_multiplies_by_wgmma(wf_cuda_of(call));
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention(wf_cuda_of(call)->stream, &h),
                          call->op->name);
 }
@@ -286,6 +288,7 @@ static wf_status grad(const wf_call *call, void *workspace)
         if (status != WF_OK)
             return status;
     }
+    h.by_wgmma = wf_cuda_multiplies_by_wgmma(wf_cuda_of(call));
     h.delta = workspace;
     if (has_sums(&h)) {
         h.parts_type = WF_F32;
