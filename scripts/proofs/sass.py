@@ -28,6 +28,7 @@ EXPECTED = [
     (r"\btensor_kernel<.*group_shape", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\btensor_kernel<.*wf_coded_weights", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\btensor_kernel<", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128")),
+    (r"\btensor_(forward|dq|dkv)_kernel<attention_wgmma\b", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", WIDE[1])),
     (r"\btensor_forward_kernel<|\btensor_cached_kernel<|\btensor_dq_kernel<|\btensor_dkv_kernel<", "sm_",
      ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "LDSM", WIDE[1])),
     (r"\btensor_delta_kernel\b", "sm_", WIDE[:1]),
