@@ -40,7 +40,7 @@ typedef struct wf_cuda_heads {
     bool bias_of_each;  /* sequence */
     const float *sinks; /* [heads] a logit that has no value, or NULL */
     float *dbias;       /* [batch, heads, tokens, keys], or NULL */
-    bool by_wgmma;      /* what is on tensor cores is by Hopper's instruction */
+    bool by_wgmma;      /* tensor cores multiply by Hopper's instruction */
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;
@@ -68,14 +68,14 @@ static inline bool wf_cuda_on_tensor_cores(const wf_cuda_heads *a)
     return a->type == WF_BF16 && a->dim % 8 == 0;
 }
 
-/* Launches for such heads, by one instruction of the tensor cores: y and lse; dq, and each query
-   head's dk and dv, from delta. */
+/* Launches for such heads, by one instruction of the tensor cores: y and lse; dq, and each
+   query head's dk and dv, from delta. */
 typedef struct wf_attention_kernels {
     cudaError_t (*forward)(cudaStream_t stream, const wf_cuda_heads *a);
     cudaError_t (*gradients)(cudaStream_t stream, const wf_cuda_heads *a);
 } wf_attention_kernels;
 
-/* Of every GPU; of compute capability 9.0 alone, with the same bits. */
+/* The kernels of every GPU, and those of compute capability 9.0 alone, with the same bits. */
 extern const wf_attention_kernels wf_cuda_attention_mma, wf_cuda_attention_wgmma;
 
 static inline const wf_attention_kernels *wf_attention_kernels_of(const wf_cuda_heads *a)

@@ -14,7 +14,7 @@ namespace
 
 typedef attention_mma cached_shape;
 
-enum { CACHED_ROWS = cached_shape::OWN }; /* of a block */
+enum { CACHED_ROWS = cached_shape::OWN }; /* a block's */
 
 /* The rows of a block: row r of its group is of token r / heads and of head first + r % heads,
    both local; `row` is the block's first, and `position` that of the sequence's first token. */

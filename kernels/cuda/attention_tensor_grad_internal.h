@@ -1,12 +1,11 @@
 /*
  * kernels/cuda/attention_tensor_grad_internal.h - the gradient of attention_grad.cu for bf16,
- * on tensor cores: p and ds are computed in floats and rounded to bf16 for their products alone. dq is by
- * tiles of queries, going through the keys; dk and dv of a query head are by tiles of keys,
- * going through the queries. No element has two owners.
+ * on tensor cores: p and ds are computed in floats and rounded to bf16 for their products
+ * alone. dq is by tiles of queries, going through the keys; dk and dv of a query head are by
+ * tiles of keys, going through the queries. No element has two owners. For .cu files.
  *
  * What a key is given comes in groups of 16 queries that count from where their document or
- * chunk begins, as keys do for a query, so that these have the bits that they have alone. For
- * .cu files.
+ * chunk begins, as keys do for a query, so that these have the bits that they have alone.
  */
 #ifndef WF_KERNELS_CUDA_ATTENTION_TENSOR_GRAD_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_TENSOR_GRAD_INTERNAL_H

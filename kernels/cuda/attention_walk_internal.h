@@ -103,7 +103,7 @@ static __device__ __forceinline__ void widen(key_span *s, const query_view &v)
 template <class V> struct key_walk {
     V view;
     int origin, at, end; /* the keys that are left of this origin */
-    key_span own;        /* what the thread's part sees of it */
+    key_span own;        /* the keys that the thread's part sees */
 };
 
 template <class V> static __device__ __forceinline__ key_walk<V> walk_keys(V view)

@@ -3,7 +3,7 @@
  * other, each of all experts at once, as kernels/cpu/moe.c has them expert by expert.
  */
 #include "kernels/cuda/moe_job_internal.h"
-#include "kernels/cuda/tensor_product_internal.h"
+#include "kernels/cuda/wgmma_internal.h"
 #include <inttypes.h>
 
 enum { LINE = 256 };

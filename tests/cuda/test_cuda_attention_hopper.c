@@ -23,15 +23,15 @@ typedef struct attention {
     const char *name;
     kind of;
     int64_t heads, groups, tokens, dim;
-    int64_t keys; /* of GENERAL; 0: as many as tokens */
+    int64_t keys; /* for GENERAL; 0: as many as tokens */
     wf_attention_attr attr;
-    wf_dtype dk; /* of dk and dv */
+    wf_dtype dk; /* dk's and dv's */
 } attention;
 
 static const attention calls[] = {
     {"the second warpgroup has three rows", PLAIN, 1, 1, 67, 8, .dk = WF_BF16},
-    {"two blocks", PLAIN, 1, 1, 131, 64},
-    {"heads that share keys, of 96 dims", PLAIN, 2, 1, 70, 96},
+    {"two blocks", PLAIN, 1, 1, 131, 64, .dk = WF_F32},
+    {"heads that share keys, of 96 dims", PLAIN, 2, 1, 70, 96, .dk = WF_F32},
     {"128 dims, dropped, in a window", PLAIN, 1, 1, 70, 128,
      .attr = {.key = 9, .dropout = 0.2F, .site = 3, .window = 20}},
     {"136 dims to all", PLAIN, 1, 1, 66, 136, .attr = {.bidirectional = true}},
@@ -85,7 +85,7 @@ static numbers mask_of(const wf_dim *dims)
     return mask;
 }
 
-/* What operands have beside q, k and v; returns how many. */
+/* Makes the operands beside q, k and v; returns how many. */
 static int extras(const attention *a, const numbers *q, const numbers *k, numbers *extra)
 {
     const wf_dim *d = q->t.dim;
@@ -232,5 +232,6 @@ int main(void)
     };
 
     setenv("WEFT_EMULATOR_CAPABILITY", "90", 1);
+    setenv("WEFT_CUDNN", "off", 1); /* a real GPU may have one */
     return gpu_test_main("attention on a Hopper", tests);
 }

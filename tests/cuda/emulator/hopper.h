@@ -30,8 +30,8 @@ void emulator_stores_wait(void);
 
 void emulator_sync_cluster(void);
 void emulator_sync_named(unsigned id, unsigned threads); /* barrier `id` of the block */
-void emulator_wgmma_count(void);                         /* a group of products is committed */
-long emulator_wgmma_groups(void);                        /* how many there were */
+void emulator_wgmma_count(void);                         /* Counts a group of products. */
+long emulator_wgmma_groups(void);                        /* Returns the number of these. */
 unsigned emulator_block_in_cluster(void);
 unsigned emulator_thread(void);
 char *emulator_shared_of(unsigned block);

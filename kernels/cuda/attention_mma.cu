@@ -1,5 +1,5 @@
 /*
- * kernels/cuda/attention_tensor.cu - attention of bf16 by mma.sync, which every GPU from
+ * kernels/cuda/attention_mma.cu - attention of bf16 by mma.sync, which every GPU from
  * compute capability 8.0 on has; and what its gradients begin with, by whatever they are made.
  */
 #include "kernels/cuda/attention_mma_internal.h"
