@@ -140,12 +140,12 @@ static __device__ __forceinline__ void attend(softmax_state &state, float (&y)[D
             uint64_t seen[2];
             float s[KEYS / 2];
 
-            S::template multiply<KEYS, DIM>(s, queries, keys, dim);
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 seen[r] =
                     view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
             set = seen_scores<KEYS>(seen);
+            S::template multiply<KEYS, DIM>(s, queries, keys, dim);
             S::wait();
             score_products<KEYS, false>(s, a, query, tile.key, set);
             hide_scores<KEYS>(s, set);

@@ -44,7 +44,7 @@ __device__ __forceinline__ void put_outputs(const softmax_state &state, float (&
 
 /* Tiles with the longest rows begin first. */
 template <class S, int DIM>
-__global__ void __launch_bounds__(S::THREADS)
+__global__ void __launch_bounds__(S::THREADS, 1)
     tensor_forward_kernel(const WF_GRID_CONSTANT wf_cuda_heads a)
 {
     constexpr int KEYS = keys_of_tile(DIM);

@@ -81,7 +81,7 @@ __device__ __forceinline__ void put_bias_terms(const float (&ds)[N / 2], int que
 }
 
 template <class S, int DIM>
-__global__ void __launch_bounds__(S::THREADS)
+__global__ void __launch_bounds__(S::THREADS, 1)
     tensor_dq_kernel(const WF_GRID_CONSTANT wf_cuda_heads a)
 {
     constexpr int KEYS = S::streamed(DIM);
@@ -121,13 +121,13 @@ __global__ void __launch_bounds__(S::THREADS)
             float p[KEYS / 2], ds[KEYS / 2];
             uint64_t seen[2];
 
-            S::template multiply<KEYS, DIM>(p, queries, keys, dim);
-            S::template multiply<KEYS, DIM>(ds, dys, keys + HALF, dim);
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 seen[r] =
                     view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
             set = seen_scores<KEYS>(seen);
+            S::template multiply<KEYS, DIM>(p, queries, keys, dim);
+            S::template multiply<KEYS, DIM>(ds, dys, keys + HALF, dim);
             S::wait();
             make_terms<KEYS, false>(p, ds, a, query, tile.key, set,
                                     [&](int i) { return own[i / 2 % 2]; });
@@ -243,21 +243,11 @@ __device__ __forceinline__ const query_terms<S> &query_of_pair(const query_terms
     return terms[query_at<true>(0, i)];
 }
 
-/* Returns whether a query of a tile sees a key of the thread's part; its warps ask as one. */
-template <int QUERIES, class S>
-__device__ __forceinline__ bool part_is_seen(const query_terms<S> *terms)
-{
-    const int lane = (int)threadIdx.x % WF_WARP, row = S::part() * S::ROWS;
-    const uint64_t seen = lane < QUERIES ? terms[lane].seen[row / 64] >> row % 64 : 0;
-
-    return __any_sync(0xffffffffu, (seen & low_bits(S::ROWS)) != 0);
-}
-
 /* Returns the set of the thread's pairs that see each other. */
 template <int QUERIES, class S>
 __device__ __forceinline__ uint32_t seen_by_queries(const query_terms<S> *terms)
 {
-    const int row = row_of_thread(), half = row / 64;
+    const int row = row_of_thread(), half = S::OWN > 64 ? row / 64 : 0;
     uint32_t set = 0;
 
 #pragma unroll
@@ -265,6 +255,19 @@ __device__ __forceinline__ uint32_t seen_by_queries(const query_terms<S> *terms)
         set |= (uint32_t)(query_of_pair(terms, i).seen[half] >> row % 64 >> i / 2 % 2 * 8 & 1)
                << i;
     return set;
+}
+
+/* Returns whether a query of a tile sees a key of the thread's part, whose warps ask as one;
+   `set`: the thread's pairs that do. */
+template <int QUERIES, class S>
+__device__ __forceinline__ bool part_is_seen(const query_terms<S> *terms, uint32_t set)
+{
+    const int lane = (int)threadIdx.x % WF_WARP, half = S::part() * S::ROWS / 64;
+
+    static_assert(S::ROWS == ROWS_OF_WARP || S::ROWS == 64, "a warp's rows, or a half");
+    if (S::ROWS == ROWS_OF_WARP)
+        return __any_sync(0xffffffffu, set != 0);
+    return __any_sync(0xffffffffu, lane < QUERIES && terms[lane].seen[half] != 0);
 }
 
 /* The output of a head's dk or dv: the result, or the buffer from which a group's are
@@ -284,7 +287,7 @@ __device__ __forceinline__ void put_key_tokens(const float (&sum)[DIM / 2], void
 
 /* DK, DV: which of the two; registers have no room for both of more than 128 dims. */
 template <class S, int DIM, bool DK, bool DV>
-__global__ void __launch_bounds__(S::THREADS)
+__global__ void __launch_bounds__(S::THREADS, 1)
     tensor_dkv_kernel(const WF_GRID_CONSTANT wf_cuda_heads a)
 {
     constexpr int QUERIES = S::streamed(DIM);
@@ -308,14 +311,16 @@ __global__ void __launch_bounds__(S::THREADS)
         const query_tile next = next_queries<QUERIES>(a, &walk);
         const char *queries = stages + stage * 2 * HALF, *dys = queries + HALF;
         const query_terms<S> *own = terms + stage * QUERIES;
+        uint32_t set;
 
         wf_copy_wait<0>();
         S::tiles_are_written();
         __syncthreads(); /* the tile before has been read, too */
         load_queries<S, QUERIES, DIM>(stages + (stage ^ 1) * 2 * HALF,
                                       terms + (stage ^ 1) * QUERIES, next, walk, a);
-        if (part_is_seen<QUERIES>(own)) {
-            uint32_t of_v[QUERIES / 4], of_k[QUERIES / 4], set;
+        set = seen_by_queries<QUERIES>(own);
+        if (part_is_seen<QUERIES>(own, set)) {
+            uint32_t of_v[QUERIES / 4], of_k[QUERIES / 4];
             float p[QUERIES / 2], ds[QUERIES / 2];
 
             S::template multiply<QUERIES, DIM>(p, keys, queries, dim);
@@ -323,17 +328,18 @@ __global__ void __launch_bounds__(S::THREADS)
                 S::template multiply<QUERIES, DIM>(ds, values, dys, dim);
             else
                 wf_clear(ds);
-            set = seen_by_queries<QUERIES>(own);
             S::wait();
             make_terms<QUERIES, true>(p, ds, a, tile.query, key, set,
                                       [&](int i) { return query_of_pair(own, i).own; });
-            scale_terms<QUERIES>(ds, a.scale);
-            round_scores<QUERIES>(of_v, p);
-            round_scores<QUERIES>(of_k, ds);
-            if (DV)
+            if (DV) {
+                round_scores<QUERIES>(of_v, p);
                 S::template add<QUERIES, DIM>(dv, of_v, dys, dim);
-            if (DK)
+            }
+            if (DK) {
+                scale_terms<QUERIES>(ds, a.scale);
+                round_scores<QUERIES>(of_k, ds);
                 S::template add<QUERIES, DIM>(dk, of_k, queries, dim);
+            }
             S::wait();
         }
         tile = next;

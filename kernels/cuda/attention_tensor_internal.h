@@ -55,7 +55,7 @@ static __device__ __forceinline__ void load_tokens(char *tile, const void *data,
                                                    const wf_cuda_tokens &t,
                                                    const wf_cuda_heads &a)
 {
-#pragma unroll(DIM > 128 ? 1 : 2) /* many addresses at once would need registers of sums */
+#pragma unroll(DIM > 128 ? 1 : 2) /* addresses of more would need registers of sums */
     for (int d = 0; d < DIM; d += WF_TILE_DEPTH)
         if (d < a.dim)
             wf_load_tile<LINES, S::THREADS, true>(

@@ -120,7 +120,7 @@ static __device__ __forceinline__ bool next_origin(key_walk<V> *w, int keys_of_t
     key_span all = {NO_TOKEN, 0}, own = {NO_TOKEN, 0};
     int origin = NO_TOKEN;
 
-#pragma unroll
+#pragma unroll 1 /* it is rare, and sums have the registers */
     for (int row = lane; row < S::OWN; row += WF_WARP) {
         const int of_row = w->view(row).origin;
 
@@ -129,7 +129,7 @@ static __device__ __forceinline__ bool next_origin(key_walk<V> *w, int keys_of_t
     origin = least_of_warp(origin);
     if (origin == NO_TOKEN)
         return false;
-#pragma unroll
+#pragma unroll 1 /* it is rare, and sums have the registers */
     for (int row = lane; row < S::OWN; row += WF_WARP) {
         const query_view view = w->view(row);
 

@@ -308,8 +308,7 @@ class Check:
                         ",".join(f"{length}x128" for length in lengths)])
         for row in (row for row in map(json.loads, out.splitlines()) if "tflops" in row):
             by = {"weft": ", Weft's kernels", "mma": ", Weft's kernels by mma.sync"}.get(row["by"], "")
-            theirs = PUBLISHED[row["pass"], round(row["seq"])]
-            share = row["tflops"] / theirs
+            share = row["tflops"] / (theirs := PUBLISHED[row["pass"], round(row["seq"])])
             what = f"attention {row['pass']}, {row['seq']:.0f} tokens{by}"
             figure = f"{row['tflops']:.0f} TFLOP/s, NVIDIA's cuDNN 9.19.1 on an H200 {theirs}: {share:.2f}"
             if "H200" in self.gpu and not by:
