@@ -5,8 +5,11 @@
 #include "kernels/attention_internal.h"
 #include "kernels/cuda/attention_internal.h"
 #include "kernels/cuda/cudnn_internal.h"
+#include "kernels/cuda/wgmma_internal.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { LINE = 256 };
 
@@ -106,9 +109,34 @@ static bool is_float(const wf_call *call, const wf_tensor *t)
            t == wf_attention_bias(call) || t == wf_attention_dbias(call);
 }
 
-/* Returns true for attention of all of a sequence's tokens to these, which cuDNN may serve. */
-static bool is_plain(const wf_call *call)
+/* Returns true where the environment leaves attention to cuDNN: WEFT_CUDNN is not set, or
+   on. */
+static bool is_left_to_cudnn(void)
 {
+    const char *asked = getenv("WEFT_CUDNN");
+
+    return !asked || strcmp(asked, "on") == 0;
+}
+
+/* Refuses what WEFT_CUDNN may not say. */
+static wf_status check_choice(const wf_call *call)
+{
+    const char *asked = getenv("WEFT_CUDNN");
+
+    if (is_left_to_cudnn() || strcmp(asked, "off") == 0)
+        return WF_OK;
+    return wf_cuda_host_table->fail(
+        call->ctx, WF_EINVAL,
+        "%s: WEFT_CUDNN=%s is neither on nor off: unset it to have cuDNN serve attention of "
+        "bf16 where it can, or set it to off to have Weft's kernels serve all of it",
+        call->op->name, asked);
+}
+
+/* Returns true for attention of all of a sequence's tokens to these, which cuDNN may serve. */
+static bool is_for_cudnn(const wf_call *call)
+{
+    if (!is_left_to_cudnn())
+        return false;
     return call->op->id == WF_ID_attention || call->op->id == WF_ID_attention_grad ||
            call->op->id == WF_ID_attention_sinks;
 }
@@ -117,8 +145,9 @@ static bool is_plain(const wf_call *call)
 static bool has_other_bits(const wf_call *call, wf_cuda_heads all)
 {
     all.query_tokens = all.key_tokens;
-    return wf_attention_own(call) && wf_cuda_host_table->context_exact(call->ctx) &&
-           wf_cudnn_may_serve(&all) && wf_cudnn_is_found();
+    return is_left_to_cudnn() && wf_attention_own(call) &&
+           wf_cuda_host_table->context_exact(call->ctx) && wf_cudnn_may_serve(&all) &&
+           wf_cudnn_is_found();
 }
 
 /* Returns true for outputs that are dk or dv, which may be of either type. */
@@ -144,11 +173,13 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
                 "sums, sinks, masks and biases f32",
                 call->op->name, i);
     }
+    if (check_choice(call) != WF_OK)
+        return WF_EINVAL;
     if (has_other_bits(call, *h))
         return wf_cuda_host_table->fail(
             call->ctx, WF_EUNSUPPORTED,
             "%s: bf16 of some tokens, where cuDNN serves attention of all of them with other "
-            "bits: split heads instead (.cp_form), or take exact off",
+            "bits: split heads instead (.cp_form), set WEFT_CUDNN=off, or take exact off",
             call->op->name);
     if (h->dim > WF_CUDA_HEAD_DIM || h->heads > 65535 || h->batch > 65535)
         return wf_cuda_host_table->fail(
@@ -182,7 +213,7 @@ static size_t forward_workspace(const wf_call *call)
 {
     wf_cuda_heads h = heads_of(call);
 
-    return check(call, &h) == WF_OK && is_plain(call)
+    return check(call, &h) == WF_OK && is_for_cudnn(call)
                ? wf_cudnn_attention_workspace(call, &h, false)
                : 0;
 }
@@ -196,9 +227,10 @@ static wf_status forward(const wf_call *call, void *workspace)
     h.lse = call->out[1]->data;
     if (is_empty(&h))
         return WF_OK;
-    if (is_plain(call) && wf_cudnn_attention(call, &h, false, workspace, &status))
+    if (is_for_cudnn(call) && wf_cudnn_attention(call, &h, false, workspace, &status))
         return status;
     report_floats(call, &h);
+    h.by_wgmma = wf_cuda_multiplies_by_wgmma(wf_cuda_of(call));
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention(wf_cuda_of(call)->stream, &h),
                          call->op->name);
 }
@@ -229,7 +261,7 @@ static size_t grad_workspace(const wf_call *call)
 
     if (check(call, &h) != WF_OK)
         return 0;
-    cudnn = is_plain(call) ? wf_cudnn_attention_workspace(call, &h, true) : 0;
+    cudnn = is_for_cudnn(call) ? wf_cudnn_attention_workspace(call, &h, true) : 0;
     ours = delta_bytes(&h) + 2 * parts_bytes(&h);
     return cudnn > ours ? cudnn : ours;
 }
@@ -279,13 +311,14 @@ static wf_status grad(const wf_call *call, void *workspace)
     if (is_empty(&h))
         return clear_gradients(call);
     set_chunks(&h, call);
-    if (is_plain(call) && wf_cudnn_attention(call, &h, true, workspace, &status))
+    if (is_for_cudnn(call) && wf_cudnn_attention(call, &h, true, workspace, &status))
         return status;
     if (h.dbias) { /* pairs that no tile of a causal head has */
         status = clear(call, call->out[3]);
         if (status != WF_OK)
             return status;
     }
+    h.by_wgmma = wf_cuda_multiplies_by_wgmma(wf_cuda_of(call));
     h.delta = workspace;
     if (has_sums(&h)) {
         h.parts_type = WF_F32;

@@ -168,7 +168,7 @@ cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a
     const int64_t tokens = a->query_tokens.count;
 
     if (wf_cuda_on_tensor_cores(a))
-        return wf_cuda_launch_tensor_attention(stream, a);
+        return wf_attention_kernels_of(a)->forward(stream, a);
     if (a->dim <= COLUMNS)
         return launch_tiles<64>(forward_kernel<64, 1>, tokens, 3, stream, a);
     if (a->dim <= 2 * COLUMNS)

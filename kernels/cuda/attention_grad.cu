@@ -252,9 +252,15 @@ wf_status attention_sinks_rows(const wf_call *call, void *)
 
 cudaError_t wf_cuda_launch_attention_grad(cudaStream_t stream, const wf_cuda_heads *a)
 {
-    cudaError_t status = wf_cuda_on_tensor_cores(a) ? wf_cuda_launch_tensor_gradients(stream, a)
-                         : a->type == WF_BF16       ? launch<wf_bf16>(stream, a)
-                                                    : launch<float>(stream, a);
+    cudaError_t status;
+
+    if (wf_cuda_on_tensor_cores(a)) {
+        status = wf_cuda_launch_tensor_delta(stream, a);
+        if (status == cudaSuccess)
+            status = wf_attention_kernels_of(a)->gradients(stream, a);
+    } else {
+        status = a->type == WF_BF16 ? launch<wf_bf16>(stream, a) : launch<float>(stream, a);
+    }
 
     return status || !a->dk_parts ? status : wf_cuda_launch_group_sums(stream, a);
 }

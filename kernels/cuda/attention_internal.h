@@ -40,6 +40,7 @@ typedef struct wf_cuda_heads {
     bool bias_of_each;  /* sequence */
     const float *sinks; /* [heads] a logit that has no value, or NULL */
     float *dbias;       /* [batch, heads, tokens, keys], or NULL */
+    bool by_wgmma;      /* tensor cores multiply by Hopper's instruction */
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;
@@ -67,9 +68,22 @@ static inline bool wf_cuda_on_tensor_cores(const wf_cuda_heads *a)
     return a->type == WF_BF16 && a->dim % 8 == 0;
 }
 
-/* Launch for such heads: y and lse; delta, dq, and each query head's dk and dv. */
-cudaError_t wf_cuda_launch_tensor_attention(cudaStream_t stream, const wf_cuda_heads *a);
-cudaError_t wf_cuda_launch_tensor_gradients(cudaStream_t stream, const wf_cuda_heads *a);
+/* Launches for such heads, by one instruction of the tensor cores: y and lse; dq, and each
+   query head's dk and dv, from delta. */
+typedef struct wf_attention_kernels {
+    cudaError_t (*forward)(cudaStream_t stream, const wf_cuda_heads *a);
+    cudaError_t (*gradients)(cudaStream_t stream, const wf_cuda_heads *a);
+} wf_attention_kernels;
+
+/* The kernels of every GPU, and those of compute capability 9.0 alone, with the same bits. */
+extern const wf_attention_kernels wf_cuda_attention_mma, wf_cuda_attention_wgmma;
+
+static inline const wf_attention_kernels *wf_attention_kernels_of(const wf_cuda_heads *a)
+{
+    return a->by_wgmma ? &wf_cuda_attention_wgmma : &wf_cuda_attention_mma;
+}
+
+cudaError_t wf_cuda_launch_tensor_delta(cudaStream_t stream, const wf_cuda_heads *a);
 
 /* k and v of bf16, of dims that are multiples of 8, copied to each query head: [batch, tokens,
    heads, dim]. */
@@ -90,7 +104,8 @@ typedef struct wf_cuda_cached {
     int64_t room;
 } wf_cuda_cached;
 
-/* For heads that wf_cuda_on_tensor_cores takes: the bits of wf_cuda_launch_tensor_attention. */
+/* For heads that wf_cuda_on_tensor_cores takes: the bits of wf_cuda_attention_mma's
+   forward. */
 cudaError_t wf_cuda_launch_tensor_cached(cudaStream_t stream, const wf_cuda_cached *c);
 
 WF_END_DECLS

@@ -112,45 +112,49 @@ static __device__ __forceinline__ void divide_rows(const softmax_state &state,
 
 /* The block's queries, on their way to the first of the shared tiles, attend to the keys of a
    walk: load(stage, tile) begins to copy a tile's keys and values, drop(s, key) drops terms of
-   N keys from `key` on. Tiles of which a warp sees nothing change nothing. */
-template <int DIM, class L, class D>
+   N keys from `key` on. Tiles of which a part sees nothing change nothing. */
+template <class S, int DIM, class V, class L, class D>
 static __device__ __forceinline__ void attend(softmax_state &state, float (&y)[DIM / 2],
                                               char *queries, const query_view (&view)[2],
-                                              int query, key_walk walk, const wf_cuda_heads &a,
-                                              L load, D drop)
+                                              int query, key_walk<V> walk,
+                                              const wf_cuda_heads &a, L load, D drop)
 {
     constexpr int KEYS = keys_of_tile(DIM), STAGE = 2 * bytes_of_tokens<DIM>(KEYS);
-    char *stages = queries + bytes_of_tokens<DIM>(OWN);
+    char *stages = queries + bytes_of_tokens<DIM>(S::OWN);
     const int dim = (int)a.dim;
-    key_tile tile = next_keys<KEYS>(&walk);
+    key_tile tile = next_keys<S, KEYS>(&walk);
 
     wf_clear(y);
     load(stages, tile);
     for (int stage = 0; tile.any; stage ^= 1) {
-        const key_tile next = next_keys<KEYS>(&walk);
+        const key_tile next = next_keys<S, KEYS>(&walk);
         const char *keys = stages + stage * STAGE;
-        uint64_t seen[2], shown = shown_bits(a, tile.key);
 
+        wf_copy_wait<0>();
+        S::tiles_are_written();
+        __syncthreads(); /* the tile before has been read, too */
         load(stages + (stage ^ 1) * STAGE, next);
-        wf_copy_wait<1>();
-        __syncthreads();
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-            seen[r] = view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
-        if (__any_sync(0xffffffffu, ((seen[0] | seen[1]) & low_bits(KEYS)) != 0)) {
-            const uint32_t set = seen_scores<KEYS>(seen);
-            uint32_t p[KEYS / 4];
+        if (tile.own) {
+            const uint64_t shown = shown_bits(a, tile.key);
+            uint32_t p[KEYS / 4], set;
+            uint64_t seen[2];
             float s[KEYS / 2];
 
-            multiply_tokens<KEYS, DIM>(s, queries, keys, dim);
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                seen[r] =
+                    view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
+            set = seen_scores<KEYS>(seen);
+            S::template multiply<KEYS, DIM>(s, queries, keys, dim);
+            S::wait();
             score_products<KEYS, false>(s, a, query, tile.key, set);
             hide_scores<KEYS>(s, set);
             add_scores<KEYS, DIM>(state, s, y);
             drop(s, tile.key);
             round_scores<KEYS>(p, s);
-            add_tokens<KEYS, DIM>(y, p, keys + STAGE / 2, dim);
+            S::template add<KEYS, DIM>(y, p, keys + STAGE / 2, dim);
+            S::wait();
         }
-        __syncthreads();
         tile = next;
     }
     wf_copy_wait<0>();
@@ -158,9 +162,9 @@ static __device__ __forceinline__ void attend(softmax_state &state, float (&y)[D
 }
 
 /* Returns the shared memory of a block that attends. */
-template <int DIM> static constexpr int bytes_to_attend(void)
+template <class S, int DIM> static constexpr int bytes_to_attend(void)
 {
-    return bytes_of_tokens<DIM>(OWN + 4 * keys_of_tile(DIM));
+    return bytes_of_tokens<DIM>(S::OWN + 4 * keys_of_tile(DIM));
 }
 
 #endif

@@ -2,11 +2,17 @@
  * kernels/cuda/attention_tensor_internal.h - the pieces that attention's kernels of bf16 are
  * made of, on tensor cores. For .cu files.
  *
- * A block of four warps has a tile of 64 tokens of its own, 16 for each warp, and goes through
- * tiles of the other side, which come by two stages. Rows of a fragment depend on nothing else
- * in it, and 16 terms are added by one instruction, so terms of a sum are taken in groups of 16
- * that count from where a document or chunk begins: an element is one expression wherever its
- * head, its sequence and its document are computed.
+ * A block has a tile of tokens of its own, 16 for each warp, and goes through tiles of the
+ * other side, which come by two stages. Rows of a fragment depend on nothing else in it, and 16
+ * terms are added by one instruction, so terms of a sum are taken in groups of 16 that count
+ * from where a document or chunk begins: an element is one expression wherever its head, its
+ * sequence and its document are computed, and by whichever of the shapes.
+ *
+ * S is the shape of a block: by mma.sync (attention_mma_internal.h) or by wgmma
+ * (attention_tensor_hopper.cu). It has OWN tokens of its own and THREADS; parts of ROWS tokens
+ * and their warps multiply as one, the thread's is part(); its tiles begin at aligned(), which
+ * skips up to ALIGNED bytes, and tiles_are_written() by a thread before others multiply them;
+ * multiply() and add() begin products, which are made after wait().
  *
  * A tile is blocks of 64 features, a token's in a line of 128 bytes (tensor_tile_internal.h).
  * A warp's scores are fragments of 16 x 8: a thread has of the n-th, at 4 n, columns 8 n + 2 t
@@ -15,20 +21,15 @@
 #ifndef WF_KERNELS_CUDA_ATTENTION_TENSOR_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_TENSOR_INTERNAL_H
 
-#include "kernels/cuda/attention_pairs_internal.h"
-#include "kernels/cuda/tensor_fragment_internal.h"
+#include "kernels/cuda/attention_walk_internal.h"
+#include "kernels/cuda/tensor_tile_internal.h"
 
-enum {
-    OWN = 64, /* tokens of a block's own tile */
-    OWN_OF_WARP = 16,
-    ATTENTION_THREADS = OWN / OWN_OF_WARP * WF_WARP,
-    NO_TOKEN = 0x7fffffff
-};
+enum { ROWS_OF_WARP = 16 };
 
 /* Returns the first of the thread's two rows of the block's tile. */
 static __device__ __forceinline__ int row_of_thread(void)
 {
-    return (int)threadIdx.x / WF_WARP * OWN_OF_WARP + (int)threadIdx.x % WF_WARP / 4;
+    return (int)threadIdx.x / WF_WARP * ROWS_OF_WARP + (int)threadIdx.x % WF_WARP / 4;
 }
 
 /* ---- tiles ---- */
@@ -48,58 +49,34 @@ static __device__ __forceinline__ const char *block_of(const char *tile, int fea
 
 /* LINES tokens from `first` on of a head that begins at element `at`, on their way to a tile,
    zeros for those that are not there and past dim. */
-template <int LINES, int DIM>
+template <class S, int LINES, int DIM>
 static __device__ __forceinline__ void load_tokens(char *tile, const void *data, int64_t at,
                                                    int64_t stride, int first,
                                                    const wf_cuda_tokens &t,
                                                    const wf_cuda_heads &a)
 {
-#pragma unroll
+#pragma unroll(DIM > 128 ? 1 : 2) /* addresses of more would need registers of sums */
     for (int d = 0; d < DIM; d += WF_TILE_DEPTH)
         if (d < a.dim)
-            wf_load_tile<LINES, ATTENTION_THREADS, true>(
+            wf_load_tile<LINES, S::THREADS, true>(
                 tile + d * LINES * (int)sizeof(wf_bf16), (const wf_bf16 *)data + at, stride,
                 first - t.first, t.count, d, a.dim, (int)threadIdx.x);
 }
 
 /* Tokens of two arrays of a head, such as keys and values, on their way to a stage; `any`
    false: none, which is a group of copies too, since waits count them. */
-template <int LINES, int DIM>
+template <class S, int LINES, int DIM>
 static __device__ __forceinline__ void load_pair(char *stage, const void *one,
                                                  const void *other, int64_t at, int64_t stride,
                                                  int first, const wf_cuda_tokens &t,
                                                  const wf_cuda_heads &a, bool any)
 {
     if (any) {
-        load_tokens<LINES, DIM>(stage, one, at, stride, first, t, a);
-        load_tokens<LINES, DIM>(stage + bytes_of_tokens<DIM>(LINES), other, at, stride, first,
-                                t, a);
+        load_tokens<S, LINES, DIM>(stage, one, at, stride, first, t, a);
+        load_tokens<S, LINES, DIM>(stage + bytes_of_tokens<DIM>(LINES), other, at, stride,
+                                   first, t, a);
     }
     wf_copy_commit();
-}
-
-/* s = the warp's 16 tokens of `own` times the N tokens of `other`, each over all features. */
-template <int N, int DIM>
-static __device__ __forceinline__ void multiply_tokens(float (&s)[N / 2], const char *own,
-                                                       const char *other, int dim)
-{
-    const int lane = (int)threadIdx.x % WF_WARP;
-    const int row = (int)threadIdx.x / WF_WARP * OWN_OF_WARP; /* the warp's first */
-
-    wf_clear(s);
-#pragma unroll 4 /* registers have no room for the fragments of all at once */
-    for (int d = 0; d < DIM; d += WF_TILE_STEP) {
-        uint32_t x[4], y[4];
-
-        if (d >= dim)
-            continue;
-        wf_load_fragment<true>(x, block_of<OWN>(own, d), row, d % WF_TILE_DEPTH, lane, true);
-#pragma unroll
-        for (int n = 0; n < N; n += 16) {
-            wf_load_fragment<true>(y, block_of<N>(other, d), n, d % WF_TILE_DEPTH, lane, false);
-            wf_multiply_fragments<2>(s + n / 2, x, y);
-        }
-    }
 }
 
 /* The scores of 16 rows and N tokens, rounded to bf16, as factors of a product. */
@@ -110,146 +87,6 @@ static __device__ __forceinline__ void round_scores(uint32_t (&p)[N / 4],
 #pragma unroll
     for (int i = 0; i < N / 4; i++)
         p[i] = wf_bf16_pair(s[2 * i], s[2 * i + 1]);
-}
-
-/* sum += p times the features of N tokens, 16 tokens an instruction, in ascending order. */
-template <int N, int DIM>
-static __device__ __forceinline__ void add_tokens(float (&sum)[DIM / 2],
-                                                  const uint32_t (&p)[N / 4],
-                                                  const char *tokens, int dim)
-{
-    const int lane = (int)threadIdx.x % WF_WARP;
-
-#pragma unroll
-    for (int n = 0; n < N; n += WF_TILE_STEP)
-#pragma unroll
-        for (int d = 0; d < DIM; d += 16) {
-            uint32_t y[4];
-
-            if (d >= dim)
-                continue;
-            wf_load_fragment<false>(y, block_of<N>(tokens, d), d % WF_TILE_DEPTH, n, lane,
-                                    false);
-            wf_multiply_fragments<2>(sum + d / 2, p + n / 4, y);
-        }
-}
-
-/* ---- what queries see ---- */
-
-/* Returns the least of a warp's numbers. */
-static __device__ __forceinline__ int least_of_warp(int x)
-{
-#pragma unroll
-    for (int step = WF_WARP / 2; step > 0; step /= 2) {
-        const int other = __shfl_xor_sync(0xffffffffu, x, step);
-
-        x = other < x ? other : x;
-    }
-    return x;
-}
-
-/* A query sees keys from `from` on and before `end`, of which tiles count from `origin`
-   (origin_of). */
-struct query_view {
-    int from, end, origin;
-};
-
-/* Returns the view of a query; one that is not there sees nothing. */
-static __device__ __forceinline__ query_view view_of(const wf_cuda_heads &a, int query)
-{
-    const int keys = (int)keys_of(a);
-
-    if (query >= end_of(a.query_tokens))
-        return {0, 0, NO_TOKEN};
-    if (a.bidirectional)
-        return {0, keys, 0};
-    return {is_bounded(a) ? (int)from_of(a, query) : 0, query < keys ? query + 1 : keys,
-            (int)origin_of(a, query)};
-}
-
-/* Returns n bits. */
-static __device__ __forceinline__ uint64_t low_bits(int n)
-{
-    return n <= 0 ? 0 : n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
-}
-
-/* Returns which of the 64 keys from `key` on a query sees, a bit each; `shown`: those that a
-   mask leaves. */
-static __device__ __forceinline__ uint64_t seen_bits(const query_view &v, int key,
-                                                     uint64_t shown)
-{
-    return low_bits(v.end - key) & ~low_bits(v.from - key) & shown;
-}
-
-/* Returns which of the 64 keys from `key` on a mask leaves; a warp asks as one. */
-static __device__ __forceinline__ uint64_t shown_bits(const wf_cuda_heads &a, int key)
-{
-    const float *mask = a.mask + (int64_t)blockIdx.z * keys_of(a);
-    uint64_t bits = 0;
-
-    if (!a.mask)
-        return ~(uint64_t)0;
-#pragma unroll
-    for (int i = 0; i < 64; i += WF_WARP) {
-        const int own = key + i + (int)threadIdx.x % WF_WARP;
-        const bool is_shown = own < keys_of(a) && mask[own] != 0.0f;
-
-        bits |= (uint64_t)__ballot_sync(0xffffffffu, is_shown) << i;
-    }
-    return bits;
-}
-
-/* A tile of keys that queries of one origin see. */
-struct key_tile {
-    int key, origin;
-    bool any;
-};
-
-/* The tiles of keys that a block's queries see, one after the other: those of the queries of
-   each origin, from the least on. A lane knows two queries. */
-struct key_walk {
-    query_view own[2];
-    int origin, at, end; /* the keys that are left of this origin */
-};
-
-static __device__ __forceinline__ key_walk walk_keys(const query_view &one,
-                                                     const query_view &other)
-{
-    return {{one, other}, -1, 0, 0};
-}
-
-/* Takes the queries of the least origin after the walk's; false: there are none. */
-static __device__ __forceinline__ bool next_origin(key_walk *w, int keys_of_tile)
-{
-    int origin = NO_TOKEN, from = NO_TOKEN, end = 0;
-
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        if (w->own[i].origin > w->origin && w->own[i].origin < origin)
-            origin = w->own[i].origin;
-    origin = least_of_warp(origin);
-    if (origin == NO_TOKEN)
-        return false;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        if (w->own[i].origin == origin) {
-            from = w->own[i].from < from ? w->own[i].from : from;
-            end = w->own[i].end > end ? w->own[i].end : end;
-        }
-    from = least_of_warp(from);
-    w->origin = origin;
-    w->at = origin + (from - origin) / keys_of_tile * keys_of_tile;
-    w->end = -least_of_warp(-end);
-    return true;
-}
-
-template <int KEYS> static __device__ __forceinline__ key_tile next_keys(key_walk *w)
-{
-    while (w->at >= w->end)
-        if (!next_origin(w, KEYS))
-            return {0, 0, false};
-    w->at += KEYS;
-    return {w->at - KEYS, w->origin, true};
 }
 
 /* ---- scores ---- */
@@ -310,22 +147,23 @@ static __device__ __forceinline__ void score_products(float (&s)[N / 2], const w
 
 /* ---- results ---- */
 
-/* Returns where two features of a token of a tile lie. */
+/* Returns where two features of a token of the block's own tile lie. */
+template <class S>
 static __device__ __forceinline__ char *features_at(char *tile, int token, int feature)
 {
-    return const_cast<char *>(block_of<OWN>(tile, feature)) + token * WF_TILE_LINE +
+    return const_cast<char *>(block_of<S::OWN>(tile, feature)) + token * WF_TILE_LINE +
            ((feature % WF_TILE_DEPTH / 8 ^ token % 8) * 16) + feature % 8 * 2;
 }
 
 /* Rows of bf16, by the warp's own 16 tokens of a tile, whose copies have come; to_of(token)
    gives where a token's go, NULL: it is not there. */
-template <int DIM, class F>
+template <class S, int DIM, class F>
 static __device__ __forceinline__ void put_packs(const float (&sum)[DIM / 2], char *tile,
                                                  int dim, F to_of)
 {
     constexpr int PACK = wf_pack<wf_bf16>::N;
     const int lane = (int)threadIdx.x % WF_WARP, packs = dim / PACK;
-    const int own = (int)threadIdx.x / WF_WARP * OWN_OF_WARP;
+    const int own = (int)threadIdx.x / WF_WARP * ROWS_OF_WARP;
 
     __syncwarp();
 #pragma unroll
@@ -333,16 +171,16 @@ static __device__ __forceinline__ void put_packs(const float (&sum)[DIM / 2], ch
         const int token = row_of_thread() + i / 2 % 2 * 8, feature = i / 4 * 8 + lane % 4 * 2;
 
         if (i / 4 * 8 < dim)
-            *(uint32_t *)features_at(tile, token, feature) =
+            *(uint32_t *)features_at<S>(tile, token, feature) =
                 wf_bf16_pair(sum[i] + 0.0f, sum[i + 1] + 0.0f);
     }
     __syncwarp();
-    for (int i = lane; i < OWN_OF_WARP * packs; i += WF_WARP) {
+    for (int i = lane; i < ROWS_OF_WARP * packs; i += WF_WARP) {
         const int token = own + i / packs, feature = i % packs * PACK;
         wf_bf16 *to = to_of(token);
 
         if (to)
-            *(uint4 *)(to + feature) = *(const uint4 *)features_at(tile, token, feature);
+            *(uint4 *)(to + feature) = *(const uint4 *)features_at<S>(tile, token, feature);
     }
     __syncwarp();
 }
@@ -366,7 +204,7 @@ static __device__ __forceinline__ void put_floats(const float (&sum)[DIM / 2], f
 
 /* The block's tokens from `first` on, those that are there, to a head that begins at element
    `at`; zeros are +0, as those of a sum over the heads of a group are. */
-template <int DIM>
+template <class S, int DIM>
 static __device__ __forceinline__ void put_tokens(const float (&sum)[DIM / 2], void *data,
                                                   wf_dtype type, int64_t at, int64_t stride,
                                                   int first, const wf_cuda_tokens &t,
@@ -375,7 +213,7 @@ static __device__ __forceinline__ void put_tokens(const float (&sum)[DIM / 2], v
     const int64_t row = first - t.first;
 
     if (type == WF_BF16)
-        put_packs<DIM>(sum, tile, dim, [&](int token) {
+        put_packs<S, DIM>(sum, tile, dim, [&](int token) {
             return row + token < t.count ? (wf_bf16 *)data + at + (row + token) * stride : NULL;
         });
     else
@@ -385,15 +223,17 @@ static __device__ __forceinline__ void put_tokens(const float (&sum)[DIM / 2], v
 /* ---- launches ---- */
 
 /* A kernel over tiles of tokens of all heads and sequences. */
+template <class S>
 static inline cudaError_t launch_attention(void (*kernel)(wf_cuda_heads), int64_t tokens,
                                            int bytes, cudaStream_t stream,
                                            const wf_cuda_heads *a)
 {
-    dim3 grid((unsigned)wf_ceil(tokens, OWN), (unsigned)a->heads, (unsigned)a->batch);
+    const int all = bytes + (int)S::ALIGNED;
+    dim3 grid((unsigned)wf_ceil(tokens, S::OWN), (unsigned)a->heads, (unsigned)a->batch);
     cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, all);
 
-    return status ? status : wf_launch(kernel, grid, ATTENTION_THREADS, bytes, stream, *a);
+    return status ? status : wf_launch(kernel, grid, S::THREADS, all, stream, *a);
 }
 
 #endif

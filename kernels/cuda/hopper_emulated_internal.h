@@ -107,10 +107,16 @@ template <int N> static inline void wf_sums_wait(void)
     emulator_wgmma_wait(N);
 }
 
-template <bool A, bool B, int SUMS>
+template <bool A, bool B, bool ADD = true, int SUMS>
 static inline void wf_multiply(float (&d)[SUMS], uint64_t a, uint64_t b)
 {
-    emulator_wgmma_ask<A, B, SUMS>(d, a, b);
+    emulator_wgmma_ask<A, B, ADD, SUMS>(d, a, b);
+}
+
+template <bool B, int SUMS>
+static inline void wf_multiply_rows(float (&d)[SUMS], const uint32_t *a, uint64_t b)
+{
+    emulator_wgmma_ask_rows<B, SUMS>(d, a, b);
 }
 
 #endif

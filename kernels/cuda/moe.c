@@ -3,10 +3,10 @@
  * other, each of all experts at once, as kernels/cpu/moe.c has them expert by expert.
  */
 #include "kernels/cuda/moe_job_internal.h"
+#include "kernels/cuda/wgmma_internal.h"
 #include <inttypes.h>
-#include <stdlib.h>
 
-enum { LINE = 256, HOPPER = 90 };
+enum { LINE = 256 };
 
 static void *take(char *base, size_t *used, int64_t count, size_t size)
 {
@@ -66,15 +66,6 @@ static void take_low(wf_cuda_moe_job *j, char *base, size_t *used, size_t size)
         *rows[i] = take(base, used, j->lists.choices * j->rank, size);
 }
 
-/* Returns true where products of bf16 are those of wgmma: on a Hopper, unless the environment
-   asks for mma.sync. */
-static bool has_wgmma(const wf_cuda *cuda)
-{
-    const char *asked = getenv("WEFT_TENSOR_CORES");
-
-    return cuda->arch == HOPPER && !(asked && strcmp(asked, "mma") == 0);
-}
-
 /* Lays a job's rows out in the workspace; *used: its bytes. */
 wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t *used)
 {
@@ -89,9 +80,9 @@ wf_cuda_moe_job wf_cuda_moe_job_of(const wf_call *call, void *workspace, size_t 
     const int64_t rows = j.s.tokens * j.s.k;
 
     *used = 0;
-    j.products = j.type == WF_F32              ? &wf_cuda_moe_floats
-                 : has_wgmma(wf_cuda_of(call)) ? &wf_cuda_moe_wgmma
-                                               : &wf_cuda_moe_mma;
+    j.products = j.type == WF_F32                                ? &wf_cuda_moe_floats
+                 : wf_cuda_multiplies_by_wgmma(wf_cuda_of(call)) ? &wf_cuda_moe_wgmma
+                                                                 : &wf_cuda_moe_mma;
     j.part = wf_moe_is_part(call->op);
     if ((j.factors = wf_moe_factors(call))) {
         j.rank = wf_moe_rank(j.factors);

@@ -11,6 +11,7 @@
  */
 #include "kernels/cuda/tensor_product_internal.h"
 #include "kernels/cuda/tile_schedule_internal.h"
+#include "kernels/cuda/wgmma_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,6 +11,7 @@
  * the third one, which alone takes weights of nf4 there.
  */
 #include "kernels/cuda/tensor_product_internal.h"
+#include "kernels/cuda/wgmma_internal.h"
 
 enum { CODED_ROWS = 512, CODED_ROWS_HOPPER = 64 };
 

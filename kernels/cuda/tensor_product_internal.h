@@ -82,9 +82,6 @@ typedef enum wf_tensor_kernel {
 wf_status wf_cuda_choose_tensor_kernel(const wf_call *call, const wf_tensor_product *p,
                                        wf_tensor_kernel *kernel);
 
-/* Returns true where that is one by wgmma, unless the environment asks for mma. */
-bool wf_cuda_multiplies_by_wgmma(const wf_cuda *cuda);
-
 cudaError_t wf_cuda_launch_tensor_kernel(const wf_cuda *cuda, wf_tensor_kernel kernel,
                                          const wf_tensor_product *p);
 

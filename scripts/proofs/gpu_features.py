@@ -129,13 +129,20 @@ def generation(check, dtype, flags):
     (check.work / "book").write_bytes(check.text.read_bytes()[:64])
     evaluate = [check.build / "apps/gpt_eval", "perplexity", model, "--data", "book", "--json", "--dtype", dtype]
     (check.work / "one").write_text(json.dumps({"ids": list(check.text.read_bytes()[:63])}) + "\n")
-    row = json.loads(check.run([command[0], model, "--prompts", "one", "--dtype", dtype, "--device", "cuda", "--max-new-tokens", 1,
-                                *"--json --logprobs 0 --echo --prefill-chunk 5".split()]))
+    chunks = [command[0], model, "--prompts", "one", "--dtype", dtype, "--device", "cuda", "--max-new-tokens", 1,
+              *"--json --logprobs 0 --echo --prefill-chunk 5".split()]
+    row = json.loads(check.run(chunks))
     gpu, cpu = (json.loads(check.run([*evaluate, "--seq-length", 62, "--device", device]))["nats"] for device in ("cuda", "cpu"))
     (check.work / "book").write_bytes(check.text.read_bytes()[:63])
     exact = json.loads(check.run([*evaluate, "--seq-length", 62, "--device", "cuda"]))["nats"]
     # cuDNN's attention, which training has of bf16, has no cache.
     bound = 1e-3 if dtype == "bf16" else 1e-6
+    if dtype == "bf16":
+        ours = {"WEFT_CUDNN": "off"}
+        whole = json.loads(check.run([*evaluate, "--seq-length", 62, "--device", "cuda"], **ours))["nats"]
+        cached = -sum(json.loads(check.run(chunks, **ours))["prompt_logprobs"])
+        check.judge(6, f"generation, {flags}: log probabilities by Weft's kernels", f"{cached:.7f} in chunks, {whole:.7f} by gpt_eval",
+                    abs(cached - whole) < 1e-6 * whole)
     check.judge(6, f"generation, {flags}: log probabilities of a text", f"{-sum(row['prompt_logprobs']):.6f} in chunks, {exact:.6f} by "
                 f"gpt_eval; of one token more {gpu:.6f}, by the CPU {cpu:.6f}",
                 abs(sum(row["prompt_logprobs"]) + exact) < bound * exact and abs(gpu - cpu) < (1e-4 if dtype == "fp32" else 1e-2) * cpu)

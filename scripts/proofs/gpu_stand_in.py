@@ -117,7 +117,8 @@ def speeds():
                 (("fp32", "exact"), ("fp32", "exact off"), ("tf32", "exact off")))
     yield from (f"5 product 64x96x80 {form}, chunks: {chunks}, by mma: " for form in ("NT", "NN") for chunks in (1, 8))
     yield from (f"5 experts {way}, {dtype}, " for way in ("forward", "backward") for dtype in ("f32", "bf16"))
-    yield from (f"5 attention {way}, {length} tokens: " for way in ("forward", "backward") for length in (8192, 16384, 32768))
+    yield from (f"5 attention {way}, {length} tokens{by}: " for way in ("forward", "backward") for length in (8192, 16384, 32768)
+                for by in ("", ", Weft's kernels", ", Weft's kernels by mma.sync"))
 
 
 def faults_of(lines, gpus, models, parts):

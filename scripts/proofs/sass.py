@@ -28,6 +28,7 @@ EXPECTED = [
     (r"\btensor_kernel<.*group_shape", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\btensor_kernel<.*wf_coded_weights", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "STS.128")),
     (r"\btensor_kernel<", "sm_", ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128")),
+    (r"\btensor_(forward|dq|dkv)_kernel<attention_wgmma\b", "sm_90a", ("HGMMA", "LDGSTS.E.BYPASS.128", WIDE[1])),
     (r"\btensor_forward_kernel<|\btensor_cached_kernel<|\btensor_dq_kernel<|\btensor_dkv_kernel<", "sm_",
      ("HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128", "LDSM", WIDE[1])),
     (r"\btensor_delta_kernel\b", "sm_", WIDE[:1]),
@@ -56,6 +57,7 @@ LOCAL = [
     (r"\bwf_column_sum_kernel<", 32, "a few registers are spilled before and behind the loop over rows"),
     (r"\bsum_kernel<float>", 9, "four registers are spilled"),
     (r"\bany_kernel<", 11, "a tree over any number of sources has its open sums in an array"),
+    (r"\btensor_dkv_kernel<attention_mma, 128,", 2, "one register is spilled, on sm_80"),
     (r"\bunit_kernel\(", 10, "a few registers are spilled by the thread that has the factor, on sm_80"),
     (r"\btable_kernel\(", 5, "angles beyond 2^16 are reduced by words of an array"),
 ]

@@ -1,19 +1,47 @@
 /*
  * tests/bench/attention_gpu.c - bench attention --device cuda: bf16 on the first GPU, in the
  * shape of the figures that NVIDIA publishes for cuDNN: a sequence, 64 heads of queries, 8 of
- * keys and values. As there, gradients may be added in any order. The kernels are called as
+ * keys and values. As there, gradients may be added in any order. Who serves where nothing is
+ * asked for (`served`: cuDNN where it is found), Weft's own kernels (`weft`: by wgmma on a
+ * Hopper, else by mma.sync) and those by mma.sync (`mma`) take turns. The kernels are called as
  * they are, without dispatch.
  */
 #include "tests/bench/bench.h"
 #include "kernels/attention_internal.h"
 #include <math.h>
+#include <stdlib.h>
 
 enum { HEADS = 64, GROUPS = 8 };
 
 static const wf_attention_attr no_dropout = {.site = 0};
 
+/* Who computes, and what asks for it in the environment. */
+typedef struct server {
+    const char *name, *cudnn, *cores;
+} server;
+
+enum { SERVERS = 3, PASSES = 2 };
+
+static const server servers[SERVERS] = {
+    {"served", NULL, NULL}, {"weft", "off", NULL}, {"mma", "off", "mma"}};
+
+static void set(const char *name, const char *value)
+{
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
+static void ask_for(const server *s)
+{
+    set("WEFT_CUDNN", s->cudnn);
+    set("WEFT_TENSOR_CORES", s->cores);
+}
+
 /* One direction: its call, and the kernel that serves it. */
 typedef struct pass {
+    const server *by;
     wf_call call;
     const wf_kernel *kernel;
     wf_tensor *workspace;
@@ -63,11 +91,14 @@ static double time_pass(void *arg, int64_t repeat)
     wf_device *device = wf_context_device(p->call.ctx);
     wf_error error = {WF_OK, ""};
     bool good = device->memory->wait(device, &error) == WF_OK;
-    double start = bench_now(2); /* wall time */
+    double start;
 
+    ask_for(p->by);
+    start = bench_now(2); /* wall time */
     for (int64_t i = 0; i < repeat && good; i++)
         good = run_pass(p) == WF_OK;
     good = good && device->memory->wait(device, &error) == WF_OK;
+    ask_for(&servers[0]);
     return good ? bench_now(2) - start : NAN;
 }
 
@@ -99,12 +130,13 @@ static wf_status prepare(wf_context *ctx, int64_t seq, int64_t dim, pass *forwar
     return run_pass(forward);
 }
 
-static void report(bench_report *report, const char *name, int64_t seq, int64_t dim,
-                   double products, double seconds)
+static void report(bench_report *report, const char *name, const server *by, int64_t seq,
+                   int64_t dim, double products, double seconds)
 {
     double flops = products * (double)seq * (double)seq * (double)dim * HEADS;
 
     bench_row(report, (const bench_cell[]){bench_text("pass", name),
+                                           bench_text("by", by->name),
                                            bench_number("seq", (double)seq, 0),
                                            bench_number("dim", (double)dim, 0),
                                            bench_number("ms", seconds * 1e3, 3),
@@ -116,16 +148,26 @@ wf_status bench_attention_gpu(const bench_options *o, bench_report *out, int64_t
                               int64_t dim, wf_error *error)
 {
     wf_context *ctx = bench_gpu_context(true, error);
-    pass forward = {.kernel = NULL}, backward = {.kernel = NULL};
-    bench_entrant entrants[] = {{.run = time_pass, .arg = &forward},
-                                {.run = time_pass, .arg = &backward}};
+    pass passes[SERVERS][PASSES] = {{{.kernel = NULL}}};
+    bench_entrant entrants[SERVERS * PASSES];
+    bool raced;
 
     if (!ctx)
         return error->code;
     wf_scope_open(ctx);
-    if (prepare(ctx, seq, dim, &forward, &backward) == WF_OK && bench_race(o, 2, entrants)) {
-        report(out, "forward", seq, dim, 2, entrants[0].seconds);
-        report(out, "backward", seq, dim, 5, entrants[1].seconds);
+    ask_for(&servers[0]);
+    if (prepare(ctx, seq, dim, &passes[0][0], &passes[0][1]) == WF_OK) {
+        for (int i = 0; i < SERVERS * PASSES; i++) {
+            pass *p = &passes[i / PASSES][i % PASSES];
+
+            *p = passes[0][i % PASSES];
+            p->by = &servers[i / PASSES];
+            entrants[i] = (bench_entrant){.run = time_pass, .arg = p};
+        }
+        raced = bench_race(o, SERVERS * PASSES, entrants);
+        for (int i = 0; raced && i < SERVERS * PASSES; i++)
+            report(out, i % PASSES ? "backward" : "forward", &servers[i / PASSES], seq, dim,
+                   i % PASSES ? 5 : 2, entrants[i].seconds);
     }
     wf_scope_close(ctx);
     if (wf_context_status(ctx) != WF_OK)

@@ -172,6 +172,24 @@ static void refusals(void)
     setenv("WEFT_EMULATOR_CAPABILITY", "90", 1);
 }
 
+static void attention_refused(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(8), wf_dim_chunked(2),
+                           wf_dim_width(8)};
+    wf_context *ctx;
+    wf_tensor *q;
+
+    setenv("WEFT_CUDNN", "no", 1);
+    ctx = open_with(NULL);
+    q = wf_tensor_new(ctx, WF_BF16, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_attention(q, q, q, &(wf_attention_options){.causal = true});
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(wf_context_error(ctx)->text, "WEFT_CUDNN=no is neither on nor off"));
+    wf_context_close(ctx);
+    unsetenv("WEFT_CUDNN");
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -179,6 +197,7 @@ int main(void)
         {"a kind of product is timed once", timed_once},
         {"nothing is timed in a capture", not_in_a_capture},
         {"what is refused", refusals},
+        {"what is refused of attention", attention_refused},
         {NULL, NULL},
     };
 

@@ -193,6 +193,18 @@ static void refusals(void)
     refused(&(heads){.heads = 2, .groups = 1, .tokens = 9, .dim = 12}, "no multiple of 8");
 }
 
+/* The environment may leave cuDNN out. */
+static void left_out(void)
+{
+    const heads h = {.heads = 2, .groups = 1, .tokens = 9, .dim = 8};
+
+    setenv("WEFT_CUDNN", "off", 1);
+    CU_ASSERT(runs() < 0 || !attention(&h, &over_batch, &over_batch_grad));
+    setenv("WEFT_CUDNN", "on", 1);
+    CU_ASSERT(attention(&h, &over_batch, &over_batch_grad));
+    unsetenv("WEFT_CUDNN");
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -201,6 +213,7 @@ int main(void)
         {"windows and caps", windows_and_caps},
         {"sinks", sinks},
         {"tiles in one order", tiles_in_order},
+        {"the environment leaves it out", left_out},
         {"what is on multiply-adds is reported once", refusals},
         {NULL, NULL},
     };

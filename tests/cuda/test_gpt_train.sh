@@ -182,7 +182,7 @@ WEFT_EMULATOR_DEVICES=2 run "four ranks on two GPUs" --device cuda --digest --tp
 problem=''
 "$(dirname "$gpt_train")/bench" attention --device cuda --shapes 48x16 --quick --json >out 2>err ||
     problem="exit status $?"
-[ "$(grep -cE '"(forward|backward)".*"tflops":[0-9.]*[1-9]' out)" = 2 ] || problem+=" not two figures"
+[ "$(grep -cE '"(forward|backward)","by":"(served|weft|mma)".*"tflops":[0-9.]*[1-9]' out)" = 6 ] || problem+=" not six figures: $(cat out)"
 result "bench attention" "$problem"
 refuse "rounded factors in exact mode" "tf32 rounds factors that exact mode multiplies as they are.*--exact off" \
     --device cuda --tf32

@@ -29,10 +29,21 @@ typedef struct program {
         .loss = wf_par_gpt_loss                                                                \
     }
 
+/* Those of every run. */
 static const program programs[] = {
     {{SIZES, WF_NN_GPT2, .heads = 3, .kv_heads = 3, .ffn = 75}, TRAINING(WF_NN_ADAMW)},
     {{SIZES, .heads = 3, .kv_heads = 1, .ffn = 75, .qk_norm = true}, TRAINING(WF_NN_MUON)},
 };
+
+/* One more of runs in bf16 on a GPU: its attention is cuDNN's, where one is found and asked. */
+static const program by_cudnn = {{.vocabulary = VOCABULARY,
+                                  .positions = TOKENS,
+                                  .layers = 1,
+                                  .width = 16,
+                                  .heads = 2,
+                                  .kv_heads = 2,
+                                  .ffn = 16},
+                                 TRAINING(WF_NN_ADAMW)};
 
 /* Documents of a sequence begin at 0 and at these tokens, none of which begins a block. */
 static const int starts[] = {7, 8, 30, TOKENS};
@@ -66,7 +77,7 @@ typedef struct measurement {
     uint64_t identity;
 } measurement;
 
-static wf_status train(wf_par *par, const program *p, bool documents, uint64_t *identity)
+static void train(wf_par *par, const program *p, bool documents, uint64_t *identity)
 {
     static const wf_par_field fields[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(TOKENS);
     const wf_par_data data = {.read = read_tokens, .self = &documents};
@@ -88,7 +99,12 @@ static wf_status train(wf_par *par, const program *p, bool documents, uint64_t *
     *identity = (*identity ^ digest) * factor;
     wf_par_trainer_close(trainer);
     wf_nn_free(model);
-    return wf_context_status(ctx);
+}
+
+static bool is_in_bf16_on_a_gpu(const wf_par_options *o)
+{
+    return o->device && strcmp(o->device, "cpu") != 0 && o->dtype == WF_BF16 &&
+           !o->compute_fp32;
 }
 
 static wf_status measure(wf_rank *rank, void *arg)
@@ -101,10 +117,13 @@ static wf_status measure(wf_rank *rank, void *arg)
         wf_context_on_warning(wf_par_context(par), NULL, NULL);
     }
     for (size_t i = 0; par && i < sizeof programs / sizeof *programs; i++)
-        if (train(par, &programs[i], m->documents, &m->identity) != WF_OK) {
-            rank->error = *wf_context_error(wf_par_context(par));
-            break;
-        }
+        if (wf_context_status(wf_par_context(par)) == WF_OK)
+            train(par, &programs[i], m->documents, &m->identity);
+    if (par && is_in_bf16_on_a_gpu(m->options) &&
+        wf_context_status(wf_par_context(par)) == WF_OK)
+        train(par, &by_cudnn, m->documents, &m->identity);
+    if (par && wf_context_status(wf_par_context(par)) != WF_OK)
+        rank->error = *wf_context_error(wf_par_context(par));
     wf_par_close(par);
     return rank->error.code;
 }

@@ -36,6 +36,17 @@ typedef struct store {
 static load loads[MOST];
 static store stores[MOST];
 static unsigned n_loads, n_stores, copies;
+static long groups;
+
+void emulator_wgmma_count(void)
+{
+    groups++;
+}
+
+long emulator_wgmma_groups(void)
+{
+    return groups;
+}
 
 void emulator_copies_begin(void)
 {

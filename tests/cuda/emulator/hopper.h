@@ -30,6 +30,8 @@ void emulator_stores_wait(void);
 
 void emulator_sync_cluster(void);
 void emulator_sync_named(unsigned id, unsigned threads); /* barrier `id` of the block */
+void emulator_wgmma_count(void);                         /* Counts a group of products. */
+long emulator_wgmma_groups(void);                        /* Returns the number of these. */
 unsigned emulator_block_in_cluster(void);
 unsigned emulator_thread(void);
 char *emulator_shared_of(unsigned block);
@@ -61,8 +63,8 @@ static inline uint32_t emulator_wgmma_number(const char *shared, uint64_t descri
 }
 
 /* Adds 16 terms of a b^T, at once as an emulated mma.sync does, to this thread's SUMS of
-   64 rows. */
-template <bool A, bool B, int SUMS>
+   64 rows, or to 0. */
+template <bool A, bool B, bool ADD, int SUMS>
 static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
 {
     enum { TERMS = 16, ROWS = 2, COLUMNS = SUMS / ROWS };
@@ -82,6 +84,41 @@ static inline void emulator_wgmma_run(float *d, uint64_t a, uint64_t b)
 
         for (int k = 0; k < TERMS; k++)
             terms += (double)x[i / 2 % 2][k] * (double)y[i / 4 * 2 + i % 2][k];
+        d[i] = (float)((ADD ? (double)d[i] : 0.0) + terms);
+    }
+}
+
+/* The same where a warp's 16 rows of a are a fragment in registers, which its lanes have shown:
+   two terms of row lane / 4, of 8 rows below, and of 8 terms later both once more. */
+struct emulator_fragment {
+    uint32_t a[4];
+};
+
+static emulator_fragment emulator_fragments[2][1024];
+static unsigned char emulator_fragment_half[1024];
+
+template <bool B, int SUMS>
+static inline void emulator_wgmma_run_rows(float *d, uint64_t a, uint64_t b)
+{
+    enum { TERMS = 16 };
+    const unsigned thread = emulator_thread(), lane = thread % 32;
+    emulator_fragment *shown =
+        &emulator_fragments[emulator_fragment_half[thread] ^= 1][thread - lane];
+    const char *shared = emulator_shared_of(emulator_block_in_cluster());
+
+    memcpy(shown[lane].a, (const void *)(uintptr_t)a, sizeof shown->a);
+    emulator_sync_warp(0xffffffffu);
+    for (int i = 0; i < SUMS; i++) {
+        const int row = i / 2 % 2, column = (int)lane % 4 * 2 + i / 4 * 8 + i % 2;
+        double terms = 0;
+
+        for (int k = 0; k < TERMS; k++) {
+            const uint32_t pair = shown[lane / 4 * 4 + (unsigned)k % 8 / 2].a[row + k / 8 * 2];
+            const float x = __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16);
+
+            terms += (double)x *
+                     (double)__uint_as_float(emulator_wgmma_number<B>(shared, b, column, k));
+        }
         d[i] = (float)((double)d[i] + terms);
     }
 }
@@ -96,17 +133,26 @@ struct emulator_wgmma {
 
 static std::vector<emulator_wgmma> emulator_asked[1024];
 
-template <bool A, bool B, int SUMS>
+template <bool A, bool B, bool ADD, int SUMS>
 static inline void emulator_wgmma_ask(float (&d)[SUMS], uint64_t a, uint64_t b)
 {
     emulator_asked[emulator_thread()].push_back(
-        {emulator_wgmma_run<A, B, SUMS>, d, a, b, false});
+        {emulator_wgmma_run<A, B, ADD, SUMS>, d, a, b, false});
+}
+
+/* The registers of a are read when the product is made, too. */
+template <bool B, int SUMS>
+static inline void emulator_wgmma_ask_rows(float (&d)[SUMS], const uint32_t *a, uint64_t b)
+{
+    emulator_asked[emulator_thread()].push_back(
+        {emulator_wgmma_run_rows<B, SUMS>, d, (uint64_t)(uintptr_t)a, b, false});
 }
 
 static inline void emulator_wgmma_commit(void)
 {
     std::vector<emulator_wgmma> &asked = emulator_asked[emulator_thread()];
 
+    emulator_wgmma_count();
     if (!asked.empty())
         asked.back().ends_group = true;
 }
