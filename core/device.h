@@ -3,11 +3,11 @@
 #define WF_CORE_DEVICE_H
 
 #include "core/memory/memory.h"
+#include "core/numerics/exact_sum.h"
 #include "core/op.h"
 
 WF_BEGIN_DECLS
 
-struct wf_exact_sum; /* core/numerics/exact_sum.h */
 struct wf_device;
 
 /* A point in a queue of a device: all that the queue was given before it. The device's own. */
@@ -83,7 +83,18 @@ typedef struct wf_judged {
     double norm;
     float loss, scale; /* scale: by which the update multiplies gradients */
     int64_t held;      /* 1 from the first step on that may not update, until it is cleared */
+    int64_t inexact;   /* the least of what ranks have brought */
 } wf_judged;
+
+/* A rank's part of the judgment of a step: words of 64 bits, in memory of the device, that
+   are added, compared or joined over ranks, in any order. */
+typedef struct wf_judged_part {
+    wf_exact_sum squares; /* settled, so that limbs of many ranks may be added */
+    int64_t step;         /* the same on all ranks, or the step is held */
+    uint64_t alike;       /* adds up to 0 over ranks, mod 2^64, or the step is held */
+    int64_t held;         /* 1: the step is held */
+    int64_t inexact;      /* the first rank that knows why the layout is not exact, or more */
+} wf_judged_part;
 
 /* Returns the factor that bounds the norm of gradients by `clip`, as torch's clip_grad_norm_
    has it; 1: they are within it, or clip is 0. */
@@ -94,10 +105,12 @@ static inline WF_HOST_DEVICE float wf_clip_scale(double norm, float clip)
     return scale < 1 ? (float)scale : 1;
 }
 
-/* Judgment of a step: loss = weight total[0], norm = sqrt(squares), scale = wf_clip_scale. The
-   step is held where loss or norm is not finite, or the loss is above loss_above. */
+/* Judgment of a step: loss = weight total[0], norm = sqrt(squares of all parts), scale =
+   wf_clip_scale. The step is held where loss or norm is not finite, the loss is above
+   loss_above, or the parts say so. */
 typedef struct wf_judge {
-    const struct wf_exact_sum *squares;
+    const wf_judged_part *part; /* [parts] one of each rank */
+    int parts;
     const float *total;
     float weight, clip, loss_above; /* clip 0: scale is 1; loss_above 0: any loss */
     wf_judged *judged;
@@ -107,8 +120,9 @@ typedef struct wf_judge {
  * begin and end, work of the rank is recorded in order and not done; a part of a graph begins
  * where another one ended (`again`), and gives back what that one took. `now` holds the numbers
  * that captured kernels read anew in every run, in device memory at a fixed address; of no
- * bytes it stays as it is. `judge` judges a step, and has captured updates that follow take its
- * scale, or change nothing. */
+ * bytes it stays as it is. `judge_part` makes a rank's part of a judgment, of its squares and
+ * its `now`; `judge` judges a step, and has captured updates that follow take its scale, or
+ * change nothing. */
 typedef struct wf_graphs {
     wf_status (*begin)(struct wf_device *device, bool again, wf_error *error);
     /* NULL where there was no work; with an error where something cannot be captured. Nothing
@@ -117,6 +131,8 @@ typedef struct wf_graphs {
     wf_status (*run)(struct wf_device *device, void *graph, const void *now, size_t bytes,
                      wf_error *error);
     void (*free)(struct wf_device *device, void *graph);
+    void (*judge_part)(struct wf_device *device, const wf_exact_sum *squares,
+                       wf_judged_part *part);
     void (*judge)(struct wf_device *device, const wf_judge *judge);
 } wf_graphs;
 

@@ -6,6 +6,8 @@
 struct wf_judgment {
     wf_context *ctx;
     wf_judged *there, *here; /* on the device, and [WF_JUDGMENTS] of host memory */
+    wf_judged_part *part;    /* [ranks] on the device */
+    int ranks;
     int64_t copy[WF_JUDGMENTS];
     bool sent; /* a copy may be under way, before which the next judgment must not write */
     int last;  /* its slot */
@@ -21,7 +23,12 @@ static bool plans(const wf_judgment *j)
     return j->ctx->options.plan;
 }
 
-wf_judgment *wf_judgment_open(wf_context *ctx)
+static size_t part_bytes(const wf_judgment *j)
+{
+    return (size_t)j->ranks * sizeof *j->part;
+}
+
+wf_judgment *wf_judgment_open(wf_context *ctx, int ranks)
 {
     const wf_allocator *host = &ctx->device->host_allocator;
     wf_judgment *j = calloc(1, sizeof *j);
@@ -34,10 +41,12 @@ wf_judgment *wf_judgment_open(wf_context *ctx)
         return NULL;
     }
     j->ctx = ctx;
+    j->ranks = ranks;
     j->there = wf_pool_take(ctx->pool, sizeof *j->there, WF_MEMORY_BUFFER, &error);
-    if (j->there && !plans(j))
+    j->part = wf_pool_take(ctx->pool, part_bytes(j), WF_MEMORY_BUFFER, &error);
+    if (j->there && j->part && !plans(j))
         j->here = host->alloc(host->self, HERE);
-    if (j->there && (plans(j) || j->here)) {
+    if (j->there && j->part && (plans(j) || j->here)) {
         wf_judgment_clear(j);
         return j;
     }
@@ -56,22 +65,38 @@ void wf_judgment_close(wf_judgment *j)
         j->ctx->device->host_allocator.release(j->ctx->device->host_allocator.self, j->here,
                                                HERE);
     wf_pool_give(j->ctx->pool, j->there, sizeof *j->there, WF_MEMORY_BUFFER);
+    wf_pool_give(j->ctx->pool, j->part, part_bytes(j), WF_MEMORY_BUFFER);
     free(j);
 }
 
-wf_status wf_judgment_capture(wf_judgment *j, wf_squares *squares, const wf_tensor *total,
-                              float weight, float clip, float loss_above)
+wf_status wf_judgment_bring(wf_judgment *j, int rank, wf_squares *squares)
 {
     wf_context *ctx = j->ctx;
 
     if (ctx->failure.error.code == WF_OK && squares->there && !plans(j))
-        ctx->device->graphs->judge(ctx->device, &(wf_judge){.squares = squares->there,
+        ctx->device->graphs->judge_part(ctx->device, squares->there, &j->part[rank]);
+    wf_squares_drop(squares);
+    return ctx->failure.error.code;
+}
+
+wf_judged_part *wf_judgment_parts(const wf_judgment *j)
+{
+    return j->part;
+}
+
+wf_status wf_judgment_capture(wf_judgment *j, const wf_tensor *total, float weight, float clip,
+                              float loss_above)
+{
+    wf_context *ctx = j->ctx;
+
+    if (ctx->failure.error.code == WF_OK && !plans(j))
+        ctx->device->graphs->judge(ctx->device, &(wf_judge){.part = j->part,
+                                                            .parts = j->ranks,
                                                             .total = total->data,
                                                             .weight = weight,
                                                             .clip = clip,
                                                             .loss_above = loss_above,
                                                             .judged = j->there});
-    wf_squares_drop(squares);
     return ctx->failure.error.code;
 }
 

@@ -5,6 +5,9 @@
  * A judgment is captured before an update (core/graph.h). Where the step may not update, this
  * update and all that follow change nothing, until the host has found it and clears the
  * judgment: the state is then that before the step.
+ *
+ * Of several ranks each brings its part, all get all parts, and each judges alike, since it has
+ * the same numbers. How parts get to other ranks is the caller's.
  */
 #ifndef WF_CORE_JUDGMENT_H
 #define WF_CORE_JUDGMENT_H
@@ -21,26 +24,39 @@ typedef struct wf_judgment wf_judgment;
 /**
  * wf_judgment_open - opens a judgment that holds nothing
  *
+ * @param ranks  that bring a part
  * In a plan nothing is judged, and memory is counted.
  * Owner:   caller; wf_judgment_close (NULL is allowed), after the graphs that have captured it
  * Errors:  WF_EUNSUPPORTED (a device without graphs), WF_ENOMEM in the context; NULL then
  */
-WF_API wf_judgment *wf_judgment_open(wf_context *ctx);
+WF_API wf_judgment *wf_judgment_open(wf_context *ctx, int ranks);
 WF_API void wf_judgment_close(wf_judgment *judgment);
+
+/**
+ * wf_judgment_bring - captures what a rank brings to the judgment of a step: its squares, and
+ * the numbers of the run (wf_now)
+ *
+ * @param rank     whose part of wf_judgment_parts it becomes
+ * @param squares  of the gradients that count on this rank; ended here
+ * Errors:  the context's, returned
+ */
+WF_API wf_status wf_judgment_bring(wf_judgment *judgment, int rank, wf_squares *squares);
+
+/** wf_judgment_parts - returns the parts of all ranks, [ranks], in memory of the device: this
+ * rank's, when it was brought; others' are to be put there before the judgment. */
+WF_API wf_judged_part *wf_judgment_parts(const wf_judgment *judgment);
 
 /**
  * wf_judgment_capture - captures the judgment of a step, for the updates that are run after it
  *
- * @param squares     of all gradients; ended here
  * @param total       the sum of the losses: a tensor of the device's floats
  * @param weight      times total: the loss
  * @param clip        bounds the norm; 0: never
  * @param loss_above  a step whose loss is above it changes nothing; 0: never
  * Errors:  the context's, returned
  */
-WF_API wf_status wf_judgment_capture(wf_judgment *judgment, wf_squares *squares,
-                                     const wf_tensor *total, float weight, float clip,
-                                     float loss_above);
+WF_API wf_status wf_judgment_capture(wf_judgment *judgment, const wf_tensor *total,
+                                     float weight, float clip, float loss_above);
 
 /**
  * wf_judgment_run - runs a graph that has captured it (wf_graph_run), and queues the copy of

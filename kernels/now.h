@@ -16,6 +16,10 @@ typedef struct wf_now {
     int64_t step;                       /* dropout's, as in wf_context_position */
     float lr, bias1, bias2, grad_scale; /* for updates with step_lr or step_scale (wf_update) */
     int64_t held; /* 1: no captured update changes anything (core/judgment.h) */
+
+    /* a rank's part of the judgment of its step (wf_judged_part) */
+    uint64_t alike;
+    int64_t inexact;
 } wf_now;
 
 WF_END_DECLS

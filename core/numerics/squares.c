@@ -43,14 +43,19 @@ void wf_squares_begin(wf_squares *s, wf_context *ctx)
         clear(s);
 }
 
-/* Returns the terms of a tensor: a row of dim 0 each, or one of the 8 cuts of its dim 1; of
-   experts, those of all their rows. */
+/* Returns the terms of a tensor with these rows, and of experts `inner` of each: a row each, or
+   one of the 8 cuts of its dim 1. */
+static int64_t terms(const wf_tensor *t, int64_t rows, int64_t inner)
+{
+    const bool experts = t->ndim > 2 && t->dim[0].chunks == WF_CHUNKS_EXPERTS;
+    const int64_t all = t->ndim == 0 ? 1 : rows * (experts ? inner : 1);
+
+    return t->ndim < 2 ? all : all * WF_MAX_CHUNKS;
+}
+
 static int64_t chunks_of(const wf_tensor *t)
 {
-    bool experts = t->ndim > 2 && t->dim[0].chunks == WF_CHUNKS_EXPERTS;
-    int64_t rows = t->ndim == 0 ? 1 : t->local[0] * (experts ? t->local[1] : 1);
-
-    return t->ndim < 2 ? rows : rows * WF_MAX_CHUNKS;
+    return terms(t, t->local[0], t->local[1]);
 }
 
 /* Returns how many of n tensors, from the first on, a limb has room for; at least one. */
@@ -97,7 +102,8 @@ bool wf_squares_fit(int64_t n, wf_tensor *const *tensor)
     int64_t chunks = 0;
 
     for (int64_t i = 0; i < n && chunks <= most; i++)
-        chunks += tensor[i] ? chunks_of(tensor[i]) : 0;
+        chunks +=
+            tensor[i] ? terms(tensor[i], tensor[i]->dim[0].size, tensor[i]->dim[1].size) : 0;
     return chunks <= most;
 }
 

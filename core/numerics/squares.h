@@ -37,7 +37,8 @@ WF_API void wf_squares_add(wf_squares *s, int64_t n, wf_tensor *const *tensor);
 WF_API wf_status wf_squares_end(wf_squares *s, wf_exact_sum *sum);
 
 /** wf_squares_fit - returns true where the squares of these tensors are added without the host
- * in between, which a capture needs (core/graph.h). */
+ * in between, which a capture needs (core/graph.h): all of their rows are counted, so that
+ * ranks that have parts of them know the same. */
 WF_API bool wf_squares_fit(int64_t n, wf_tensor *const *tensor);
 /** wf_squares_drop - ends a sum whose value is read on its device: wf_squares.there, by work
  * that was queued before. */

@@ -114,6 +114,10 @@ typedef struct wf_cuda_squared {
 cudaError_t wf_cuda_launch_squares(cudaStream_t stream, int n, const wf_cuda_squared *list,
                                    struct wf_exact_sum *sum);
 
+/* *part: a rank's squares, settled, and its numbers of *now */
+cudaError_t wf_cuda_launch_judge_part(cudaStream_t stream, const struct wf_exact_sum *squares,
+                                      const wf_now *now, wf_judged_part *part);
+
 /* *judge.judged: by core/device.h; and the scale of captured updates, or that they are held, to
    *now. */
 cudaError_t wf_cuda_launch_judge(cudaStream_t stream, const wf_judge *judge, wf_now *now);

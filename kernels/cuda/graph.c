@@ -126,6 +126,15 @@ static wf_status run(wf_device *device, void *graph, const void *now, size_t byt
     return report(cuda, cudaGraphLaunch(r->exec, cuda->stream), "a graph", error);
 }
 
+static void judge_part(wf_device *device, const wf_exact_sum *squares, wf_judged_part *part)
+{
+    wf_cuda *cuda = device->self;
+
+    wf_cuda_enter(cuda);
+    wf_cuda_note(cuda, wf_cuda_launch_judge_part(cuda->stream, squares, cuda->now, part),
+                 "a part of a judgment");
+}
+
 static void judge(wf_device *device, const wf_judge *what)
 {
     wf_cuda *cuda = device->self;
@@ -141,5 +150,9 @@ void wf_cuda_graph_close(wf_cuda *cuda)
     cuda->now = NULL;
 }
 
-const wf_graphs wf_cuda_graphs = {
-    .begin = begin, .end = end, .run = run, .free = free_graph, .judge = judge};
+const wf_graphs wf_cuda_graphs = {.begin = begin,
+                                  .end = end,
+                                  .run = run,
+                                  .free = free_graph,
+                                  .judge_part = judge_part,
+                                  .judge = judge};

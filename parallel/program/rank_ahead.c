@@ -46,9 +46,11 @@ static bool needs_parameters(const wf_run_rank_state *r, int64_t step)
 static bool is_measured(const wf_run_rank_state *r, int64_t step)
 {
     return step == wf_run_reported(r) &&
-           (r->memory || r->run->comm_report || r->run->report_json);
+           (r->run->memory_timeline || r->run->comm_report || r->run->report_json);
 }
 
+/* All ranks have to decide alike, so what differs from rank to rank, as when a signal comes, is
+   asked of what all have said at the end of the step before. */
 bool wf_run_may_follow(const wf_run_rank_state *r, int64_t step)
 {
     const wf_par_train_options *train = &r->job->train;
@@ -61,5 +63,5 @@ bool wf_run_may_follow(const wf_run_rank_state *r, int64_t step)
     return wf_par_step_batch(train, step, &before) ==
                wf_par_step_batch(train, step + 1, &before) &&
            !needs_parameters(r, step) && !is_measured(r, step) && !is_measured(r, step + 1) &&
-           wf_run_requests(r) == 0 && wf_rank_trace_may_follow(&r->trace, step);
+           r->asked == 0 && wf_rank_trace_may_follow(&r->trace, step);
 }

@@ -24,7 +24,8 @@ typedef struct wf_run_rank_state {
     wf_expert_load *loads; /* run->moe_report has it */
     bool unwritten;        /* a row of it found no room, which was reported */
     int64_t resumed;       /* steps that were done before */
-    unsigned requests;     /* those of all ranks, at the end of a step */
+    unsigned asked;        /* requests of all ranks until the end of a step */
+    unsigned requests;     /* the same, where it is done there */
     bool unevaluated; /* the run is to stop, and the evaluation was not made, or not whole */
     bool stop;
     bool ahead;   /* the step after the one that is finished was launched */

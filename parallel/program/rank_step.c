@@ -32,16 +32,15 @@ static wf_status sum_up(wf_run_rank_state *r, double flops, wf_step_log *record)
     wf_pool_report(wf_context_pool(r->ctx), &memory);
     mine = (share){(double)memory.peak, wf_context_model_flops(r->ctx) - flops,
                    wf_run_requests(r)};
-    r->requests = 0;
+    r->asked = 0;
     all = wf_mesh_gather(wf_par_mesh(r->r.par), &mine, sizeof mine);
     for (int i = 0; all && i < r->rank.size; i++) {
         if ((size_t)all[i].peak > record->memory_peak)
             record->memory_peak = (size_t)all[i].peak;
         record->model_flops_per_s += all[i].flops / record->ms * 1e3;
-        r->requests |= (unsigned)all[i].requests;
+        r->asked |= (unsigned)all[i].requests;
     }
-    if (r->ahead) /* they are for the end of the step that was launched */
-        r->requests = 0;
+    r->requests = r->ahead ? 0 : r->asked; /* or for the end of the step that was launched */
     return wf_context_status(r->ctx);
 }
 
@@ -190,7 +189,8 @@ static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report 
 }
 
 /* Launches a step, and the one after it where it may come. One that fails there is launched
-   again when this one has ended, and fails then. */
+   again when this one has ended, and fails then; of several ranks it is a failure of all, which
+   has no end of this step. */
 static wf_status launch(wf_run_rank_state *r, int64_t step, double *flops)
 {
     const wf_par_data *data = &r->job->data;
@@ -206,6 +206,8 @@ static wf_status launch(wf_run_rank_state *r, int64_t step, double *flops)
     r->flops = wf_context_model_flops(r->ctx);
     if (wf_rank_trace_launch(&r->trace, r->r.trainer, step + 1, data) != WF_OK) {
         r->ahead = false;
+        if (r->rank.size > 1)
+            return wf_context_status(r->ctx);
         wf_context_clear(r->ctx);
     }
     r->flops = wf_context_model_flops(r->ctx) - r->flops;

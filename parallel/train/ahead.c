@@ -2,6 +2,7 @@
    launched for the device to judge. */
 #include "parallel/train/ahead.h"
 #include "parallel/train/engine_internal.h"
+#include "parallel/train/measure_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -32,22 +33,25 @@ static wf_status make_at_once(wf_par_trainer *t, wf_par_launched *l)
     return status;
 }
 
-/* Queues a step that the device judges. */
+/* Queues a step that the device judges, with all that ranks have to have alike. */
 static wf_status queue(wf_par_trainer *t, wf_par_launched *l)
 {
     wf_context *ctx = t->par->ctx;
 
     wf_par_step_begin(t, l->step);
+    t->step.ahead = true;
     t->alike.rate = l->result.lr;
     wf_par_forward_backward(t, l->has_data ? &l->data : NULL);
     t->alike.clip = t->options.clip;
-    if (wf_par_reduce(t, NULL) != WF_OK || wf_par_alike_agree(t) != WF_OK)
+    if (wf_par_reduce(t, NULL) != WF_OK)
         return wf_par_zero_grad(t);
     wf_context_phase(ctx, "optimizer");
     l->before = t->committed;
     t->committed.under_way = true;
     wf_par_units_change(t->units);
     t->engine->launch(t, l->result.lr, l->slot);
+    l->evaluated = t->alike.evaluated;
+    t->alike.evaluated = 0;
     if (wf_context_status(ctx) == WF_OK)
         t->committed = (wf_par_committed){l->step, l->result.lr, 1,
                                           .skipped = wf_nn_optimizer_skipped(t->optimizer),
@@ -67,7 +71,8 @@ static wf_status make(wf_par_trainer *t, wf_par_launched *l)
 
 /* Repeats the oldest step, which the device has held, with the host as its judge, so that it
    ends as it would have ended there: with its error, or skipped. Neither it nor later ones have
-   changed anything; these are queued anew. */
+   changed anything; these are queued anew. All ranks' devices have judged by the same numbers,
+   so all ranks do this. */
 static wf_status repeat(wf_par_trainer *t)
 {
     wf_status status;
@@ -75,6 +80,7 @@ static wf_status repeat(wf_par_trainer *t)
     t->engine->clear(t);
     wf_nn_optimizer_take_back(t->optimizer, t->launches);
     t->committed = t->launched[0].before;
+    t->alike.evaluated = t->launched[0].evaluated;
     status = make_at_once(t, &t->launched[0]);
     for (int i = 1; i < t->launches && status == WF_OK; i++)
         status = make(t, &t->launched[i]);
@@ -92,6 +98,8 @@ static wf_status judge(wf_par_trainer *t)
     found = t->engine->judged(t, l->slot);
     if (found.held)
         return repeat(t);
+    wf_par_inexact_on(t->par, found.inexact);
+    wf_par_report_inexact(t->par);
     l->result.loss = found.loss;
     l->result.grad_norm = found.norm;
     l->judged = true;

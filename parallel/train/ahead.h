@@ -26,7 +26,9 @@ WF_BEGIN_DECLS
  * them (wf_par_train_at_once); elsewhere launch makes the whole step. A step that is not
  * finite, or is skipped, changes nothing on the device, nor does one that was launched after
  * it. Finish repeats it with the host as its judge, and launches the later one anew, so that
- * errors, reports and bits are those of wf_par_train_step.
+ * errors, reports and bits are those of wf_par_train_step. All ranks judge by the same numbers,
+ * so they repeat together; one whose data cannot be read fails then. Of several ranks a launch
+ * that fails ends the run of all.
  *
  * Between the two calls nothing may read or change parameters: evaluations, digests and
  * checkpoints come when all that was launched is finished.
@@ -34,7 +36,7 @@ WF_BEGIN_DECLS
  * @param data  as of wf_par_train_step; what it points to is there until the step is finished
  * Collective:  over the mesh
  * Errors:      those of wf_par_train_step; WF_EINVAL (two steps are launched, or none). A
- *              second step whose launch fails is not launched
+ *              second step whose launch fails is not launched, where a rank is alone
  */
 WF_API wf_status wf_par_train_launch(wf_par_trainer *trainer, int64_t step,
                                      const wf_par_data *data);

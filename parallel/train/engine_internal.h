@@ -5,7 +5,7 @@
  *
  *     eager    op by op, micro-step by micro-step; every rank has all of the model
  *              (eager_step.c)
- *     graph    the same captured once as two graphs of the device, which are run from then on
+ *     graph    the same captured once as graphs of the device, which are run from then on
  *              (graph_step.c)
  *     stages   action by action, as the schedule of a pipeline says (parallel/stages/stages.c)
  *

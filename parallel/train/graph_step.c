@@ -5,8 +5,8 @@
  * step before it has read loss and norm of the one before.
  *
  * Of several ranks each has its own graphs, cut in parts at the begin and the end of every
- * collective, which the host makes in between. They have no judgment: norm and loss are sums
- * over ranks, which hosts read.
+ * collective, which the host makes in between. The collective of the judgment brings every rank
+ * the exact squares of all, so that all judge alike.
  *
  * The first step of a trainer is run op by op, so that what kernels make but once is there; the
  * second one is captured and run; all that follow are run. Another number of micro-steps is
@@ -22,6 +22,7 @@
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/measure_internal.h"
 #include "parallel/train/read_batch_internal.h"
+#include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -83,27 +84,44 @@ static wf_status open_graphs(wf_par_trainer *t)
     }
     if (!g || !g->batch || !g->grad)
         return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for a captured step");
-    g->judgment = wf_judgment_open(t->par->ctx);
+    g->judgment = wf_judgment_open(t->par->ctx, wf_mesh_ranks(t->par->mesh));
     return wf_par_eager_open(t);
 }
 
-static wf_status read_batches(wf_par_trainer *t, const wf_par_data *data)
+/* Makes the batches that what is captured reads; those of before are kept. */
+static wf_status make_batches(wf_par_trainer *t)
 {
     graph_step *g = t->own;
     wf_context *ctx = t->par->ctx;
 
     wf_scope_open(ctx);
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
-        wf_par_batch *b = &g->batch[k];
-
-        if (!b->ctx) {
-            *b = wf_par_batch_new(t);
-            for (int i = 0; i < t->fields; i++)
-                wf_tensor_retain(b->tensor[i]);
-        }
-        wf_par_batch_read(t, b, data, t->step.number, k);
+        if (g->batch[k].ctx)
+            continue;
+        g->batch[k] = wf_par_batch_new(t);
+        for (int i = 0; i < t->fields; i++)
+            wf_tensor_retain(g->batch[k].tensor[i]);
     }
     wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+/* Reads them. Of several ranks one that cannot says so in the judgment of the step, which it
+   makes with whatever is there: others may be in it already. All repeat it then, and it fails
+   as it would have failed. */
+static wf_status read_batches(wf_par_trainer *t, const wf_par_data *data)
+{
+    graph_step *g = t->own;
+    wf_context *ctx = t->par->ctx;
+
+    if (make_batches(t) != WF_OK)
+        return wf_context_status(ctx);
+    for (int64_t k = 0; k < t->micros; k++)
+        wf_par_batch_read(t, &g->batch[k], data, t->step.number, k);
+    if (wf_context_status(ctx) != WF_OK && t->step.ahead && wf_mesh_ranks(t->par->mesh) > 1) {
+        wf_context_clear(ctx);
+        t->step.unread = true;
+    }
     return wf_context_status(ctx);
 }
 
@@ -180,7 +198,10 @@ static wf_now begin_update(wf_par_trainer *t, float lr, float scale)
                     .lr = u->lr,
                     .bias1 = u->bias1,
                     .bias2 = u->bias2,
-                    .grad_scale = u->grad_scale};
+                    .grad_scale = u->grad_scale,
+                    .held = t->step.unread,
+                    .alike = wf_par_alike_summand(t),
+                    .inexact = wf_par_inexact_here(t->par)};
 }
 
 static void capture_update(wf_par_trainer *t)
@@ -217,8 +238,6 @@ static const char *at_once(const wf_par_trainer *t)
 
     if (why)
         return why;
-    if (wf_mesh_ranks(t->par->mesh) > 1)
-        return "several ranks, whose hosts read the sum of their norms";
     if (t->buddies)
         return "copies of a buddy, which go by the host";
     if (t->options.check_replicas)
@@ -235,6 +254,43 @@ static bool launches(const wf_par_trainer *t)
     return g->warm && wf_context_is_training(t->par->ctx);
 }
 
+/* Captures the way of the ranks' parts to all of them. */
+static void gather_parts(const wf_par_trainer *t)
+{
+    const graph_step *g = t->own;
+    wf_context *ctx = t->par->ctx;
+    wf_comm *world = wf_mesh_world(t->par->mesh);
+    wf_judged_part *all = wf_judgment_parts(g->judgment);
+    const int64_t words = sizeof *all / sizeof(int64_t);
+    const int size = wf_comm_size(world);
+    const size_t bytes = ((size_t)size + 1) * sizeof words;
+    int64_t *cuts = size > 1 ? wf_blocks_take(wf_context_blocks(ctx), bytes) : NULL;
+    wf_error error = {WF_OK, ""};
+
+    if (size == 1 || wf_context_status(ctx) != WF_OK)
+        return;
+    if (!cuts) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for the cuts of %d parts", size);
+        return;
+    }
+    for (int i = 0; i <= size; i++)
+        cuts[i] = i * words;
+    wf_collective_run(
+        world,
+        &(wf_collective){
+            .kind = WF_ALL_GATHER,
+            .element = sizeof words,
+            .n_buffers = 1,
+            .buffers =
+                &(wf_comm_buffer){.in = all + wf_comm_rank(world), .out = all, .cuts = cuts},
+            .device = wf_context_device(ctx),
+            .context = ctx},
+        &error);
+    wf_blocks_give(wf_context_blocks(ctx), cuts, bytes);
+    if (error.code != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+}
+
 static void capture_judgment(wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
@@ -249,9 +305,10 @@ static void capture_judgment(wf_par_trainer *t)
     total = wf_par_losses_computed(g->total);
     wf_squares_begin(&squares, ctx);
     wf_par_squares_add(t->par, t->count, t->parameter, t->step.grad, &squares);
+    wf_judgment_bring(g->judgment, wf_context_rank(ctx), &squares);
+    gather_parts(t);
     if (total)
-        wf_judgment_capture(g->judgment, &squares, total, t->losses.weight, o->clip,
-                            o->skip.loss_above);
+        wf_judgment_capture(g->judgment, total, t->losses.weight, o->clip, o->skip.loss_above);
     wf_scope_close(ctx);
     g->judge = wf_graph_end(ctx);
 }

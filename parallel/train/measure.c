@@ -80,6 +80,17 @@ static void merge(void *into, const void *from, size_t bytes)
     a->inexact = a->inexact < b->inexact ? a->inexact : b->inexact;
 }
 
+int64_t wf_par_inexact_here(const wf_par *par)
+{
+    return wf_par_inexact(par) ? wf_context_rank(par->ctx) : INT64_MAX;
+}
+
+void wf_par_inexact_on(wf_par *par, int64_t rank)
+{
+    if (!par->inexact_rank && rank < INT64_MAX)
+        par->inexact_rank = (int)rank;
+}
+
 wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                              wf_tensor *const *tensor, uint64_t *beside, double *norm)
 {
@@ -94,13 +105,12 @@ wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const 
     if (wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
     message.beside = *beside;
-    message.inexact = wf_par_inexact(par) ? wf_context_rank(par->ctx) : INT64_MAX;
+    message.inexact = wf_par_inexact_here(par);
     if (wf_agree_on(par, sizeof message, &message, merge) != WF_OK)
         return wf_context_status(par->ctx);
     *norm = sqrt(wf_exact_value(&message.sum));
     *beside = message.beside;
-    if (!par->inexact_rank && message.inexact < INT64_MAX)
-        par->inexact_rank = (int)message.inexact;
+    wf_par_inexact_on(par, message.inexact);
     return WF_OK;
 }
 

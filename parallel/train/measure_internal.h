@@ -15,6 +15,11 @@ void wf_par_squares_add(wf_par *par, int64_t count, wf_nn_parameter *const *para
 wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                              wf_tensor *const *tensor, uint64_t *beside, double *norm);
 
+/* A rank's word in a step's messages on why the layout is not exact: its number where it
+   knows a reason, or more; and what all have learned of it, the least of these numbers. */
+int64_t wf_par_inexact_here(const wf_par *par);
+void wf_par_inexact_on(wf_par *par, int64_t rank);
+
 /* The value of parameter i (kind 0), or a moment of it; NULL where it has none. */
 wf_tensor *wf_par_kept(const wf_nn_parameter *parameter, const wf_nn_optimizer *optimizer,
                        int64_t i, int kind);

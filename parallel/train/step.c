@@ -84,7 +84,7 @@ void wf_par_step_drop(wf_par_trainer *t)
         wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
     t->step.counted = -1;
-    t->step.of_graph = false;
+    t->step.of_graph = t->step.ahead = t->step.unread = false;
     t->step.op_by_op = false;
 }
 

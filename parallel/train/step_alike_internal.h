@@ -1,7 +1,7 @@
 /*
  * parallel/train/step_alike_internal.h - what ranks must have alike in every step, compared in
- * the message of the norm: the step, the update before it, rate and clipping over the world,
- * and what was read over the ranks that share a batch.
+ * the message of the norm, or by the device that judges the step: the step, the update before
+ * it, rate and clipping over the world, and what was read over the ranks that share a batch.
  *
  * Each rank adds a hash of its facts times a factor of its own; the factors of ranks that must
  * agree add up to 0, so that the sum over the world is 0 where they do, whatever the groups

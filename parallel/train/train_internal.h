@@ -46,6 +46,10 @@ typedef struct wf_par_step_state {
     wf_tensor **grad; /* [count] retained, where reduced; NULL: the parameter has none */
     float grad_scale; /* by which the update multiplies gradients: clipping */
     bool of_graph;    /* gradients and losses are what a graph leaves, and summed */
+    bool ahead;       /* the device judges it */
+    /* this rank could not read its data, and makes the step with others all the same, so that
+       it is held on all of them */
+    bool unread;
     /* results of ops are inspected, so they run one by one and not as a graph */
     bool op_by_op;
     struct {
@@ -88,6 +92,7 @@ typedef struct wf_par_launched {
     bool has_data;
     bool judged; /* result is its own; else the device judges it */
     int slot;
+    uint64_t evaluated; /* hash of evaluations before it (wf_par_alike) */
     wf_par_step result;
     wf_par_committed before; /* the update before it */
 } wf_par_launched;

@@ -59,6 +59,7 @@ LOCAL = [
     (r"\bany_kernel<", 11, "a tree over any number of sources has its open sums in an array"),
     (r"\btensor_dkv_kernel<attention_mma, 128,", 2, "one register is spilled, on sm_80"),
     (r"\bunit_kernel\(", 10, "a few registers are spilled by the thread that has the factor, on sm_80"),
+    (r"\bpart_kernel\(", 4, "two registers are spilled by the thread that carries limbs, on sm_80"),
     (r"\btable_kernel\(", 5, "angles beyond 2^16 are reduced by words of an array"),
 ]
 
