@@ -7,6 +7,7 @@
  */
 #include "core/later.h"
 #include "core/sharing.h"
+#include "core/together.h"
 #include "mesh/array/move_internal.h"
 #include <string.h>
 
@@ -308,6 +309,7 @@ static wf_move *open(wf_context *ctx, int64_t count, wf_tensor *const *x,
         move->items[i].now = wf_tensor_retain(x[i]);
         move->items[i].to = to[i];
     }
+    wf_together_run(ctx); /* what moves may be what calls that wait are to change */
     first = wf_mesh_of(ctx) ? next_item(move) : NULL;
     if (first && wf_context_status(ctx) == WF_OK)
         post(move, first);
