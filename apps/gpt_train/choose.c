@@ -77,15 +77,16 @@ static wf_status choose_graphs(app_job *job, bool embedded, FILE *out, wf_error 
     bool given = o->given[APP_OPTION_cuda_graph];
     const char *why;
 
-    if (strcmp(o->device, "cuda") != 0 || (given ? !o->cuda_graph : strcmp(o->search, "off") != 0))
+    if (strcmp(o->device, "cuda") != 0 ||
+        (given ? !o->cuda_graph : strcmp(o->search, "off") != 0))
         return WF_OK;
     if (app_job_open_data(job, error) != WF_OK)
         return error->code;
     why = given ? uncaptured_data(job) : NULL;
     if (why)
-        return wf_error_set(error, WF_EINVAL,
-                            "--cuda-graph on: steps are not captured with %s; use --cuda-graph off",
-                            why);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--cuda-graph on: steps are not captured with %s; use --cuda-graph off", why);
     if (given)
         return WF_OK;
     why = uncaptured(job, embedded);

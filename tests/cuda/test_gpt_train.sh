@@ -136,6 +136,12 @@ for way in "" --plan; do
     refuse "a buffer of experts $way" "a GPU has room for the rows of any choice alone: leave --moe-buffer out" --device cuda \
         --arch mixtral --n-expert 4 --moe-buffer 1.25 $way
 done
+run "a step as graphs" --device cuda --dp 2 --cuda-graph on --report-json ran.json
+run "its plan" --device cuda --dp 2 --cuda-graph on --plan --json plan.json
+result "moves what was planned, with as much of it for parameters" "$(python3 -c '
+import json
+plan, ran = (json.load(open(name))["collectives"] for name in ("plan.json", "ran.json"))
+if plan != ran or not any(row["parameter_bytes"] for row in ran): print(plan, ran)')"
 "$(dirname "$gpt_train")/gpt_data" tokenize short.txt --output ids >out 2>err
 tiny[1]=ids.idx
 for way in "" --plan; do
