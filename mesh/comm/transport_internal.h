@@ -193,7 +193,7 @@ struct wf_comm {
 void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
                   int size, const int *members);
 
-/* Counts a collective that begins, in which this rank receives so many bytes. */
+/* Counts a collective that begins, and the bytes that this rank receives in it. */
 void wf_comm_count(wf_comm *comm, wf_collective_kind kind, int64_t bytes, bool exposed);
 
 /* Returns the text to print after "rank 3" or "rank 3 failed" of an error of that rank: its

@@ -114,6 +114,8 @@ def possible(run):
         return False
     if run.get("accumulate") == "group:2" and (run.get("micro", 1) != 1 or run.get("ep") == "dp" or run.get("batch", 8) % (2 * run.get("dp", 1))):
         return False
+    if "tiled" in run.get("memory", "") and (run.get("length", 16) != 16 or "lora-dropout" in run.get("adapter", "") or cp != "1"):
+        return False
     if (run.get("sequence") or run.get("beside") or run.get("etp")) and tp == 1:
         return False
     if (run.get("ep") or run.get("etp") or "experts" in run.get("adapter", "")) and not mixture(run):
@@ -126,15 +128,15 @@ def possible(run):
         return False
     if run.get("exact") and run.get("tp", 1) > int(run["exact"][-1]):
         return False
-    if "residual" in run.get("dtype", "") and any(f"--arch {name} " in run.get("arch", "") + " " for name in POST_NORM):
+    if "residual" in run.get("dtype", "") and run.get("arch", "a b").split()[1] in POST_NORM:
         return False
     if run.get("batch", 8) // run.get("dp", 1) < (run.get("micro") or 1) or (run.get("micro") == 2 and run.get("batch", 8) % (2 * run.get("dp", 1))):
         return False
     if (run.get("recompute") == "stage" and pp == "1") or "offload activations" in run.get("memory", "") and run.get("recompute", "block") != "block":
         return False
-    if run.get("memory", "") in ("--offload optimizer", "--redundancy buddy") and run.get("adapter", "").startswith("--freeze"):
+    if (run.get("memory") == "--redundancy buddy" and dp == 1) or ("bias" in run.get("arch", "") and adapted(run)):
         return False
-    return not ("experts" in run.get("adapter", "") and "nf4" in run.get("adapter", ""))
+    return not ("--n-expert" in run.get("arch", "") and ("tiled" in run.get("memory", "") or "mlp" in run.get("units", "")))
 
 
 def number_flags(run):
@@ -353,6 +355,8 @@ def draw(seed, count):
     source, met, runs = random.Random(seed), set(), []
     while len(runs) < count:
         candidates = [run for run in (assembled(source) for _ in range(CANDIDATES)) if run]
+        if not candidates:
+            continue
         pairs = [(set(itertools.combinations(sorted((name, str(value)) for name, value in run.items()), 2)), run) for run in candidates]
         new, run = max(pairs, key=lambda pair: len(pair[0] - met))
         met |= new
