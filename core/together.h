@@ -16,9 +16,10 @@ enum { WF_TOGETHER = 64 }; /* calls of a launch, at most */
  * kernel can run several (wf_kernel.run_many)
  *
  * They run, and their tensors are held until then, at the call of another op, when WF_TOGETHER
- * of them wait, when a tensor that rests in host memory is put back, and at the end. Each call
- * changes tensors of its own. Code that moves, reads or gives back such a tensor in between by
- * other means than ops calls wf_together_run first.
+ * of them wait, when a tensor that rests in host memory is put back, when tensors begin to move
+ * between ranks (mesh/array/mesh.h), and at the end. Each call changes tensors of its own. Code
+ * that reads or gives back such a tensor in between by other means than ops calls
+ * wf_together_run first.
  *
  * The numbers are those of calls one by one. Calls are not nested.
  */

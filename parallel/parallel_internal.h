@@ -193,9 +193,9 @@ wf_par_options wf_par_options_filled(const wf_par_options *options);
 /* Free what wf_par_plan made. */
 void wf_par_drop_plans(wf_par *par);
 
-/* Count all that is moved between the two as moves of parameters; `before`: WF_MAX_AXES. */
-void wf_par_moved_begin(const wf_par *par, wf_comm_counters *before);
-void wf_par_moved_end(wf_par *par, const wf_comm_counters *before);
+/* Count all that begins to move between the two as moves of parameters. */
+void wf_par_moved_begin(wf_par *par);
+void wf_par_moved_end(wf_par *par);
 
 /* wf_move over data-parallel axes, with results that are counted as `kind`. */
 wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,

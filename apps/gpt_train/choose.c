@@ -46,6 +46,14 @@ static wf_status choose_device(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Returns what of the data keeps steps from being captured; NULL: nothing. */
+static const char *uncaptured_data(const app_job *job)
+{
+    return job->data && wf_dataset_counts(job->data, WF_DATASET_TRAIN)
+               ? "data of which a part is trained on, so that each step has a weight of its own"
+               : NULL;
+}
+
 /* Returns why the steps of a run on a GPU are not captured; NULL: they are. */
 static const char *uncaptured(const app_job *job, bool embedded)
 {
@@ -55,23 +63,32 @@ static const char *uncaptured(const app_job *job, bool embedded)
         return why;
     if (app_options_ranks(job->options) > 1)
         return "several ranks, whose graphs no GPU has run yet: --cuda-graph on asks for them";
-    if (job->data && wf_dataset_counts(job->data, WF_DATASET_TRAIN))
-        return "data of which a part is trained on, so that each step has a weight of its own";
-    return embedded ? "batches of the caller" : NULL;
+    if (embedded)
+        return "batches of the caller";
+    return uncaptured_data(job);
 }
 
 /* Sets --cuda-graph where the run chooses it: on wherever steps can be captured, which data
-   decide, too. A search compares layouts, most of which cannot. */
+   decide, too, and refuses it where it is given and data decide otherwise. A search compares
+   layouts, most of which cannot. */
 static wf_status choose_graphs(app_job *job, bool embedded, FILE *out, wf_error *error)
 {
     app_options *o = job->options;
+    bool given = o->given[APP_OPTION_cuda_graph];
     const char *why;
 
-    if (o->given[APP_OPTION_cuda_graph] || strcmp(o->device, "cuda") != 0 ||
-        strcmp(o->search, "off") != 0)
+    if (strcmp(o->device, "cuda") != 0 ||
+        (given ? !o->cuda_graph : strcmp(o->search, "off") != 0))
         return WF_OK;
     if (app_job_open_data(job, error) != WF_OK)
         return error->code;
+    why = given ? uncaptured_data(job) : NULL;
+    if (why)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--cuda-graph on: steps are not captured with %s; use --cuda-graph off", why);
+    if (given)
+        return WF_OK;
     why = uncaptured(job, embedded);
     o->cuda_graph = !why;
     if (why && out)

@@ -7,6 +7,7 @@
  */
 #include "core/later.h"
 #include "core/sharing.h"
+#include "core/together.h"
 #include "mesh/array/move_internal.h"
 #include <string.h>
 
@@ -263,19 +264,17 @@ static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
                     const wf_layout *const *to)
 {
     for (int64_t i = 0; i < count; i++)
-        if (wf_later_come(x[i]) == WF_OK && wf_tensor_is_absent(x[i])) {
-            wf_fail(ctx, WF_EINVAL,
-                    "redistribute: the memory of tensor %lld was given back (wf_tensor_drop)",
-                    (long long)i);
-            return false;
-        }
+        if (wf_later_come(x[i]) == WF_OK && wf_tensor_is_absent(x[i]))
+            return wf_fail(ctx, WF_EINVAL,
+                           "redistribute: the memory of tensor %lld was given back "
+                           "(wf_tensor_drop)",
+                           (long long)i) == WF_OK;
     for (int64_t i = 0; i < count && wf_mesh_of(ctx); i++)
         if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
             return false;
     return wf_context_status(ctx) == WF_OK;
 }
 
-/* Let go of the tensors on their way, and of the move. */
 static void drop_move(wf_move *move)
 {
     for (int64_t i = 0; i < move->count; i++) {
@@ -308,6 +307,7 @@ static wf_move *open(wf_context *ctx, int64_t count, wf_tensor *const *x,
         move->items[i].now = wf_tensor_retain(x[i]);
         move->items[i].to = to[i];
     }
+    wf_together_run(ctx); /* calls that wait may be to change what moves */
     first = wf_mesh_of(ctx) ? next_item(move) : NULL;
     if (first && wf_context_status(ctx) == WF_OK)
         post(move, first);

@@ -279,9 +279,7 @@ wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pendi
     if (!p)
         return wf_error_set(error, WF_ENOMEM, "no memory to begin %s over %s",
                             names[what->kind], comm->name);
-    comm->counters.of[what->kind].calls++;
-    comm->counters.of[what->kind].bytes += received_bytes(p);
-    comm->counters.of[what->kind].exposed += what->at_once ? received_bytes(p) : 0;
+    wf_comm_count(comm, what->kind, received_bytes(p), what->at_once);
     write_down(p);
     if (t->moves) {
         p->sequence = wf_comm_begins(comm, &p->what, total_bytes(p));

@@ -213,6 +213,15 @@ WF_API const wf_comm_counters *wf_comm_counters_of(const wf_comm *comm);
 /** wf_comm_counters_reset - sets the counters to zero. */
 WF_API void wf_comm_counters_reset(wf_comm *comm);
 
+/**
+ * wf_comm_count_too - counts collectives that begin over the group from now on in `counters`
+ * too; NULL: no longer
+ *
+ * One that a graph keeps (core/graph.h) is counted there in every run of it. The counters
+ * belong to the caller, and have to be there as long as the group and such graphs.
+ */
+WF_API void wf_comm_count_too(wf_comm *comm, wf_comm_counters *counters);
+
 /** wf_collective_name - returns "all_reduce" and so on. Owner: static string. */
 WF_API const char *wf_collective_name(wf_collective_kind kind);
 

@@ -11,8 +11,9 @@
 struct wf_captured {
     wf_comm *comm;
     wf_collective what;
-    wf_pending *pending; /* while a run is between its begin and its end */
-    int refs;            /* its begin's, its end's and that of the handle of the capture */
+    wf_comm_counters *counts_too; /* the group's, when it was captured */
+    wf_pending *pending;          /* while a run is between its begin and its end */
+    int refs; /* its begin's, its end's and that of the handle of the capture */
     wf_comm_buffer *buffer;
     int64_t *cuts;
 };
@@ -32,7 +33,13 @@ static wf_status begin(void *self, wf_error *error)
 {
     wf_captured *c = self;
 
-    return wf_collective_begin(c->comm, &c->what, &c->pending, error);
+    wf_comm_counters *outside = c->comm->counts_too;
+    wf_status status;
+
+    wf_comm_count_too(c->comm, c->counts_too);
+    status = wf_collective_begin(c->comm, &c->what, &c->pending, error);
+    wf_comm_count_too(c->comm, outside);
+    return status;
 }
 
 static wf_status end(void *self, wf_error *error)
@@ -84,7 +91,8 @@ wf_status wf_captured_begin(wf_comm *comm, const wf_collective *what, wf_pending
     wf_status status = WF_OK;
 
     if (c)
-        *c = (wf_captured){.comm = comm, .what = *what, .refs = 1};
+        *c = (wf_captured){
+            .comm = comm, .what = *what, .counts_too = comm->counts_too, .refs = 1};
     if (!c || !p || !copy_buffers(c, what))
         status = wf_error_set(error, WF_ENOMEM, "no memory to capture a collective over %s",
                               comm->name);

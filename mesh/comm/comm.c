@@ -81,6 +81,22 @@ void wf_comm_counters_reset(wf_comm *comm)
     comm->counters = (wf_comm_counters){0};
 }
 
+void wf_comm_count(wf_comm *comm, wf_collective_kind kind, int64_t bytes, bool exposed)
+{
+    wf_comm_counters *to[] = {&comm->counters, comm->counts_too};
+
+    for (int i = 0; i < 2 && to[i]; i++) {
+        to[i]->of[kind].calls++;
+        to[i]->of[kind].bytes += bytes;
+        to[i]->of[kind].exposed += exposed ? bytes : 0;
+    }
+}
+
+void wf_comm_count_too(wf_comm *comm, wf_comm_counters *counters)
+{
+    comm->counts_too = counters;
+}
+
 static wf_status check_members(const wf_comm *parent, const char *name, const int *members,
                                int n, wf_error *error)
 {

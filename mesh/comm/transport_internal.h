@@ -176,6 +176,7 @@ struct wf_comm {
     const int *members; /* [size], ranks of the world; the transport's; NULL: 0, 1, 2, .. */
     char name[32];
     wf_comm_counters counters;
+    wf_comm_counters *counts_too; /* the caller's own beside them, or NULL */
     wf_pending *in_flight;
     wf_blocks blocks;                        /* memory of collectives in flight */
     wf_trace *trace;                         /* trace of this rank, or NULL */
@@ -191,6 +192,9 @@ struct wf_comm {
 /* Fill a new handle's common part. */
 void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
                   int size, const int *members);
+
+/* Counts a collective that begins, and the bytes that this rank receives in it. */
+void wf_comm_count(wf_comm *comm, wf_collective_kind kind, int64_t bytes, bool exposed);
 
 /* Returns the text to print after "rank 3" or "rank 3 failed" of an error of that rank: its
    text begins with the rank where a context wrote it, and should not have it twice. *colon is

@@ -171,14 +171,13 @@ static bool is_matrix_in_rows(const wf_nn_parameter *p, const wf_tensor *grad)
 /* Moves the gradients that are listed, each instead of the one before. */
 static wf_status move_listed(wf_par_gradients *g, int64_t n)
 {
-    wf_comm_counters before[WF_MAX_AXES];
     wf_status status;
 
     if (!n)
         return wf_context_status(g->par->ctx);
-    wf_par_moved_begin(g->par, before);
+    wf_par_moved_begin(g->par);
     status = wf_move_run(g->par->ctx, n, g->list, g->to, g->list);
-    wf_par_moved_end(g->par, before);
+    wf_par_moved_end(g->par);
     for (int64_t i = 0; i < n && status == WF_OK; i++) {
         wf_tensor_retain(g->list[i]);
         wf_tensor_release(*g->slot[i]);

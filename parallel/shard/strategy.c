@@ -207,35 +207,27 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
             h->micro = wf_layout_partial(par->mesh, h->micro, par->dp_axis[i], WF_REDUCE_SUM);
 }
 
-void wf_par_moved_begin(const wf_par *par, wf_comm_counters *before)
+void wf_par_moved_begin(wf_par *par)
 {
     for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
-        before[axis] = *wf_comm_counters_of(wf_mesh_comm(par->mesh, axis));
+        wf_comm_count_too(wf_mesh_comm(par->mesh, axis), &par->moved[axis]);
 }
 
-void wf_par_moved_end(wf_par *par, const wf_comm_counters *before)
+void wf_par_moved_end(wf_par *par)
 {
-    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++) {
-        const wf_comm_counters *now = wf_comm_counters_of(wf_mesh_comm(par->mesh, axis));
-
-        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
-            par->moved[axis].of[k].calls += now->of[k].calls - before[axis].of[k].calls;
-            par->moved[axis].of[k].bytes += now->of[k].bytes - before[axis].of[k].bytes;
-            par->moved[axis].of[k].exposed += now->of[k].exposed - before[axis].of[k].exposed;
-        }
-    }
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        wf_comm_count_too(wf_mesh_comm(par->mesh, axis), NULL);
 }
 
 wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
                            const wf_layout *const *to)
 {
     wf_memory_kind outside = wf_context_memory_kind(par->ctx, kind);
-    wf_comm_counters before[WF_MAX_AXES];
     wf_move *move;
 
-    wf_par_moved_begin(par, before);
+    wf_par_moved_begin(par);
     move = wf_move_begin(par->ctx, count, x, to);
-    wf_par_moved_end(par, before);
+    wf_par_moved_end(par);
     wf_context_memory_kind(par->ctx, outside);
     return move;
 }
@@ -243,12 +235,11 @@ wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_t
 wf_status wf_par_move_end(wf_par *par, wf_memory_kind kind, wf_move *move, wf_tensor **y)
 {
     wf_memory_kind outside = wf_context_memory_kind(par->ctx, kind);
-    wf_comm_counters before[WF_MAX_AXES];
     wf_status status;
 
-    wf_par_moved_begin(par, before);
+    wf_par_moved_begin(par);
     status = wf_move_end(move, y);
-    wf_par_moved_end(par, before);
+    wf_par_moved_end(par);
     wf_context_memory_kind(par->ctx, outside);
     return status;
 }
@@ -257,12 +248,11 @@ wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_te
                           const wf_layout *const *to, wf_tensor **y)
 {
     wf_memory_kind outside = wf_context_memory_kind(par->ctx, kind);
-    wf_comm_counters before[WF_MAX_AXES];
     wf_status status;
 
-    wf_par_moved_begin(par, before);
+    wf_par_moved_begin(par);
     status = wf_move_run(par->ctx, count, x, to, y);
-    wf_par_moved_end(par, before);
+    wf_par_moved_end(par);
     wf_context_memory_kind(par->ctx, outside);
     return status;
 }

@@ -136,6 +136,20 @@ for way in "" --plan; do
     refuse "a buffer of experts $way" "a GPU has room for the rows of any choice alone: leave --moe-buffer out" --device cuda \
         --arch mixtral --n-expert 4 --moe-buffer 1.25 $way
 done
+run "a step as graphs" --device cuda --dp 2 --cuda-graph on --report-json ran.json
+run "its plan" --device cuda --dp 2 --cuda-graph on --plan --json plan.json
+result "moves what was planned, with as much of it for parameters" "$(python3 -c '
+import json
+plan, ran = (json.load(open(name))["collectives"] for name in ("plan.json", "ran.json"))
+if plan != ran or not any(row["parameter_bytes"] for row in ran): print(plan, ran)')"
+"$(dirname "$gpt_train")/gpt_data" tokenize short.txt --output ids >out 2>err
+tiny[1]=ids.idx
+for way in "" --plan; do
+    # shellcheck disable=SC2086
+    refuse "graphs of documents $way" "--cuda-graph on: steps are not captured with data of which a part is trained on.* use --cuda-graph off" \
+        --device cuda --cuda-graph on --documents mask $way
+done
+tiny[1]=text.txt
 run "a plan of graphs" --device cuda --plan
 grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
     result "counts their memory" "no row of it"
@@ -218,6 +232,9 @@ cp out stored
 same "of four ranks, one by one" --optimizer lion8bit --param-groups 'embed:lr=0.5' --tp 2 --dp 2
 run "on the CPU" --device cpu --optimizer lion8bit --param-groups 'embed:lr=0.5'
 near "momenta in 8 bits"
+run "moments of rows and columns" --device cuda --digest --optimizer adafactor
+wanted=$(digest)
+same "of ranks that have a part of each" --optimizer adafactor --dp 2
 run "a log of a run in bf16" --device cuda --dtype bf16 --log-jsonl log
 [ -s err ] && result "warns of nothing that it does not have" "$(head -c 300 err)" ||
     result "warns of nothing that it does not have" ""
