@@ -38,6 +38,23 @@ WF_API wf_tensor *wf_rope_at(wf_tensor *x, wf_tensor *positions, const wf_rope_o
 WF_API void wf_rope_pair(wf_tensor *q, wf_tensor *k, wf_tensor *positions,
                          const wf_rope_options *options, bool inverse, wf_tensor *y[2]);
 
+/**
+ * wf_linear_rope - returns queries, keys and values of x, of which queries and keys are
+ * rotated, with the bits of wf_linear_group, wf_split_heads and wf_rope_pair
+ *
+ * @param x          [b, s, k], k whole on each rank: a product that is partial has to be summed
+ *                   first
+ * @param weight     of queries, keys and values, [n, k] each; n of the first two is made with
+ *                   wf_dim_heads(.., dim), dim even
+ * @param positions  NULL: as wf_rope; else as of wf_rope_at
+ * @param y          filled with queries and keys, [b, s, heads, dim], and values, [b, s, n]
+ * Layout:      "bsk!,nk!,mk!,lk!->bsn,bsm,bsl", and heads of that
+ * Gradient:    as of those ops, which are what the tape has
+ * Errors:      as wf_rope; WF_ESHAPE (heads of two sizes); y then has NULLs
+ */
+WF_API void wf_linear_rope(wf_tensor *x, wf_tensor *const weight[3], wf_tensor *positions,
+                           const wf_rope_options *options, wf_tensor *y[3]);
+
 /** wf_cache_dtype - returns the storage type of a cache of such keys and values: WF_BF16 where
  * they are and wf_attention_cached multiplies them so (wf_context_compute), else the device's
  * type */

@@ -34,6 +34,42 @@ static inline wf_call wf_rope_part(const wf_call *call, int i)
     return part;
 }
 
+/*
+ * wf_rope_attributes - fills in the attributes of a rotation of x, [batch, tokens, ..], whose
+ * heads have `dim` features
+ *
+ * Returns: WF_OK, or a failure where x cannot be rotated so
+ */
+wf_status wf_rope_attributes(const wf_tensor *x, int64_t dim, const wf_rope_options *options,
+                             bool inverse, wf_rope_attr *a);
+
+/* Returns the part of a call of linear3_rope that rotates its first two products, in place, as
+   a call of rope_pair but for its op; heads: room for both, as heads. */
+static inline wf_call wf_linear_rope_part(const wf_call *call, wf_tensor heads[2])
+{
+    const int weights = 3;
+    wf_call part = *call;
+
+    for (int i = 0; i < 2; i++) {
+        wf_tensor *t = &heads[i];
+        int64_t dim = call->out[i]->dim[2].grain;
+
+        *t = *call->out[i];
+        t->ndim = 4;
+        t->dim[2] = (wf_dim){t->dim[2].size / dim, 1, t->dim[2].chunks};
+        t->local[2] /= dim;
+        t->start[2] /= dim;
+        t->dim[3] = wf_dim_width(dim);
+        t->local[3] = dim;
+        t->start[3] = 0;
+        part.in[i] = part.out[i] = t;
+    }
+    part.in[2] = call->n_in > 1 + weights ? call->in[1 + weights] : NULL;
+    part.n_in = part.in[2] ? 3 : 2;
+    part.n_out = 2;
+    return part;
+}
+
 /* Returns a score under a cap; 0: none. For reference loops, in double. */
 static inline double wf_attention_capped(double score, double cap)
 {

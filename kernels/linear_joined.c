@@ -6,16 +6,21 @@
  *     reads
  *     linear2_swiglu    y = silu(g) * u, beside the products g = x G^T and u = x U^T
  *     linear_add, linear_bias_add  y = r + x W^T, r + (x W^T + bias)
+ *     linear3_rope      q, k and v = x W_m^T, of which q and k are rotated (rope.c)
  *
- * They have the bits of linear, bias_add, bias_gelu and add one after the other: a product is
- * rounded to what it would be stored as before a bias is added, and so is that sum before it is
- * added to r. On the tape they are these ops,
+ * They have the bits of linear, bias_add, bias_gelu, add and rope_pair one after the other: a
+ * product is rounded to what it would be stored as before a bias is added or it is rotated, and
+ * so is that sum before it is added to r. On the tape they are these ops,
  * so they have no gradients of their own. A product whose sum is partial must be made whole
  * before, which the signature says: k is whole on each rank.
  */
+#include "core/later.h"
 #include "core/numerics/bf16.h"
 #include "core/tape.h"
+#include "kernels/attention_cached.h"
+#include "kernels/attention_internal.h"
 #include "kernels/shared_internal.h"
+#include <inttypes.h>
 
 enum { MEMBERS = 3 };
 
@@ -157,6 +162,93 @@ wf_tensor *wf_linear_add(wf_tensor *r, wf_tensor *x, wf_tensor *weight, wf_tenso
     return record_added(&call) == WF_OK ? call.out[0] : NULL;
 }
 
+/* Records a product that rotates as three ops: heads of q and k are views of handles that only
+   represent the products on the tape. */
+static wf_status record_rotated(const wf_call *call, wf_tensor *const *y)
+{
+    enum { Q, K, V };
+    wf_call first = *call,
+            last = {.op = call->n_in > 1 + MEMBERS ? &wf_op_rope_pair_at : &wf_op_rope_pair,
+                    .ctx = call->ctx,
+                    .n_in = call->n_in > 1 + MEMBERS ? 3 : 2,
+                    .in = {NULL, NULL, call->in[1 + MEMBERS]},
+                    .n_out = 2,
+                    .out = {y[Q], y[K]},
+                    .attr = call->attr,
+                    .attr_size = call->attr_size};
+    wf_status status;
+
+    first.op = &wf_op_linear3;
+    first.n_in = 1 + MEMBERS;
+    first.attr = NULL;
+    first.attr_size = 0;
+    for (int i = Q; i <= K; i++) {
+        first.out[i] = wf_tensor_alias(call->out[i]);
+        if (!first.out[i])
+            return wf_context_status(call->ctx);
+    }
+    status = wf_tape_record(&first);
+    for (int i = Q; i <= K && status == WF_OK; i++) {
+        last.in[i] = wf_split_heads(first.out[i], call->out[i]->dim[2].grain);
+        if (!last.in[i])
+            return wf_context_status(call->ctx);
+    }
+    return status == WF_OK ? wf_tape_record(&last) : status;
+}
+
+/* Runs the ops one after the other. */
+static void rotate_apart(wf_tensor *x, wf_tensor *const weight[3], wf_tensor *positions,
+                         const wf_rope_options *options, wf_tensor *y[3])
+{
+    wf_linear_group(x, MEMBERS, weight, y);
+    for (int i = 0; i < 2; i++)
+        y[i] = wf_split_heads(y[i], weight[i]->dim[0].grain);
+    if (y[0] && y[1])
+        wf_rope_pair(y[0], y[1], positions, options, false, y);
+}
+
+void wf_linear_rope(wf_tensor *x, wf_tensor *const weight[3], wf_tensor *positions,
+                    const wf_rope_options *options, wf_tensor *y[3])
+{
+    enum { Q, K, V };
+    wf_rope_attr a;
+    wf_call call = {.op = positions ? &wf_op_linear3_rope_at : &wf_op_linear3_rope,
+                    .n_in = positions ? 2 + MEMBERS : 1 + MEMBERS,
+                    .in = {x, weight[Q], weight[K], weight[V], positions},
+                    .n_out = MEMBERS,
+                    .attr = &a,
+                    .attr_size = sizeof a};
+    const wf_dim *q = weight[Q] ? &weight[Q]->dim[0] : NULL;
+    const wf_dim *k = weight[K] ? &weight[K]->dim[0] : NULL;
+    wf_tensor *heads[MEMBERS];
+
+    y[Q] = y[K] = y[V] = NULL;
+    if (!x || !q || !k || !weight[V])
+        return;
+    if (x->ndim < 2 || q->grain != k->grain) {
+        wf_fail(x->ctx, WF_ESHAPE,
+                "linear3_rope: heads of queries have %" PRId64 " features, of keys %" PRId64
+                ", and x has %d dims; make both with wf_dim_heads of one size, and x [b, s, k]",
+                q->grain, k->grain, x->ndim);
+        return;
+    }
+    if (wf_is_later(x)) { /* products take its rows as they come, positions are of all rows */
+        rotate_apart(x, weight, positions, options, y);
+        return;
+    }
+    if (wf_rope_attributes(x, q->grain, options, false, &a) != WF_OK ||
+        wf_dispatch(&call) != WF_OK)
+        return;
+    for (int m = 0; m < MEMBERS; m++) { /* records nothing of q and k: no op made them */
+        heads[m] = m == V ? call.out[m] : wf_split_heads(call.out[m], q->grain);
+        if (!heads[m])
+            return;
+    }
+    if (record_rotated(&call, heads) == WF_OK)
+        for (int m = 0; m < MEMBERS; m++)
+            y[m] = heads[m];
+}
+
 /* Rounds a product to the type that it would be stored as. */
 static void round_product(const wf_tensor *y)
 {
@@ -197,6 +289,12 @@ static wf_status reference(const wf_call *call, void *workspace)
 
         wf_op_swiglu.reference.run(&last, workspace);
     }
+    if (wf_linear_rotates(call)) {
+        wf_tensor heads[2];
+        const wf_call last = wf_linear_rope_part(call, heads);
+
+        wf_op_rope_pair.reference.run(&last, workspace);
+    }
     if (residual) {
         const wf_call last = {.n_in = 2, .in = {residual, call->out[0]}, .out = {call->out[0]}};
 
@@ -227,3 +325,7 @@ const wf_op wf_op_linear1_add = {WF_OP_ROW(linear1_add), .reference = {.run = re
                                  .flops = flops};
 const wf_op wf_op_linear1_bias_add = {WF_OP_ROW(linear1_bias_add),
                                       .reference = {.run = reference}, .flops = flops};
+const wf_op wf_op_linear3_rope = {WF_OP_ROW(linear3_rope), .reference = {.run = reference},
+                                  .flops = flops};
+const wf_op wf_op_linear3_rope_at = {WF_OP_ROW(linear3_rope_at), .integers = 1 << 4,
+                                     .reference = {.run = reference}, .flops = flops};

@@ -14,9 +14,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-static wf_status check(wf_tensor *x, const wf_rope_options *o)
+/* Checks a rotation of heads of `dim` features. */
+static wf_status check(const wf_tensor *x, int64_t dim, const wf_rope_options *o)
 {
-    int64_t features = wf_rope_features(o, x->dim[3].size);
+    int64_t features = wf_rope_features(o, dim);
     const char *wrong = wf_rope_features_wrong(&o->scaling, o->factors, features);
 
     if (features % 2 != 0)
@@ -24,10 +25,10 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
                        "rope: rotates pairs of features, but heads have %" PRId64
                        "; make it even",
                        features);
-    if (features > x->dim[3].size || o->features < 0)
+    if (features > dim || o->features < 0)
         return wf_fail(x->ctx, WF_ESHAPE,
                        "rope: rotates %" PRId32 " features of heads that have %" PRId64,
-                       o->features, x->dim[3].size);
+                       o->features, dim);
     if (!(o->base > 0))
         return wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",
                        o->base);
@@ -37,10 +38,9 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
     return WF_OK;
 }
 
-/* Fills in attributes for x; WF_OK where x can be rotated so. Tokens of one forward pass are of
-   texts of that many at least. */
-static wf_status find_attributes(wf_tensor *x, const wf_rope_options *options, bool inverse,
-                                 wf_rope_attr *a)
+/* Tokens of one forward pass are of texts of that many at least. */
+wf_status wf_rope_attributes(const wf_tensor *x, int64_t dim, const wf_rope_options *options,
+                             bool inverse, wf_rope_attr *a)
 {
     memset(a, 0, sizeof *a); /* attributes are compared by their bytes */
     a->options.base = options->base;
@@ -56,14 +56,22 @@ static wf_status find_attributes(wf_tensor *x, const wf_rope_options *options, b
     a->options.factors = options->factors;
     a->options.neighbours = options->neighbours;
     a->inverse = inverse;
-    if (!x || x->ndim != 4)
-        return WF_OK; /* dispatch says what is wrong */
-    if (check(x, options) != WF_OK)
+    if (check(x, dim, options) != WF_OK)
         return WF_EINVAL;
     a->is_long = options->scaling.kind == WF_ROPE_LONG &&
                  (double)x->dim[1].size > options->scaling.original_positions;
     if (options->scaling.kind == WF_ROPE_DYNAMIC && !(options->scaling.length > 0))
         a->options.scaling.length = (double)x->dim[1].size;
+    return WF_OK;
+}
+
+/* The same for heads that may not be such. */
+static wf_status find_attributes(const wf_tensor *x, const wf_rope_options *options,
+                                 bool inverse, wf_rope_attr *a)
+{
+    if (x && x->ndim == 4)
+        return wf_rope_attributes(x, x->dim[3].size, options, inverse, a);
+    memset(a, 0, sizeof *a); /* dispatch says what is wrong */
     return WF_OK;
 }
 
@@ -165,9 +173,10 @@ static wf_status rotate_one(const wf_call *call)
                 int64_t first = (row * heads + h) * dim;
                 int64_t p = first + (a->options.neighbours ? 2 * i : i);
                 int64_t q = a->options.neighbours ? p + 1 : p + half;
+                const double low = x[p], high = x[q]; /* y may be x */
 
-                y[p] = x[p] * c - x[q] * s;
-                y[q] = x[q] * c + x[p] * s;
+                y[p] = low * c - high * s;
+                y[q] = high * c + low * s;
             }
         }
     return WF_OK;

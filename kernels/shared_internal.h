@@ -82,20 +82,28 @@ WF_HOST_DEVICE static inline wf_label_weights wf_label_weights_of(const wf_call 
     return w;
 }
 
+/* Returns true where such a call rotates its first two products, whose heads are as long as the
+   grain of their last dim. */
+static inline bool wf_linear_rotates(const wf_call *call)
+{
+    return call->op->id == WF_ID_linear3_rope || call->op->id == WF_ID_linear3_rope_at;
+}
+
 /* Returns the number of products of a call of linear_joined.c: x, their weights, their biases,
-   what one is added to. */
+   what one is added to, positions. */
 static inline int wf_linear_joined(const wf_call *call)
 {
-    return call->op->id == WF_ID_linear3_bias     ? 3
-           : call->op->id == WF_ID_linear2_swiglu ? 2
-                                                  : 1;
+    return call->op->id == WF_ID_linear3_bias || wf_linear_rotates(call) ? 3
+           : call->op->id == WF_ID_linear2_swiglu                        ? 2
+                                                                         : 1;
 }
 
 /* Returns the bias of product m of such a call; NULL: there is none. */
 static inline wf_tensor *wf_linear_joined_bias(const wf_call *call, int m)
 {
     const int at = 1 + wf_linear_joined(call) + m;
-    const bool none = call->op->id == WF_ID_linear1_add || call->op->id == WF_ID_linear2_swiglu;
+    const bool none = call->op->id == WF_ID_linear1_add ||
+                      call->op->id == WF_ID_linear2_swiglu || wf_linear_rotates(call);
 
     return none ? NULL : call->in[at];
 }

@@ -1,10 +1,13 @@
 /*
- * kernels/cpu/linear_joined.c - products with biases, gated and added, on the CPU. Where
- * results are stored as bf16 a bias is added to what the product is stored as: a layer whose
- * product is a sum over ranks rounds it then, and has the same bits so.
+ * kernels/cpu/linear_joined.c - products with biases, gated, added and rotated, on the CPU.
+ * Where results are stored as bf16 a bias is added to what the product is stored as: a layer
+ * whose product is a sum over ranks rounds it then, and has the same bits so.
  */
+#include "core/numerics/bf16.h"
+#include "kernels/attention_internal.h"
 #include "kernels/cpu/linear_internal.h"
 #include "kernels/cpu/rows_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/shared_internal.h"
 
 enum {
@@ -91,9 +94,46 @@ static wf_status joined(const wf_call *call, void *workspace)
     return status == WF_OK && kernel ? kernel->run(&last, workspace) : status;
 }
 
+/* Rounds the floats of a tensor to the numbers of bf16. */
+static void round_some(void *arg, int64_t begin, int64_t end, int worker)
+{
+    float *x = arg;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        x[i] = wf_bf16_value(wf_bf16_of(x[i]));
+}
+
+static size_t rotated_workspace(const wf_call *call)
+{
+    wf_tensor heads[2];
+    const wf_call product = product_of(call), rope = wf_linear_rope_part(call, heads);
+    const size_t first = wf_cpu_linear_forward_workspace(&product);
+    const size_t last = wf_cpu_rope_pair.workspace(&rope);
+
+    return first > last ? first : last;
+}
+
+/* Rotates two of the products in place. They are floats here, which are rounded first where
+   they would have been stored as bf16. */
+static wf_status rotated(const wf_call *call, void *workspace)
+{
+    wf_tensor heads[2];
+    const wf_call product = product_of(call), rope = wf_linear_rope_part(call, heads);
+    const wf_status status = wf_cpu_linear_forward(&product, workspace);
+
+    for (int m = 0; m < 2 && status == WF_OK; m++)
+        if (heads[m].rounds_to == WF_BF16)
+            wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(&heads[m]),
+                               wf_task_rows(1), round_some, heads[m].data);
+    return status == WF_OK ? wf_cpu_rope_pair.run(&rope, workspace) : status;
+}
+
 const wf_kernel wf_cpu_linear1_bias = WF_LINEAR_KERNEL(joined, W1, Y1);
 const wf_kernel wf_cpu_linear3_bias = WF_LINEAR_KERNEL(joined, W3, Y3);
 const wf_kernel wf_cpu_linear1_bias_gelu = WF_LINEAR_KERNEL(joined, W1, Y2);
 const wf_kernel wf_cpu_linear2_swiglu = WF_LINEAR_KERNEL(joined, W1 | WF_IN(2), Y3);
 const wf_kernel wf_cpu_linear1_add = WF_LINEAR_KERNEL(joined, W1, Y1 | WF_IN(2));
 const wf_kernel wf_cpu_linear1_bias_add = WF_LINEAR_KERNEL(joined, W1, Y1 | WF_IN(3));
+const wf_kernel wf_cpu_linear3_rope = WF_LINEAR_KERNEL(rotated, W3, WF_OUT(2));
+const wf_kernel wf_cpu_linear3_rope_at = WF_LINEAR_KERNEL(rotated, W3, WF_OUT(2));

@@ -182,13 +182,57 @@ __device__ __forceinline__ void fill(const mapped<N> &of, const float (&sum)[SUM
         fill_boxes<T, PLAIN, COUNT>(of.p, sum, first, boxes, rows, columns, column, from, t);
 }
 
+__device__ __forceinline__ float2 pair_of(const char *from, float)
+{
+    return *(const float2 *)from;
+}
+
+__device__ __forceinline__ float2 pair_of(const char *from, wf_bf16)
+{
+    const uint32_t pair = *(const uint32_t *)from;
+
+    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+/* Rotates half of a job's rows in their boxes. A thread has both halves of a head: it takes
+   what it has put there itself, rounded. */
+template <class T, int N>
+__device__ __forceinline__ void rotate_boxes(const mapped<N> &of, const wf_tile_job &job,
+                                             int half, char *boxes, int t)
+{
+    const wf_cuda_rotation &a = of.p.result.rotation;
+    const int row = job.row * TILE + half * WORKER_ROWS;
+
+#pragma unroll 1
+    for (int i = 0; i < 2; i++) {
+        const int y = t / WF_WARP * 16 + t % WF_WARP / 4 + i * 8;
+        const int64_t angles = wf_angles_at(a, row + y, 0);
+
+#pragma unroll 4
+        for (int first = t % 4 * 2; first < TILE / 2; first += 8) { /* among first halves */
+            const int x = first + first / a.half * a.half;
+            char *low = box_at<T>(boxes, y, x), *high = box_at<T>(boxes, y, x + a.half);
+            const float2 cosine = pair_at({a.cosine, false}, angles + first % a.half);
+            const float2 sine = pair_at({a.sine, false}, angles + first % a.half);
+            float2 p = pair_of(low, T()), q = pair_of(high, T());
+
+            wf_rotate(&p.x, &q.x, cosine.x, sine.x);
+            wf_rotate(&p.y, &q.y, cosine.y, sine.y);
+            put_pair(low, p.x, p.y, T());
+            put_pair(high, q.x, q.y, T());
+        }
+    }
+}
+
 /* Boxes that are filled become the result. */
 template <class T, int N>
 __device__ __forceinline__ void store(const mapped<N> &of, const wf_tile_job &job, int half,
-                                      const char *boxes, int worker, int t)
+                                      char *boxes, int worker, int t)
 {
     int row = job.row * TILE + half * WORKER_ROWS, column = job.column * TILE;
 
+    if (of.p.result.rotation.cosine)
+        rotate_boxes<T>(of, job, half, boxes, t);
     wf_boxes_are_written();
     sync_group(worker);
     if (t == 0) {
@@ -211,9 +255,9 @@ __device__ __forceinline__ void store_slowly(const wf_tensor_product &p,
         *(float2 *)wf_sum_at<TILE>(tile, t / WF_WARP * 16 + t % WF_WARP / 4 + i / 2 % 2 * 8,
                                    t % 4 * 2 + i / 4 * 8) = make_float2(sum[i], sum[i + 1]);
     sync_group(worker);
-    wf_finish_tile<T, WORKER_ROWS, TILE, GROUP>(p, (T *)p.result.to + job.node * p.stride, tile,
-                                                (int64_t)job.row * TILE + worker * WORKER_ROWS,
-                                                (int64_t)job.column * TILE, t);
+    wf_finish_tile<T, WORKER_ROWS, TILE, GROUP, false>(
+        p, (T *)p.result.to + job.node * p.stride, tile,
+        (int64_t)job.row * TILE + worker * WORKER_ROWS, (int64_t)job.column * TILE, t);
 }
 
 } // namespace

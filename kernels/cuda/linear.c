@@ -6,7 +6,6 @@
  *     linear_dx  dx = dy_m W_m     chunks of n, each the chain of its members' products; a
  *                                  product for every run of members with the same chunks
  *     linear_dw  dW = dy^T x       a chunk per sequence, or several
- *     linear_bias, linear_bias_gelu, linear_add: linear, finished where its chunks are added
  */
 #include "kernels/cuda/linear_internal.h"
 #include "kernels/cuda/tensor_product_internal.h"
@@ -44,8 +43,7 @@ bool wf_cuda_takes_nf4(const wf_call *call, const wf_tensor *x, const wf_tensor 
                                             wf_extent(x, 0, last));
 }
 
-/* Those of a call of one x and several matrices. */
-static unsigned forward_nf4(const wf_call *call, bool bf16)
+unsigned wf_cuda_forward_nf4(const wf_call *call, bool bf16)
 {
     unsigned mask = 0;
 
@@ -95,8 +93,7 @@ static wf_cuda_piece forward_piece(const wf_call *call, int64_t chunk, int membe
                            .depth = cut[chunk + 1] - cut[chunk]};
 }
 
-/* Returns one member's part of a group, as a call of its own. */
-static wf_call member_of(const wf_call *call, int m)
+wf_call wf_cuda_linear_member(const wf_call *call, int m)
 {
     wf_call one = *call;
 
@@ -105,7 +102,7 @@ static wf_call member_of(const wf_call *call, int m)
     return one;
 }
 
-static wf_cuda_product forward_product(const wf_call *call)
+wf_cuda_product wf_cuda_linear_product(const wf_call *call)
 {
     const wf_tensor *x = call->in[0];
     int last = x->ndim - 1;
@@ -127,8 +124,8 @@ static size_t forward_workspace(const wf_call *call)
     size_t most = 0;
 
     for (int m = 0; m < call->n_out; m++) {
-        wf_call one = member_of(call, m);
-        wf_cuda_product p = forward_product(&one);
+        wf_call one = wf_cuda_linear_member(call, m);
+        wf_cuda_product p = wf_cuda_linear_product(&one);
         size_t bytes = wf_cuda_product_workspace(&p);
 
         most = bytes > most ? bytes : most;
@@ -141,115 +138,10 @@ static wf_status forward(const wf_call *call, void *workspace)
     wf_status status = wf_cuda_check_factors(call);
 
     for (int m = 0; m < call->n_out && status == WF_OK; m++) {
-        wf_call one = member_of(call, m);
-        wf_cuda_product p = forward_product(&one);
+        wf_call one = wf_cuda_linear_member(call, m);
+        wf_cuda_product p = wf_cuda_linear_product(&one);
 
         status = wf_cuda_product_run(&p, workspace);
-    }
-    return status;
-}
-
-/* Returns true for biases that cuBLASLt can add: those of the result's type. */
-static bool fits(const wf_tensor *bias, const wf_tensor *y)
-{
-    return bias->dtype == y->dtype && (uintptr_t)bias->data % WF_CUDA_ALIGNED == 0;
-}
-
-/* Steps that are left to be done when a product is complete. */
-typedef struct rest {
-    bool bias, gelu, swiglu, residual;
-} rest;
-
-/* Returns a product with its bias, and what it makes of it. In exact mode the kernel that adds
-   chunks has it all; else cuBLASLt adds biases, and gelu is a pass of its own: the sum that
-   cuBLASLt would keep for the gradient has the bias in it, ours has not. So is the addition to
-   a residual stream, which would come before the sum is rounded there. */
-static wf_cuda_product joined_product(const wf_call *call, int m, wf_call *one, rest *left)
-{
-    const wf_tensor *bias = wf_linear_joined_bias(call, m);
-    const wf_tensor *residual = wf_linear_joined_residual(call);
-    bool gelu = call->op->id == WF_ID_linear1_bias_gelu;
-    bool swiglu = call->op->id == WF_ID_linear2_swiglu && m == 1; /* the gate is there */
-    bool exact = wf_cuda_host_table->context_exact(call->ctx);
-    wf_cuda_product p;
-
-    *one = member_of(call, m);
-    p = forward_product(one);
-    *left = (rest){.bias = bias && !exact && (gelu || !fits(bias, call->out[m])),
-                   .gelu = gelu && !exact,
-                   .swiglu = swiglu && !exact,
-                   .residual = residual && !exact};
-    if (!left->bias)
-        p.bias = bias;
-    if (gelu && exact)
-        p.gelu = call->out[1]->data;
-    if (swiglu && exact) {
-        p.gate = call->out[0]->data;
-        p.gelu = call->out[2]->data;
-    }
-    if (!left->residual)
-        p.residual = residual;
-    return p;
-}
-
-static size_t joined_workspace(const wf_call *call)
-{
-    size_t most = 0;
-
-    for (int m = 0; m < wf_linear_joined(call); m++) {
-        wf_call one;
-        rest left;
-        wf_cuda_product p = joined_product(call, m, &one, &left);
-        size_t bytes = wf_cuda_product_workspace(&p);
-
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-/* Runs the kernel of another row of ops.def on a and b, for a joined call. */
-static wf_status run_after(const wf_call *call, int id, const wf_kernel *kernel, wf_tensor *a,
-                           wf_tensor *b, wf_tensor *out)
-{
-    wf_op part = *call->op; /* failures name the whole */
-    wf_call then = *call;
-
-    part.id = id;
-    then.op = &part;
-    then.n_in = 2;
-    then.in[0] = a;
-    then.in[1] = b;
-    then.n_out = 1;
-    then.out[0] = out;
-    return kernel->run(&then, NULL);
-}
-
-static wf_status joined(const wf_call *call, void *workspace)
-{
-    int count = wf_linear_joined(call);
-    wf_call product = *call;
-    wf_status status;
-
-    product.n_in = count + 1;
-    status = wf_cuda_check_factors(&product);
-    for (int m = 0; m < count && status == WF_OK; m++) {
-        wf_tensor *bias = wf_linear_joined_bias(call, m), *y = call->out[m];
-        wf_call one;
-        rest left;
-        wf_cuda_product p = joined_product(call, m, &one, &left);
-
-        status = wf_cuda_product_run(&p, workspace);
-        if (status == WF_OK && left.gelu)
-            status =
-                run_after(call, WF_ID_bias_gelu, &wf_cuda_bias_gelu, y, bias, call->out[1]);
-        else if (status == WF_OK && left.bias)
-            status = run_after(call, WF_ID_bias_add, &wf_cuda_bias_add, y, bias, y);
-        if (status == WF_OK && left.swiglu)
-            status =
-                run_after(call, WF_ID_swiglu, &wf_cuda_swiglu, call->out[0], y, call->out[2]);
-        if (status == WF_OK && left.residual)
-            status =
-                run_after(call, WF_ID_add, &wf_cuda_add, wf_linear_joined_residual(call), y, y);
     }
     return status;
 }
@@ -370,31 +262,17 @@ static wf_status dw(const wf_call *call, void *workspace)
 /* Factors are of one type; a result is rounded after its sum, or stays f32 where it is
    partial. */
 enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_OUT(2) };
-enum { ONE = WF_IN(0) | WF_IN(1), THREE = ONE | WF_IN(2) | WF_IN(3) }; /* joined products */
 
 #define PRODUCT(run, workspace, nf4)                                                           \
     {                                                                                          \
         run, workspace, .mixed_ok = RESULTS, .all_bf16 = FACTORS, .nf4_ok = nf4                \
     }
 
-/* `other`: operands of a free choice of types; `factors`: those of one. */
-#define JOINED(other, factors)                                                                 \
-    {                                                                                          \
-        joined, joined_workspace, .mixed_ok = RESULTS | (other), .all_bf16 = (factors),        \
-                                  .nf4_ok = forward_nf4                                        \
-    }
-
-const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace, forward_nf4);
-const wf_kernel wf_cuda_linear1_fp32 = PRODUCT(forward, forward_workspace, forward_nf4);
-const wf_kernel wf_cuda_linear2 = PRODUCT(forward, forward_workspace, forward_nf4);
-const wf_kernel wf_cuda_linear3 = PRODUCT(forward, forward_workspace, forward_nf4);
+const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
+const wf_kernel wf_cuda_linear1_fp32 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
+const wf_kernel wf_cuda_linear2 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
+const wf_kernel wf_cuda_linear3 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
 const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
 const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
 const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
 const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace, NULL);
-const wf_kernel wf_cuda_linear1_bias = JOINED(WF_IN(2), ONE);
-const wf_kernel wf_cuda_linear3_bias = JOINED(WF_IN(4) | WF_IN(5) | WF_IN(6), THREE);
-const wf_kernel wf_cuda_linear1_bias_gelu = JOINED(WF_IN(2), ONE);
-const wf_kernel wf_cuda_linear1_add = JOINED(WF_IN(2), ONE);
-const wf_kernel wf_cuda_linear1_bias_add = JOINED(WF_IN(2) | WF_IN(3), ONE);
-const wf_kernel wf_cuda_linear2_swiglu = JOINED(0, ONE | WF_IN(2));

@@ -16,12 +16,19 @@ wf_cuda_factor wf_cuda_weight(const wf_tensor *w, int64_t row, int64_t column, b
    where eight numbers side by side are of one block and of one chunk. */
 bool wf_cuda_takes_nf4(const wf_call *call, const wf_tensor *x, const wf_tensor *w, bool bf16);
 
-/* Returns the mask of such matrices of a call of pairs: wf_kernel.nf4_ok. */
+/* Return the mask of such matrices of a call of one x and several matrices, of pairs:
+   wf_kernel.nf4_ok. */
+unsigned wf_cuda_forward_nf4(const wf_call *call, bool bf16);
 unsigned wf_cuda_pairs_nf4(const wf_call *call, bool bf16);
 
 /* Checks that both factors and, of a joined op, all members are stored alike; else
    WF_EDTYPE. */
 wf_status wf_cuda_check_factors(const wf_call *call);
+
+/* Returns one member's part of a group that shares x, as a call of its own; the product of such
+   a part. */
+wf_call wf_cuda_linear_member(const wf_call *call, int m);
+wf_cuda_product wf_cuda_linear_product(const wf_call *one);
 
 /* Returns the product of one run of pairs of operands (wf_linear_run). */
 typedef wf_cuda_product wf_cuda_run_product(const wf_call *run);

@@ -44,6 +44,13 @@ typedef struct wf_cuda_piece {
     int64_t depth;
 } wf_cuda_piece;
 
+/* Rows of heads of 2 half columns that are rotated, column j of a head with column j + half:
+   row r of a result by row (row + r) % tokens of the tables. */
+typedef struct wf_cuda_rotation {
+    const float *cosine, *sine; /* [tokens][half]; NULL: nothing is rotated */
+    int32_t tokens, row, half;
+} wf_cuda_rotation;
+
 typedef struct wf_cuda_product {
     const wf_call *call;
     wf_dtype type, c_type;
@@ -57,6 +64,7 @@ typedef struct wf_cuda_product {
     void *gelu;       /* NULL, or where gelu of that goes: c keeps the result itself */
     const void *gate; /* NULL, or [m, n] of c's type: then gelu gets silu(gate) times c */
     const wf_tensor *residual; /* NULL, or [m, n], to which all of that is added, rounded */
+    wf_cuda_rotation rotation; /* the rounded result is rotated; nothing else is joined then */
     wf_cuda_piece (*piece)(const wf_call *call, int64_t chunk, int member);
 } wf_cuda_product;
 
@@ -81,6 +89,7 @@ typedef struct wf_cuda_result {
     const void *gate; /* the same */
     bool residual_bf16;
     const void *residual; /* rows are to_ld step, too */
+    wf_cuda_rotation rotation;
 } wf_cuda_result;
 
 /* The midpoint tree over from[.][r, c]; NULL is +0. */

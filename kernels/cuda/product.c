@@ -28,7 +28,9 @@ static wf_cuda_result result_of(const wf_cuda_product *p, int64_t row)
     const size_t at = (size_t)(row * p->n) * wf_cuda_size_of(p->c_type);
     const wf_tensor *residual = p->residual;
     const void *added = residual ? wf_cuda_element(residual, row * p->n) : NULL;
+    wf_cuda_rotation rotation = p->rotation;
 
+    rotation.row = (int32_t)row;
     return (wf_cuda_result){.to = (char *)p->c + at,
                             .to_ld = p->n,
                             .type = p->c_type,
@@ -42,7 +44,8 @@ static wf_cuda_result result_of(const wf_cuda_product *p, int64_t row)
                             .gelu = p->gelu ? (char *)p->gelu + at : NULL,
                             .gate = p->gate ? (const char *)p->gate + at : NULL,
                             .residual = added,
-                            .residual_bf16 = residual && residual->dtype == WF_BF16};
+                            .residual_bf16 = residual && residual->dtype == WF_BF16,
+                            .rotation = rotation};
 }
 
 /* Returns the address `bytes` bytes on; where that is 0, the workspace may be NULL. */

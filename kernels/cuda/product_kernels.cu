@@ -13,32 +13,50 @@ enum { QUAD = 4, MOST_ROWS = 32768 };
 namespace
 {
 
-/* One thread for four neighbours; chunks are read 16 bytes at a time, their rows are
-   aligned. */
+/* Four neighbours of the tree; chunks are read 16 bytes at a time, their rows are aligned. */
+template <int N>
+__device__ __forceinline__ void join_four(const wf_cuda_join &j, int64_t row, int64_t column,
+                                          float (&sum)[QUAD])
+{
+    float chunk[QUAD][N > 0 ? N : 1];
+
+#pragma unroll
+    for (int l = 0; l < N; l++) {
+        float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+        if (j.from[l])
+            x = *(const float4 *)(j.from[l] + row * j.from_ld + column);
+        chunk[0][l] = x.x + 0.0f;
+        chunk[1][l] = x.y + 0.0f;
+        chunk[2][l] = x.z + 0.0f;
+        chunk[3][l] = x.w + 0.0f;
+    }
+#pragma unroll
+    for (int c = 0; c < QUAD; c++)
+        sum[c] = wf_tree_of<N>(chunk[c]);
+}
+
+/* One thread for four neighbours; where heads are rotated for those of the second half too. */
 template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 {
     int64_t column = QUAD * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x);
+    const int half = j.result.rotation.cosine ? j.result.rotation.half : 0;
 
-    if (column >= j.columns)
+    if (column >= j.columns || (half && column / half % 2))
         return;
     for (int64_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
-        float chunk[QUAD][N > 0 ? N : 1];
+        float sum[QUAD], second[QUAD];
 
-#pragma unroll
-        for (int l = 0; l < N; l++) {
-            float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-
-            if (j.from[l])
-                x = *(const float4 *)(j.from[l] + row * j.from_ld + column);
-            chunk[0][l] = x.x + 0.0f;
-            chunk[1][l] = x.y + 0.0f;
-            chunk[2][l] = x.z + 0.0f;
-            chunk[3][l] = x.w + 0.0f;
+        join_four<N>(j, row, column, sum);
+        if (half) {
+            join_four<N>(j, row, column + half, second);
+            wf_finish_rotated(j.result, (T *)j.result.to, row, column, sum, second);
+            continue;
         }
 #pragma unroll
         for (int c = 0; c < QUAD; c++) {
             if (column + c < j.columns)
-                wf_finish(j.result, (T *)j.result.to, row, column + c, wf_tree_of<N>(chunk[c]));
+                wf_finish(j.result, (T *)j.result.to, row, column + c, sum[c]);
         }
     }
 }

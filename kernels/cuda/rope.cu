@@ -1,5 +1,7 @@
 /* kernels/cuda/rope.cu - the rows of kernels/rope.c, by tables (rope_table.cu). */
+#include "kernels/cuda/operands_internal.h"
 #include "kernels/cuda/rope_table_internal.h"
+#include "kernels/cuda/rotation_internal.h"
 
 namespace
 {
@@ -59,8 +61,9 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(rot
 
                 for (int of = 0; of < 2; of++)
                     one[of] = wf_get(x[pair + 2 * e + of]);
-                wf_put(y + pair + 2 * e, fmaf(-one[1], s, one[0] * c));
-                wf_put(y + pair + 2 * e + 1, fmaf(one[0], s, one[1] * c));
+                wf_rotate(&one[0], &one[1], c, s);
+                for (int of = 0; of < 2; of++)
+                    wf_put(y + pair + 2 * e + of, one[of]);
             }
             continue;
         }
@@ -74,10 +77,8 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(rot
         for (int e = 0; e < PACK; e++) {
             float c = e < left ? a.cosine[t + e] : 0.0f,
                   s = e < left ? a.sign * a.sine[t + e] : 0.0f;
-            float rotated = fmaf(-q[e], s, p[e] * c);
 
-            q[e] = fmaf(p[e], s, q[e] * c);
-            p[e] = rotated;
+            wf_rotate(&p[e], &q[e], c, s);
         }
         wf_store(y + at, left, wide, p);
         wf_store(y + at + a.half, left, wide, q);

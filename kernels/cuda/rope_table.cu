@@ -3,6 +3,7 @@
  * rounded; they serve every sequence and head. Those of consecutive tokens are kept on the
  * device: queries and keys, all blocks and both passes want the same ones.
  */
+#include "kernels/cuda/operands_internal.h"
 #include "kernels/cuda/rope_table_internal.h"
 #include <stdlib.h>
 #include <string.h>

@@ -26,7 +26,8 @@ enum {
     GELU = 16,
     BF16 = 32,
     RESIDUAL = 64,
-    GATE = 128
+    GATE = 128,
+    ROTATED = 256
 };
 
 /* A kind of product; without padding, since kinds are compared as bytes. */
@@ -86,7 +87,7 @@ static kind kind_of(const wf_tensor_product *p)
               .has = (p->a_along ? A_ALONG : 0) | (p->b_along ? B_ALONG : 0) |
                      (r->add ? ADD : 0) | (r->bias ? BIAS : 0) | (r->gelu ? GELU : 0) |
                      (r->type == WF_BF16 ? BF16 : 0) | (r->residual ? RESIDUAL : 0) |
-                     (r->gate ? GATE : 0)};
+                     (r->gate ? GATE : 0) | (r->rotation.cosine ? ROTATED : 0)};
 
     for (int i = 0; i < p->chunks * p->members; i++)
         k.terms += p->piece[i].depth;

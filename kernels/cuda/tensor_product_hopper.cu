@@ -51,6 +51,8 @@ cudaError_t map_and_launch(cudaStream_t stream, const wf_tensor_product *p, int 
         return cudaErrorNotSupported;
     if (map_result<T>(&of, p))
         return launch<true, T, N>(stream, of, processors);
+    if (p->result.rotation.cosine)
+        return cudaErrorNotSupported; /* rows of heads that rotate are aligned */
     /* rarely used variants have one size of kernels */
     if constexpr (N == WF_TENSOR_PIECES)
         return launch<false, T, N>(stream, of, processors);

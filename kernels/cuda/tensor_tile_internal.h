@@ -256,35 +256,6 @@ static __device__ __forceinline__ void wf_sum_chunks(int count, float (&sum)[N],
     }
 }
 
-/* ---- sums on their way to the result, as rows of COLUMNS floats in shared memory ---- */
-
-/* Returns where four columns of a row lie: at their number xor the row's lowest bits, so that
-   neither writes of parts of eight rows nor reads of a row have bank conflicts. */
-template <int COLUMNS>
-static __device__ __forceinline__ float *wf_sum_at(float *tile, int row, int column)
-{
-    return tile + row * COLUMNS + ((column / 4) ^ (row % 8)) * 4 + column % 4;
-}
-
-/* ROWS rows from (row, column) of the result on, by THREADS threads. A chunk counts as chunk +
-   0, so that every zero of a tree is +0 (core/numerics/tree.h): one addition of +0 after the
-   tree gives that. */
-template <class T, int ROWS, int COLUMNS, int THREADS>
-static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p, T *to,
-                                                      float *tile, int64_t row, int64_t column,
-                                                      int t)
-{
-#pragma unroll 1
-    for (int i = t; i < ROWS * COLUMNS / 4; i += THREADS) {
-        int r = i / (COLUMNS / 4), c = i % (COLUMNS / 4) * 4;
-        float4 sum = *(float4 *)wf_sum_at<COLUMNS>(tile, r, c);
-        float x[4] = {sum.x + 0.0f, sum.y + 0.0f, sum.z + 0.0f, sum.w + 0.0f};
-
-        if (row + r < p.m && column + c < p.n)
-            wf_finish_four(p.result, to, row + r, column + c, p.n, x);
-    }
-}
-
 /*
  * ---- a block's part of a product, from tiles that its threads load ----
  *

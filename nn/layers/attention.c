@@ -6,6 +6,7 @@
 #include "nn/cache.h"
 #include "nn/documents.h"
 #include "nn/layers/attention_internal.h"
+#include "nn/layers/linear_internal.h"
 #include "nn/numbers_internal.h"
 #include <math.h>
 
@@ -53,10 +54,8 @@ static wf_tensor *l2_normed(const wf_nn_attention *m, wf_tensor *x)
     return wf_rmsnorm(x, ones, m->l2_norm);
 }
 
-/* Rotates queries and keys, or multiplies queries by a temperature, and norms what has rotated,
-   where it is asked for. */
-static void place(const wf_nn_attention *m, const wf_rope_options *rope, wf_tensor *positions,
-                  wf_tensor **y)
+/* Rotates queries and keys, or multiplies queries by a temperature, where it is asked for. */
+static void place(const wf_rope_options *rope, wf_tensor *positions, wf_tensor **y)
 {
     enum { Q, K };
 
@@ -65,13 +64,36 @@ static void place(const wf_nn_attention *m, const wf_rope_options *rope, wf_tens
             positions ? wf_rope_at(y[Q], positions, rope, false) : wf_rope(y[Q], rope, false);
     else if (rope->base > 0)
         wf_rope_pair(y[Q], y[K], positions, rope, false, y);
-    for (int i = Q; i <= K && m->l2_norm > 0; i++)
-        y[i] = l2_normed(m, y[i]);
+}
+
+/* Makes queries, keys and values as heads, queries and keys where their tokens are. Nothing may
+   happen to the products before that if one op is to make them. */
+static void make_heads(wf_nn_attention *m, wf_tensor *x, const wf_rope_options *rope,
+                       wf_tensor *positions, wf_tensor **y)
+{
+    enum { Q, K, V, POSITIONS };
+    const bool rotates = rope->base > 0 && rope->scaling.kind != WF_ROPE_TEMPERATURE;
+
+    if (rotates && !m->q_norm && !wf_nn_acts(m, "heads") &&
+        wf_nn_call_rotated(m->qkv, x, positions, rope, y)) {
+        y[V] = wf_split_heads(y[V], m->head_dim);
+        return;
+    }
+    wf_nn_call_group(m->qkv, x, y);
+    for (int i = Q; i <= K && m->q_norm && m->wide; i++)
+        y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
+    y[POSITIONS] = positions;
+    wf_nn_at_many(m, "heads", positions ? 4 : 3, y);
+    for (int i = Q; i <= V; i++)
+        y[i] = wf_split_heads(y[i], m->head_dim);
+    for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
+        y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
+    place(rope, positions ? y[POSITIONS] : NULL, y);
 }
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
-    enum { Q, K, V, POSITIONS };
+    enum { Q, K, V };
     wf_nn_attention *m = (wf_nn_attention *)self;
     wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
     wf_tensor *positions =
@@ -88,16 +110,9 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
                 self->path);
         return NULL;
     }
-    wf_nn_call_group(m->qkv, x, y);
-    for (int i = Q; i <= K && m->q_norm && m->wide; i++)
-        y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
-    y[POSITIONS] = positions;
-    wf_nn_at_many(m, "heads", positions ? 4 : 3, y);
-    for (int i = Q; i <= V; i++)
-        y[i] = wf_split_heads(y[i], m->head_dim);
-    for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
-        y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
-    place(m, &rope, positions ? y[POSITIONS] : NULL, y);
+    make_heads(m, x, &rope, positions, y);
+    for (int i = Q; i <= K && m->l2_norm > 0; i++)
+        y[i] = l2_normed(m, y[i]);
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);

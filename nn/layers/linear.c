@@ -1,6 +1,5 @@
 /* nn/layers/linear.c - y = x W^T + b, or its gelu. Copy this file to add a module. */
 #include "nn/layers/linear_internal.h"
-#include "nn/hooks_internal.h"
 #include "nn/numbers_internal.h"
 #include "core/later.h"
 #include "kernels/elementwise_ops.h"
@@ -11,9 +10,7 @@
 
 enum { TOGETHER = 3 }; /* members of a group, in one op */
 
-/* Returns true where nothing happens to the product: no adapter, no cap, and a plan leaves it
-   as it is. What comes next may join it then. */
-static bool leaves_product(const wf_nn_linear *m)
+bool wf_nn_leaves_product(const wf_nn_linear *m)
 {
     return !m->lora.a && !(m->cap > 0) && !wf_nn_acts(m, "sum");
 }
@@ -21,7 +18,7 @@ static bool leaves_product(const wf_nn_linear *m)
 /* Returns whether the bias joins the product. */
 static bool joins(const wf_nn_linear *m)
 {
-    return m->bias && leaves_product(m);
+    return m->bias && wf_nn_leaves_product(m);
 }
 
 wf_tensor *wf_nn_soft_cap(wf_tensor *x, float cap)
@@ -110,30 +107,6 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *outside)
     if (m->gelu)
         return wf_linear_bias_gelu(x, weight, bias);
     wf_linear_bias(x, 1, &weight, &bias, &y);
-    return y;
-}
-
-bool wf_nn_linear_joins_sum(wf_nn_linear *m)
-{
-    return wf_nn_as_linear(&m->base) && leaves_product(m) && !m->gelu && !m->base.recompute &&
-           !wf_nn_hooks_see_result(&m->base);
-}
-
-wf_tensor *wf_nn_linear_add(wf_nn_linear *m, wf_tensor *residual, wf_tensor *x)
-{
-    const char *outside;
-    wf_tensor *y = NULL;
-
-    if (!x || !residual)
-        return NULL;
-    outside = wf_nn_enter(m);
-    x = wf_nn_at(m, "in", wf_nn_hooks_pre_forward(&m->base, x));
-    if (x) {
-        wf_tensor *weight = wf_nn_use(m, m->weight);
-
-        y = wf_linear_add(residual, x, weight, m->bias ? wf_nn_use(m, m->bias) : NULL);
-    }
-    wf_nn_leave(m, outside, 1, &y);
     return y;
 }
 
@@ -348,29 +321,4 @@ void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
         call_together(m, m->member + i, n, x, y + i);
     }
     wf_nn_leave(m, outside, count, y);
-}
-
-wf_tensor *wf_nn_call_swiglu(wf_nn_linear_group *m, wf_tensor *x)
-{
-    enum { GATE, UP, BOTH };
-    const char *outside;
-    wf_tensor *y[BOTH];
-    bool joins = m && x && m->count == BOTH;
-
-    for (int i = 0; i < BOTH && joins; i++) {
-        const wf_nn_linear *member = (const wf_nn_linear *)m->member[i];
-
-        joins = !member->bias && leaves_product(member);
-    }
-    if (!joins) {
-        wf_nn_call_group(m, x, y);
-        return wf_swiglu(y[GATE], y[UP]);
-    }
-    outside = wf_nn_enter(m);
-    x = wf_nn_at(m, "in", x);
-    for (int i = 0; i < BOTH; i++)
-        y[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->weight);
-    y[0] = wf_linear_swiglu(x, y[GATE], y[UP]);
-    wf_nn_leave(m, outside, 1, y);
-    return y[0];
 }

@@ -54,19 +54,19 @@ static double element_time(const wf_sim_costing *c, double split, double whole)
 
 /* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's
    tensors is updated by one. A product with what follows it (SwiGLU, a bias and GELU, the add
-   of the residual stream), an add with the norm after it, both rotations, and both gradients of
-   a norm are one op each. A block whose MLP has no gate has biases, whose gradients W makes,
-   and no rotation. */
+   of the residual stream, both rotations), an add with the norm after it, both rotations of
+   gradients, and both gradients of a norm are one op each. A block whose MLP has no gate has
+   biases, whose gradients W makes, and no rotation. */
 enum {
-    F_OPS = 8,
+    F_OPS = 7,
     I_OPS = 11, /* two of them are recomputed */
     W_OPS = 7,
-    ATTENTION_OPS = 4,
+    ATTENTION_OPS = 3,
     HEAD_OPS = 8,
     TENSORS = 9,
     PLAIN = 2,   /* fewer tensors without a gate, .. */
     BIASES = 4,  /* .. more ops in W, where one product is gone, .. */
-    ROTATION = 1 /* .. and fewer in F and I */
+    ROTATION = 1 /* .. and fewer in I */
 };
 
 static wf_sim_step block_cost(const wf_sim_costing *c)
@@ -91,13 +91,13 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
         attention_time(c, 2.5 * score_flops(c, wf_sim_backward_pairs(m, c->layout)));
     s.forward.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
     s.inputs.of[WF_SIM_CONTEXT] = wf_sim_context_backward(c);
-    /* a norm, and an add with the next: 2 and 4 d, backward 3 and 4 d; rotations; backward what
-       is between the MLP's products; gradients of biases */
-    s.forward.of[WF_SIM_ELEMENTS] = element_time(c, a * rotated, (6 + 3 * adds) * a * d);
+    /* a norm, and an add with the next: 2 and 4 d, backward 3 and 4 d; backward rotations,
+       and what is between the MLP's products; gradients of biases */
+    s.forward.of[WF_SIM_ELEMENTS] = element_time(c, 0, (6 + 3 * adds) * a * d);
     s.inputs.of[WF_SIM_ELEMENTS] =
         element_time(c, a * (rotated + (m->gated ? 8 : 5) * f), (7 + 2 * norms) * a * d);
     s.weights.of[WF_SIM_ELEMENTS] = m->gated ? 0 : element_time(c, a * (h + 2 * k), 2 * a * d);
-    s.forward.of[WF_SIM_LAUNCH] = (F_OPS + adds - (m->gated ? 0 : ROTATION)) * launch;
+    s.forward.of[WF_SIM_LAUNCH] = (F_OPS + adds) * launch;
     s.inputs.of[WF_SIM_LAUNCH] = (I_OPS + norms - 1 - (m->gated ? 0 : ROTATION)) * launch;
     s.weights.of[WF_SIM_LAUNCH] = (W_OPS + (m->gated ? 0 : BIASES)) * launch;
     wf_sim_add_tensor_moves(c, &s);
@@ -118,16 +118,15 @@ static wf_sim_cost attention_recompute(const wf_sim_costing *c, const wf_sim_ste
 {
     const wf_sim_model *m = c->model;
     double h = wf_sim_head_width(m), k = (double)(m->kv_heads * m->head_dim);
-    double a = (double)wf_dtype_size(c->layout->dtype), plain = m->gated ? 0 : ROTATION;
+    double a = (double)wf_dtype_size(c->layout->dtype);
     wf_sim_cost cost = {{0}};
 
     cost.of[WF_SIM_PRODUCTS] =
         wf_sim_product_time(c, 2 * c->tokens * (double)m->width * 2 * (h + k));
     cost.of[WF_SIM_ATTENTION] = block->forward.of[WF_SIM_ATTENTION];
     cost.of[WF_SIM_CONTEXT] = wf_sim_context_forward(c);
-    cost.of[WF_SIM_ELEMENTS] =
-        element_time(c, m->gated ? a * 2 * (h + k) : 0, -2 * a * (double)m->width);
-    cost.of[WF_SIM_LAUNCH] = (ATTENTION_OPS - plain - 1) * c->machine->launch;
+    cost.of[WF_SIM_ELEMENTS] = element_time(c, 0, -2 * a * (double)m->width);
+    cost.of[WF_SIM_LAUNCH] = (ATTENTION_OPS - 1) * c->machine->launch;
     if (c->layout->tp > 1) /* sequence parallelism: of the input, which is kept in parts */
         cost.of[WF_SIM_TENSOR] = wf_sim_attention_moves(c);
     return cost;

@@ -59,7 +59,7 @@ traces "a tied head over stages" --arch gpt2 --pp 2 --tp 2
     [ "$(ls alone)" = $'weft.9.et\nweft.groups.json' ] && result "one rank alone" "" || result "one rank alone" "$(cat problem; ls alone)"
 
 # Times of a machine: ops' microseconds add up to what a step takes by its sizes, in which an op that joins others (linear2_swiglu, linear1_add,
-# rmsnorm_grad) is one, too; but for the squares of the norm, which are no op.
+# linear3_rope, rmsnorm_grad) is one, too; but for the squares of the norm, which are no op.
 for case in "llama bf16 none" "llama bf16 attention" "llama bf16 block" "gpt2 bf16 none" "llama fp32 none"; do
     read -r arch dtype recompute <<<"$case"
     rm -rf timed

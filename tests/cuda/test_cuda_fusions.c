@@ -5,49 +5,9 @@
  *
  * ctest: builds plain
  */
-#include "kernels/attention_internal.h"
 #include "kernels/shared_internal.h"
-#include "tests/cuda/device_parts.h"
+#include "tests/cuda/fusions.h"
 #include "tests/cuda/gpu_main.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int64_t launches(const numbers *n)
-{
-    return wf_context_device(n->t.ctx)->counts().launches;
-}
-
-/* Runs a call, and returns the number of launches that it took, but for those of the copies
-   there and back. */
-static int64_t run(const wf_op *op, const void *attr, int n_in, numbers *in, int n_out,
-                   numbers *out)
-{
-    const wf_call call = {.op = op,
-                          .n_in = n_in,
-                          .n_out = n_out,
-                          .attr = attr,
-                          .attr_size = attr ? sizeof(wf_rope_attr) : 0};
-    const int64_t begun = launches(in);
-
-    run_on_device(&call, in, out, false);
-    return launches(in) - begun - n_in - n_out;
-}
-
-static void check_same(const char *what, const numbers *a, const numbers *b)
-{
-    bool same = memcmp(a->host, b->host, bytes_of(&a->t)) == 0;
-
-    CU_ASSERT(same);
-    if (!same)
-        printf("\n%s: not the bits of the ops apart\n", what);
-}
-
-static void forget(int n, numbers *of)
-{
-    for (int i = 0; i < n; i++)
-        free(of[i].host);
-}
 
 /* ---- gradients of norms ---- */
 
@@ -148,56 +108,6 @@ static void gradients_of_norms(void)
 
             norm_gradients(&cases[i], way & 1, way & 2, dtype);
             check_way(&cases[i], dtype);
-        }
-    close_context();
-}
-
-/* ---- queries and keys ---- */
-
-static void rotated_pair(const wf_rope_attr *attr, bool positions, wf_dtype dtype)
-{
-    const wf_dim q[] = {wf_dim_batch(2), wf_dim_chunked(11), wf_dim_chunked(6),
-                        wf_dim_width(20)};
-    const wf_dim k[] = {q[0], q[1], wf_dim_chunked(2), q[3]};
-    numbers in[3], out[2], want[2];
-    int64_t took;
-
-    in[0] = random_numbers(4, q, dtype);
-    in[1] = random_numbers(4, k, dtype);
-    in[2] = numbers_of(2, q, WF_I32);
-    for (int i = 0; i < 2 * 11; i++)
-        ((int32_t *)in[2].host)[i] = i * 7 % 40;
-    for (int i = 0; i < 2; i++) {
-        numbers one[] = {in[i], in[2]};
-
-        out[i] = numbers_of(4, i ? k : q, dtype);
-        want[i] = numbers_of(4, i ? k : q, dtype);
-        run(positions ? &wf_op_rope_at : &wf_op_rope, attr, 1 + positions, one, 1, &want[i]);
-    }
-    took = run(positions ? &wf_op_rope_pair_at : &wf_op_rope_pair, attr, 2 + positions, in, 2,
-               out);
-    CU_ASSERT_EQUAL(took, 1 + positions); /* a table of positions is made for each call */
-    for (int i = 0; i < 2; i++)
-        check_same("rope_pair", &out[i], &want[i]);
-    forget(3, in);
-    forget(2, out);
-    forget(2, want);
-}
-
-static void queries_and_keys(void)
-{
-    const wf_rope_attr all = {.options = {.base = 500}};
-    const wf_rope_attr some = {.options = {.base = 500, .features = 12}, .inverse = true};
-    const wf_rope_attr neighbours = {.options = {.base = 500, .neighbours = true}};
-
-    open_context(false);
-    for (int bf16 = 0; bf16 < 2; bf16++)
-        for (int positions = 0; positions < 2; positions++) {
-            const wf_dtype dtype = bf16 ? WF_BF16 : WF_F32;
-
-            rotated_pair(&all, positions, dtype);
-            rotated_pair(&some, positions, dtype);
-            rotated_pair(&neighbours, positions, dtype);
         }
     close_context();
 }
@@ -338,10 +248,11 @@ static void launches_of_products(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"gradients of norms", gradients_of_norms},     {"queries and keys", queries_and_keys},
-        {"products that are added", added_products},    {"gated products", gated_products},
-        {"launches of products", launches_of_products}, {NULL, NULL}};
+    static const wf_test tests[] = {{"gradients of norms", gradients_of_norms},
+                                    {"products that are added", added_products},
+                                    {"gated products", gated_products},
+                                    {"launches of products", launches_of_products},
+                                    {NULL, NULL}};
 
     return gpu_test_main("fusions on the GPU", tests);
 }

@@ -1,7 +1,8 @@
 /*
  * tests/cuda/test_cuda_hopper.c - the kernels of products for Hopper on an emulated one: every
  * tile is made once, and both kernels have the bits of that for all GPUs, for every form, way
- * of finishing and cut of the sum, and leave alone all else. They are called as they are.
+ * of finishing and cut of the sum, and leave alone all else; heads that rotate have the bits of
+ * a product that is rotated when it is stored. They are called as they are.
  *
  * ctest: builds plain
  */
@@ -10,12 +11,13 @@
 #include "kernels/cuda/tensor_product_internal.h"
 #include "kernels/cuda/tile_schedule_internal.h"
 #include "tests/harness.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 __thread wf_device_counts wf_cuda_counts; /* the plugin's, which is not here */
 
-enum { MMA, WGMMA, PERSISTENT, KERNELS, GUARD = 64 };
+enum { MMA, WGMMA, PERSISTENT, KERNELS, GUARD = 64, TOKENS = 77, FIRST_ROW = 50 };
 
 /* A product: pieces of `depth` terms, 8 fewer and 16 fewer alternate; every fourth piece has
    none where there are gaps. */
@@ -25,6 +27,7 @@ typedef struct product {
     int chunks, members, levels, processors;
     wf_dtype type;
     bool gaps, add, bias, gelu, everything; /* everything: all four forms, else one */
+    int half; /* pairs of a head that rotates */
 } product;
 
 static const product products[] = {
@@ -48,6 +51,13 @@ static const product products[] = {
     {"an odd row, added, with a bias", 70, 67, 72, 1, 1, 0, 2, WF_F32, .add = true,
      .bias = true},
 };
+
+static const product rotated[] = {
+    {"heads of 64", 140, 320, 136, 1, 1, 0, 2, WF_BF16, .half = 32},
+    {"heads of 128", 300, 384, 72, 1, 1, 0, 2, WF_BF16, .half = 64},
+    {"heads of 64, three chunks", 200, 192, 72, 3, 1, 0, 2, WF_BF16, .half = 32},
+    {"heads of 128, eight chunks", 70, 128, 24, 8, 1, 0, 2, WF_BF16, .half = 64},
+    {"heads of 128, f32", 130, 256, 72, 2, 1, 0, 2, WF_F32, .half = 64}};
 
 static uint64_t stream;
 
@@ -185,6 +195,81 @@ static void check_product(const product *of, int form)
     give_back(&p);
 }
 
+/* Rotates a product on the host: numbers as they are stored. */
+static void rotate(const product *of, const float *cosine, const float *sine, void *result)
+{
+    for (int64_t i = 0; i < of->m * of->n; i++) {
+        const int64_t row = i / of->n, j = i % of->n % (2 * of->half);
+        const int64_t angle = (FIRST_ROW + row) % TOKENS * of->half + j;
+        float x, z;
+
+        if (j >= of->half)
+            continue;
+        if (of->type == WF_BF16) {
+            uint16_t *a = (uint16_t *)result + i, *b = a + of->half;
+
+            x = wf_bf16_value(*a);
+            z = wf_bf16_value(*b);
+            *a = wf_bf16_of(fmaf(-z, sine[angle], x * cosine[angle]));
+            *b = wf_bf16_of(fmaf(x, sine[angle], z * cosine[angle]));
+        } else {
+            float *a = (float *)result + i, *b = a + of->half;
+
+            x = *a;
+            z = *b;
+            *a = fmaf(-z, sine[angle], x * cosine[angle]);
+            *b = fmaf(x, sine[angle], z * cosine[angle]);
+        }
+    }
+}
+
+static void check_rotated(const product *of)
+{
+    wf_tensor_product p = prepare(of, 3);
+    const size_t bytes = (size_t)p.stride * wf_dtype_size(of->type);
+    const size_t table = (size_t)(TOKENS * of->half) * sizeof(float);
+    void *before = random_on_device(p.stride, of->type);
+    char *want = malloc(bytes), *result = malloc(bytes);
+    float *angles = malloc(2 * table);
+
+    CU_ASSERT_FATAL(want && result && angles);
+    CU_ASSERT_EQUAL(cudaMemcpy(want, before, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+    run_kernel(MMA, of, p, want, NULL, bytes);
+    p.result.rotation =
+        (wf_cuda_rotation){.cosine = random_on_device(TOKENS * of->half, WF_F32),
+                           .sine = random_on_device(TOKENS * of->half, WF_F32),
+                           .tokens = TOKENS,
+                           .row = FIRST_ROW,
+                           .half = of->half};
+    CU_ASSERT_EQUAL(cudaMemcpy(angles, p.result.rotation.cosine, table, cudaMemcpyDeviceToHost),
+                    cudaSuccess);
+    CU_ASSERT_EQUAL(cudaMemcpy(angles + TOKENS * of->half, p.result.rotation.sine, table,
+                               cudaMemcpyDeviceToHost),
+                    cudaSuccess);
+    rotate(of, angles, angles + TOKENS * of->half, want);
+    for (int k = of->half == 64 ? WGMMA : MMA; k < KERNELS; k++) {
+        CU_ASSERT_EQUAL(cudaMemcpy(result, before, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+        run_kernel(k, of, p, result, NULL, bytes);
+        CU_ASSERT(memcmp(result, want, bytes) == 0);
+        if (memcmp(result, want, bytes) != 0)
+            printf("\n%s, kernel %d: not the bits of a product that is rotated then\n",
+                   of->name, k);
+    }
+    cudaFree((void *)p.result.rotation.cosine);
+    cudaFree((void *)p.result.rotation.sine);
+    cudaFree(before);
+    free(want);
+    free(result);
+    free(angles);
+    give_back(&p);
+}
+
+static void heads_that_rotate(void)
+{
+    for (size_t i = 0; i < sizeof rotated / sizeof *rotated; i++)
+        check_rotated(&rotated[i]);
+}
+
 static void same_bits(void)
 {
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
@@ -243,6 +328,7 @@ int main(void)
         {"every tile once", tiles},
         {"rings of stages", rings},
         {"both kernels have the bits of mma", same_bits},
+        {"heads that rotate", heads_that_rotate},
         {NULL, NULL},
     };
 

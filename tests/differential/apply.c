@@ -87,6 +87,15 @@ pattern pattern_of(const wf_op *op, int rest)
     return p;
 }
 
+/* Queries and keys as they lie in memory, as those of the row. */
+static bool rotated(const step *s, wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_rope(in[0], &in[1], s->n_in > 4 ? in[4] : NULL, &s->attr.rope.options, out);
+    for (int i = 0; i < 2; i++)
+        out[i] = wf_merge_heads(out[i]);
+    return true;
+}
+
 /* Rows whose functions do more than hand them on: they record other ops, or check what no
    signature says. True where this is one. */
 static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
@@ -103,6 +112,8 @@ static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
         out[0] = wf_linear_add(in[2], in[0], in[1], NULL);
     else if (op_is(s->op, "linear1_bias_add"))
         out[0] = wf_linear_add(in[3], in[0], in[1], in[2]);
+    else if (op_is(s->op, "linear3_rope") || op_is(s->op, "linear3_rope_at"))
+        return rotated(s, in, out);
     else if (op_is(s->op, "rope"))
         out[0] = wf_rope(in[0], &s->attr.rope.options, s->attr.rope.inverse);
     else if (op_is(s->op, "rope_at"))

@@ -107,9 +107,11 @@ void draw_attributes(maker *m, step *s)
         s->attr.reshape = draw_reshape(&m->d, x);
     if (op_is(s->op, "rows"))
         s->attr.count = x->dim[0].size ? 1 + draw_below(&m->d, (int)x->dim[0].size) : 0;
-    if (strstr(s->op->name, "rope"))
+    if (strncmp(s->op->name, "linear3_rope", 12) == 0)
+        draw_rotation(m, m->p->value[s->in[1]].dim[0].grain, &s->attr.rope.options);
+    else if (strstr(s->op->name, "rope"))
         s->attr.rope.inverse = draw_one_in(&m->d, 2);
-    if (strstr(s->op->name, "rope") && draw_one_in(&m->d, 2) && x->dim[3].size > 1)
+    if (strncmp(s->op->name, "rope", 4) == 0 && draw_one_in(&m->d, 2) && x->dim[3].size > 1)
         draw_rotation(m, x->dim[3].size, &s->attr.rope.options);
     if (s->op->flags & WF_OP_GROUPS)
         draw_pattern(m, s);

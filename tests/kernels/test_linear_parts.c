@@ -1,4 +1,5 @@
 /* tests/kernels/test_linear_parts.c - ranks that hold parts (op_parts.h): products. */
+#include "kernels/attention_internal.h"
 #include "kernels/linear_sum.h"
 #include "tests/kernels/op_parts.h"
 
@@ -197,9 +198,18 @@ static void products_with_biases(void)
     const split add_over_tokens = {
         "linear1_bias_add over tokens", {1, WHOLE, WHOLE, 1}, {1}, ANY};
     wf_call gelu = {.op = &wf_op_linear1_bias_gelu, .n_in = 3, .n_out = 2};
+    const split heads_apart = {"linear3_rope over n", {WHOLE, 0, 0, 0}, {2, 2, 2}, ANY};
+    const split tokens_apart = {
+        "linear3_rope over tokens", {1, WHOLE, WHOLE, WHOLE}, {1, 1, 1}, ANY};
     const split gated = {"linear2_swiglu over n", {WHOLE, 0, 0}, {2, 2, 2}, ANY};
     wf_call add = {.op = &wf_op_linear1_bias_add, .n_in = 4, .n_out = 1};
     wf_call swiglu = {.op = &wf_op_linear2_swiglu, .n_in = 3, .n_out = 3};
+    const wf_rope_attr attr = {.options = {.base = 500}};
+    wf_call rope = {.op = &wf_op_linear3_rope,
+                    .n_in = 4,
+                    .n_out = 3,
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
 
     open_context(1);
     call.in[0] = gelu.in[0] = add.in[0] = activations(ffn);
@@ -216,6 +226,11 @@ static void products_with_biases(void)
     check(add, &add_over_n);
     check(add, &add_over_tokens);
     check(swiglu, &gated);
+    rope.in[0] = call.in[0];
+    for (int i = 1; i <= 3; i++)
+        rope.in[i] = i == 2 ? call.in[1] : matrix(heads, ffn);
+    check(rope, &heads_apart);
+    check(rope, &tokens_apart);
     close_context();
 }
 

@@ -1,5 +1,6 @@
 /* tests/kernels/test_ops_products.c - linear layers, joined and in groups: cases for
    op_harness.h. */
+#include "kernels/attention_cached.h"
 #include "kernels/linear_sum.h"
 #include "tests/kernels/op_harness.h"
 
@@ -155,6 +156,34 @@ static void linear_bias_add(op_case *c, const op_shape *s)
     c->apply = apply_linear_bias_add;
 }
 
+/* Queries, keys and values, of which the first two rotate: at the tokens' places, and at places
+   of their own. */
+static void apply_linear_rope(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_rope(in[0], &in[1], NULL, &(wf_rope_options){.base = 500}, out);
+}
+
+static void linear_rope(op_case *c, const op_shape *s)
+{
+    linear3(c, s);
+    c->apply = apply_linear_rope;
+}
+
+static void apply_linear_rope_at(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_rope_options neighbours = {.base = 500, .neighbours = true};
+
+    wf_linear_rope(in[0], &in[1], in[4], &neighbours, out);
+}
+
+static void linear_rope_at(op_case *c, const op_shape *s)
+{
+    linear3(c, s);
+    c->n_in = 5;
+    c->in[4] = op_token_ids(s);
+    c->apply = apply_linear_rope_at;
+}
+
 static const op_entry cases[] = {
     {"linear1", linear},
     {"linear1 over heads", linear_over_heads},
@@ -168,6 +197,8 @@ static const op_entry cases[] = {
     {"linear2_swiglu", linear_swiglu},
     {"linear1_add", linear_add},
     {"linear1_bias_add", linear_bias_add},
+    {"linear3_rope", linear_rope},
+    {"linear3_rope_at", linear_rope_at},
     {NULL, NULL},
 };
 

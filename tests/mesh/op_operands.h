@@ -141,6 +141,8 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
     }
     if (op_is(op, "split_heads") || op_is(op, "reshape"))
         o[0].dim[o[0].ndim - 1] = wf_dim_heads(letter_dim('h').size, HEAD_DIM);
+    for (int i = 1; i <= 2 && strncmp(op->name, "linear3_rope", 12) == 0; i++)
+        o[i].dim[0] = wf_dim_heads(o[i].dim[0].size, HEAD_DIM);
     if (op_is(op, "slice_grad"))
         o[1].dim[1] = (wf_dim){SLICED, 1, o[0].dim[1].chunks};
     if (op_is(op, "patches_grad")) { /* kernels of 3, every second index, one of padding */
@@ -194,7 +196,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->add_norm = (wf_add_norm_attr){
             .dropout = {.step = 3, .sequences = {2, 3, 5}, .key = 7, .p = 0.4f, .site = 5},
             .eps = 0.01f};
-    else if (strncmp(op->name, "rope", 4) == 0)
+    else if (strstr(op->name, "rope"))
         a->rope = (wf_rope_attr){.options = {.base = 100}};
     else if (op->flags & WF_OP_GROUPS)
         a->attention = attention_attr_of(op);

@@ -81,6 +81,8 @@ static const struct {
     {"experts_sum", 'k', "alike"},
     {"experts_dot", 'k', "alike"},
     {"experts_dot", 't', "its lanes go through all features"},
+    {"linear3_rope", 'k', "a product is rounded before it rotates, so its sum is whole"},
+    {"linear3_rope_at", 'k', "alike"},
     {"attention_sinks_rows", 'd', "a head's dims are together, as in attention"},
     {NULL, 0, NULL},
 };

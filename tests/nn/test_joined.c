@@ -1,12 +1,13 @@
 /*
  * tests/nn/test_joined.c - ops that layers join: an MLP's last product is added to the residual
- * stream where it is made, gate and up are multiplied where they are made, unless something
- * happens to what they return; the bits are the same.
+ * stream where it is made, gate and up are multiplied where they are made, and queries and keys
+ * are rotated there, unless something happens to what they return; the bits are the same.
  */
 #include "core/op.h"
 #include "kernels/ops.h"
 #include "nn/checkpointing.h"
 #include "nn/hooks.h"
+#include "nn/layers/attention.h"
 #include "nn/layers/lora.h"
 #include "nn/layers/mlp.h"
 #include "tests/nn/model_ranks.h"
@@ -15,7 +16,7 @@ enum { WIDTH = 24, TOKENS = 5, MOST = 400 };
 
 /* The ops that have run. */
 typedef struct counts {
-    int joined, added, gated, swiglu;
+    int joined, added, gated, swiglu, rotated, rope;
 } counts;
 
 static void count(void *arg, const wf_call *call)
@@ -27,6 +28,8 @@ static void count(void *arg, const wf_call *call)
     c->added += strcmp(name, "add") == 0;
     c->gated += strcmp(name, "linear2_swiglu") == 0;
     c->swiglu += strcmp(name, "swiglu") == 0;
+    c->rotated += strcmp(name, "linear3_rope") == 0;
+    c->rope += strcmp(name, "rope_pair") == 0;
 }
 
 static wf_tensor *random_of(wf_context *ctx, int ndim, const wf_dim *dims, uint64_t stream)
@@ -47,15 +50,16 @@ static wf_nn_mlp *mlp_of(wf_context *ctx, bool gated, bool bias)
     return m;
 }
 
-static void make_real(wf_nn_mlp *m)
+static void make_real(void *module)
 {
+    wf_nn_module *m = module;
     int64_t n;
-    wf_nn_parameter **p = wf_nn_parameters(&m->base, &n);
+    wf_nn_parameter **p = wf_nn_parameters(m, &n);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     for (int64_t i = 0; i < n; i++) {
         wf_tensor *t =
-            random_of(m->base.ctx, p[i]->tensor->ndim, p[i]->tensor->dim, 10 + (uint64_t)i);
+            random_of(m->ctx, p[i]->tensor->ndim, p[i]->tensor->dim, 10 + (uint64_t)i);
 
         wf_tensor_release(p[i]->tensor);
         p[i]->tensor = wf_tensor_retain(t);
@@ -231,12 +235,100 @@ static void replaced(void)
     }
 }
 
+/* ---- queries and keys ---- */
+
+/* Returns the result of attention and the gradient of x. */
+static counts attend(wf_nn_attention *m, float got[2][MOST])
+{
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(TOKENS), wf_dim_width(WIDTH)};
+    wf_context *ctx = m->base.ctx;
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *x = wf_leaf(random_of(ctx, 3, dims, 1)), *y;
+    counts c = {0};
+
+    wf_context_observe(ctx, count, &c);
+    y = wf_nn_call(m, x);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(y);
+    CU_ASSERT_EQUAL(wf_backward(y, random_of(ctx, 3, dims, 3), false), WF_OK);
+    wf_context_observe(ctx, NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        const wf_tensor *t = i == 0 ? y : x->grad;
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+        memcpy(got[i], t->data, (size_t)wf_tensor_count(t) * sizeof(float));
+    }
+    wf_tape_close(tape);
+    return c;
+}
+
+static void nothing(void *self, wf_nn_module *m, const char *point, int n, wf_tensor **x)
+{
+    (void)self;
+    (void)m;
+    (void)point;
+    (void)n;
+    (void)x;
+}
+
+/* Runs an attention with and without a hook that sees heads before they rotate; `joins`: one op
+   makes and rotates them without it. */
+static void rotate(wf_nn_attention_options o, bool adapted, bool joins)
+{
+    static const wf_nn_hooks hook = {.at = nothing};
+    static float want[2][MOST], got[2][MOST];
+    wf_context *ctx = lone_context(1);
+    wf_nn_attention *m;
+    counts c;
+
+    o.width = WIDTH;
+    o.heads = 4;
+    o.kv_heads = 2;
+    o.head_dim = 6;
+    o.causal = true;
+    m = wf_nn_attention_new(ctx, &o);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+    if (adapted)
+        CU_ASSERT_EQUAL(wf_nn_linear_adapt((wf_nn_linear *)m->qkv->member[1], 2,
+                                           &(wf_nn_adapter){.scale = 0.5f}),
+                        WF_OK);
+    wf_nn_name_tree(&m->base);
+    wf_scope_open(ctx);
+    make_real(m);
+    c = attend(m, got);
+    CU_ASSERT_EQUAL(c.rotated, joins);
+    CU_ASSERT_EQUAL(c.rope, (o.rope_base > 0) * (joins ? 1 : 2)); /* backward has one */
+    wf_nn_hook_add(m, &hook);
+    c = attend(m, want);
+    CU_ASSERT_EQUAL(c.rotated, 0);
+    CU_ASSERT(memcmp(want, got, sizeof got) == 0);
+    wf_scope_close(ctx);
+    wf_nn_free(&m->base);
+    close_lone(ctx, WF_OK);
+}
+
+static void rotated_where_made(void)
+{
+    const wf_nn_attention_options plain = {.rope_base = 500};
+    const wf_nn_attention_options some = {.rope_base = 500, .rope_features = 4};
+    const wf_nn_attention_options normed = {.rope_base = 500, .qk_norm = 1e-5f};
+    const wf_nn_attention_options biased = {.rope_base = 500, .qkv_bias = true};
+    const wf_nn_attention_options still = {.rope_base = 0};
+
+    rotate(plain, false, true);
+    rotate(some, false, true);
+    rotate(normed, false, false);
+    rotate(biased, false, false);
+    rotate(still, false, false);
+    rotate(plain, true, false);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"added where it is made", added_where_made},
                                     {"hooks see results", hooks_see_results},
                                     {"what is not joined", not_joined},
                                     {"modules in its place", replaced},
+                                    {"rotated where it is made", rotated_where_made},
                                     {NULL, NULL}};
 
     return wf_test_main("joined", tests);
