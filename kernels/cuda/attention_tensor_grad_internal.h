@@ -264,8 +264,9 @@ __device__ __forceinline__ bool part_is_seen(const query_terms<S> *terms, uint32
 {
     const int lane = (int)threadIdx.x % WF_WARP, half = S::part() * S::ROWS / 64;
 
-    static_assert(S::ROWS == ROWS_OF_WARP || S::ROWS == 64, "a warp's rows, or a half");
-    if (S::ROWS == ROWS_OF_WARP)
+    static_assert((int)S::ROWS == (int)ROWS_OF_WARP || S::ROWS == 64,
+                  "a warp's rows, or a half");
+    if ((int)S::ROWS == (int)ROWS_OF_WARP)
         return __any_sync(0xffffffffu, set != 0);
     return __any_sync(0xffffffffu, lane < QUERIES && terms[lane].seen[half] != 0);
 }

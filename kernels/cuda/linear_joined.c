@@ -6,6 +6,7 @@
 #include "kernels/cuda/linear_internal.h"
 #include "kernels/cuda/rope_table_internal.h"
 #include "kernels/cuda/tensor_product_internal.h"
+#include "kernels/cuda/wgmma_internal.h"
 #include "kernels/shared_internal.h"
 
 /* Returns true for biases that cuBLASLt can add: those of the result's type. */

@@ -208,24 +208,25 @@ typedef struct judging {
     wf_tensor *total;
 } judging;
 
-static void bring(const judging *j, int rank, const wf_judged_part *part)
+static void bring(const judging *j, int rank, const wf_judged_part *brought)
 {
     wf_device *device = wf_context_device(j->ctx);
 
-    device->memory->write(device, wf_judgment_parts(j->judgment) + rank, part, sizeof *part);
+    device->memory->write(device, wf_judgment_parts(j->judgment) + rank, brought,
+                          sizeof *brought);
 }
 
-static wf_judged judge(const judging *j, wf_judged_part part[PARTS])
+static wf_judged judge(const judging *j, wf_judged_part brought[PARTS])
 {
     const wf_now now = {.step = 7,
-                        .alike = part[MINE].alike,
-                        .held = part[MINE].held,
-                        .inexact = part[MINE].inexact};
+                        .alike = brought[MINE].alike,
+                        .held = brought[MINE].held,
+                        .inexact = brought[MINE].inexact};
     wf_judged found;
 
     for (int i = 0; i < PARTS; i++)
         if (i != MINE)
-            bring(j, i, &part[i]);
+            bring(j, i, &brought[i]);
     wf_judgment_run(j->judgment, j->graph, &now, sizeof now, 0);
     found = wf_judgment_wait(j->judgment, 0);
     wf_judgment_clear(j->judgment);
@@ -234,17 +235,17 @@ static wf_judged judge(const judging *j, wf_judged_part part[PARTS])
 
 /* Parts of step 7 with numbers that only an exact sum has: whichever comes first, limbs carry,
    and what is small is not lost. Those of this rank are its tensor's. */
-static void make_parts(wf_judged_part part[PARTS], const float *mine, wf_exact_sum *whole)
+static void make_parts(wf_judged_part brought[PARTS], const float *mine, wf_exact_sum *whole)
 {
     static const double x[PARTS] = {0x1p120, 0, 0x1.fffffffffffffp-70};
 
-    memset(part, 0, PARTS * sizeof *part);
+    memset(brought, 0, PARTS * sizeof *brought);
     memset(whole, 0, sizeof *whole);
     for (int i = 0; i < PARTS; i++) {
-        part[i].step = 7;
-        part[i].inexact = INT64_MAX;
+        brought[i].step = 7;
+        brought[i].inexact = INT64_MAX;
         for (int k = 0; i != MINE && k < 3; k++) {
-            wf_exact_add(&part[i].squares, x[i]);
+            wf_exact_add(&brought[i].squares, x[i]);
             wf_exact_add(whole, x[i]);
         }
     }
@@ -257,13 +258,13 @@ static void check_carried(const judging *j)
 {
     wf_device *device = wf_context_device(j->ctx);
     wf_error error = {WF_OK, ""};
-    wf_judged_part part;
+    wf_judged_part brought;
     bool carried = true;
 
-    device->memory->read(device, &part, wf_judgment_parts(j->judgment) + MINE, sizeof part,
-                         &error);
+    device->memory->read(device, &brought, wf_judgment_parts(j->judgment) + MINE,
+                         sizeof brought, &error);
     for (int i = 0; i < WF_EXACT_LIMBS; i++)
-        carried = carried && part.squares.limb[i] >> 32 == 0;
+        carried = carried && brought.squares.limb[i] >> 32 == 0;
     CU_ASSERT(error.code == WF_OK && carried);
 }
 
@@ -302,33 +303,33 @@ static void words_of_parts(void)
 {
     static const float mine[NUMBERS] = {127.5f, 127.5f, 0x1p-40f};
     judging j = open_judging(mine);
-    wf_judged_part part[PARTS];
+    wf_judged_part brought[PARTS];
     wf_exact_sum whole;
     wf_judged found;
 
-    make_parts(part, mine, &whole);
-    found = judge(&j, part);
+    make_parts(brought, mine, &whole);
+    found = judge(&j, brought);
     CU_ASSERT(!found.held && found.norm == sqrt(wf_exact_value(&whole)) && found.loss == 1);
     CU_ASSERT(found.inexact == INT64_MAX && found.scale == wf_clip_scale(found.norm, 1));
     check_carried(&j);
-    part[0].alike = 5, part[MINE].alike = (uint64_t)-7, part[2].alike = 2;
-    part[2].inexact = 2, part[MINE].inexact = 1;
-    found = judge(&j, part);
+    brought[0].alike = 5, brought[MINE].alike = (uint64_t)-7, brought[2].alike = 2;
+    brought[2].inexact = 2, brought[MINE].inexact = 1;
+    found = judge(&j, brought);
     CU_ASSERT(!found.held && found.inexact == 1);
-    part[2].alike = 3;
-    CU_ASSERT(judge(&j, part).held);
-    part[2].alike = 2;
-    part[2].step = 6;
-    CU_ASSERT(judge(&j, part).held);
-    part[2].step = 7;
+    brought[2].alike = 3;
+    CU_ASSERT(judge(&j, brought).held == 1);
+    brought[2].alike = 2;
+    brought[2].step = 6;
+    CU_ASSERT(judge(&j, brought).held == 1);
+    brought[2].step = 7;
     for (int i = 0; i < PARTS; i++) {
-        part[i].held = 1;
-        CU_ASSERT(judge(&j, part).held);
-        part[i].held = 0;
+        brought[i].held = 1;
+        CU_ASSERT(judge(&j, brought).held == 1);
+        brought[i].held = 0;
     }
-    CU_ASSERT(!judge(&j, part).held);
-    part[0].squares.not_finite = WF_EXACT_NAN;
-    CU_ASSERT(judge(&j, part).held);
+    CU_ASSERT(!judge(&j, brought).held);
+    brought[0].squares.not_finite = WF_EXACT_NAN;
+    CU_ASSERT(judge(&j, brought).held == 1);
     wf_graph_free(j.graph);
     wf_judgment_close(j.judgment);
     wf_context_close(j.ctx);

@@ -36,7 +36,7 @@ static const attention calls[] = {
      .attr = {.key = 9, .dropout = 0.2F, .site = 3, .window = 20}},
     {"136 dims to all", PLAIN, 1, 1, 66, 136, .attr = {.bidirectional = true}},
     {"256 dims", PLAIN, 1, 1, 67, 256, .dk = WF_BF16},
-    {"documents in a window", DOCUMENTS, 1, 1, 150, 40, .attr = {.window = 40}},
+    {"documents in a window", DOCUMENTS, 1, 1, 150, 56, .attr = {.window = 40}},
     {"documents and chunks", DOCUMENTS, 1, 1, 140, 72, .attr = {.window = -33}},
     {"sinks and a cap", SINKS, 2, 2, 70, 16, .attr = {.cap = 0.5F}},
     {"a mask, a bias and fewer keys", GENERAL, 1, 1, 131, 24, .keys = 37,
