@@ -19,7 +19,8 @@ typedef struct wf_move_step {
 bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
                   wf_move_step *step);
 
-/* Returns the dim by which t is scattered over an axis on its way to be whole: the outermost
+/* Returns the dim by which t is scattered over an axis on its way to be whole: of those that no
+   axis splits, since another axis inside of one would be gathered and split anew, the outermost
    one that all members have as much of, so that parts lie in few rows; else the longest. */
 int wf_move_scatter_dim(const wf_tensor *t, int axis);
 

@@ -131,14 +131,16 @@ static int64_t most_grains(const wf_tensor *t, int d)
 int wf_move_scatter_dim(const wf_tensor *t, int axis)
 {
     const int members = wf_mesh_size(wf_mesh_of(t->ctx), axis);
-    int longest = 0;
+    int longest = -1;
 
     for (int d = 0; d < t->ndim; d++) {
+        if (t->layout->n_axes[d])
+            continue;
         if (most_grains(t, d) % members == 0)
             return d;
-        longest = most_grains(t, d) > most_grains(t, longest) ? d : longest;
+        longest = longest < 0 || most_grains(t, d) > most_grains(t, longest) ? d : longest;
     }
-    return longest;
+    return longest < 0 ? 0 : longest;
 }
 
 wf_dtype wf_move_dtype(const wf_move_step *step, const wf_tensor *t, const wf_layout *layout)
