@@ -2,7 +2,7 @@
 # test_cli_data.sh GPT_TRAIN [--sanitized] - training on token ids: formats, mixtures, validation, epochs, and that no
 # layout and no stop changes what is read.
 #
-# ctest: arguments gpt_train sanitized, cost 50
+# ctest: arguments gpt_train sanitized, builds plain, cost 50
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # test_cli_runs.sh GPT_TRAIN [--sanitized, of a build without bench] - what becomes of a run: checkpoints, signals, flight recorders,
 # weights of Hugging Face, and the programs that read what a run has left.
-# ctest: arguments gpt_train sanitized, cost 50
+# ctest: arguments gpt_train sanitized, builds plain, cost 50
 set -uo pipefail
 gpt_train=$1 sanitized=${2:-}
 # shellcheck source=tests/apps/cli_cases.sh

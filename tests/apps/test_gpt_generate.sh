@@ -2,7 +2,7 @@
 # test_gpt_generate.sh GPT_TRAIN [--sanitized] - gpt_generate as a user meets it: that a text is the same however it is made,
 # what ends it, and mistakes. (Log probabilities are the trainer's losses: tests/nn/test_cache.c.)
 #
-# ctest: arguments gpt_train sanitized, cost 50
+# ctest: arguments gpt_train sanitized, builds plain, cost 50
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}

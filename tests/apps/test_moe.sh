@@ -3,7 +3,7 @@
 # layouts and where steps are skipped; what of it leaves with a model, and what is refused. Experts with a capacity, in training and
 # generation.
 #
-# ctest: arguments gpt_train, cost 20
+# ctest: arguments gpt_train, builds plain, cost 20
 set -uo pipefail
 
 gpt_train=$1

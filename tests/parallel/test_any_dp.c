@@ -139,7 +139,7 @@ static void check_some(const training *one, int k)
 /* Each model takes a part of the rows, and the other model the rest. */
 static void every_table(model_kind kind, float dropout)
 {
-    int apart = UNDER_SANITIZER ? 3 : wf_test_one_in(2);
+    int apart = UNDER_SANITIZER ? 4 : wf_test_one_in(3);
 
     for (int k = 0; k < TABLES; k++) {
         training one = make_training(kind, tables[k].batch);

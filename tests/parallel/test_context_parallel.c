@@ -23,7 +23,7 @@
  *     bf16 that is only near
  *         bf16: dispatch.c (sums over ranks), attention_part.c (gathered logarithms)
  *
- * ctest: builds plain thread, timeout 600
+ * ctest: builds plain address, timeout 600
  */
 #include "tests/parallel/parallel_harness.h"
 

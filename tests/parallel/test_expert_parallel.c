@@ -3,7 +3,7 @@
  * bits of one rank, of losses, norms and state, under each strategy, and every expert is
  * counted once. What a layout cannot have is refused by name.
  *
- * ctest: cost 50
+ * ctest: builds plain, cost 50
  */
 #include "nn/layers/moe.h"
 #include "parallel/report/expert_load.h"

@@ -3,7 +3,7 @@
  * another one, where tokens are exchanged: the bits of one rank, exchanges that are hidden, and
  * a plan that is the run, to the byte.
  *
- * ctest: cost 30
+ * ctest: builds plain, cost 30
  */
 #include "parallel/pipeline/table_internal.h"
 #include "parallel/stages/profile.h"
