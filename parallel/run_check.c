@@ -27,6 +27,18 @@ wf_par_options wf_par_options_filled(const wf_par_options *options)
     return filled;
 }
 
+void wf_par_options_leave_axes(wf_par_options *o)
+{
+    o->axes = NULL;
+    o->dp_axes = NULL;
+    o->pp = o->tp = o->dp = o->cp = o->etp = 1;
+    o->ep = o->dp_replicate = o->shard_group_size = 0;
+    o->dispatch = WF_PAR_DISPATCH_AUTO;
+    o->cp_form = NULL;
+    o->sequence_parallel = o->tp_comm_overlap = false;
+    o->tp_comm_block = 0;
+}
+
 /* Kernels compute with two types; a plan, with each that is one. */
 static bool may_store(const wf_par_options *o, wf_dtype dtype)
 {
