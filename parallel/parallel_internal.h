@@ -190,6 +190,9 @@ bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter,
 /* Returns options with what is meant where they say nothing: one rank of an axis. */
 wf_par_options wf_par_options_filled(const wf_par_options *options);
 
+/* Leaves one rank of every axis, and nothing of what more ranks of them do. */
+void wf_par_options_leave_axes(wf_par_options *options);
+
 /* Free what wf_par_plan made. */
 void wf_par_drop_plans(wf_par *par);
 

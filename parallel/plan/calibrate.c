@@ -8,6 +8,7 @@
 #include "core/trace.h"
 #include "mesh/cluster/launch.h"
 #include "mesh/cluster/topology.h"
+#include "parallel/parallel_internal.h"
 #include "parallel/simulate/paced.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,13 +265,11 @@ wf_status wf_plan_calibrate(const wf_par_job *job, wf_sim_machine *machine, wf_e
     if (wf_topology_read(NULL, &here, error) != WF_OK)
         return error->code;
     cores = here.cores < WF_MAX_RANKS ? here.cores : WF_MAX_RANKS;
-    mesh->axes = NULL;
-    mesh->pp = mesh->tp = 1;
+    wf_par_options_leave_axes(mesh);
     mesh->dp = cores;
-    mesh->sequence_parallel = false;
     mesh->strategy = "no_shard";
     mesh->accumulate = WF_PAR_LOCAL;
-    mesh->dp_replicate = mesh->shard_group_size = 0;
+    mesh->accumulate_group = 0;
     mesh->threads = 1;
     mesh->device = "cpu";
     c.job.train.micro_batch = micro;

@@ -1,5 +1,6 @@
 /* parallel/plan/search_open.c - a search that a request asks for: what it needs, over how many
    ranks, and its end. */
+#include "parallel/parallel_internal.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
 #include "mesh/cluster/topology.h"
@@ -17,13 +18,12 @@ void wf_search_close(wf_search *s)
     free(s);
 }
 
-/* Leaves out what ranks of tp and cp do, which a request has no more; `stages` is pointed
+/* Leaves out what ranks of axes do, which a request has no more; `stages` is pointed
    to. */
 static void leave_ranks(wf_plan_request *o, wf_par_pipeline_options *stages)
 {
     snprintf(o->cp_form, sizeof o->cp_form, "auto");
-    o->job.mesh.tp_comm_overlap = false;
-    o->job.mesh.tp_comm_block = 0;
+    wf_par_options_leave_axes(&o->job.mesh);
     if (!o->job.pipeline)
         return;
     *stages = *o->job.pipeline;

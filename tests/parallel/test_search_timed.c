@@ -102,10 +102,36 @@ static void plans_are_sizes(void)
     }
 }
 
+/* A search plans one rank to know a model, which has nobody to exchange tokens with. */
+static void sizes_of_one_rank(void)
+{
+    static const layout exchanges = {.pp = 1,
+                                     .tp = 1,
+                                     .dp = 2,
+                                     .micro = 2,
+                                     .schedule = "1f1b",
+                                     .strategy = "no_shard",
+                                     .family = "mixtral",
+                                     .ep = 2,
+                                     .recompute = "none"};
+    wf_error error = {WF_OK, ""};
+    char machine[WF_SIM_NAME];
+    gpt_request made;
+    wf_plan_request *r = ask(&exchanges, &made);
+    wf_search_found found;
+
+    r->job.sizes = NULL;
+    r->job.mesh.dispatch = WF_PAR_DISPATCH_EXCHANGE;
+    CU_ASSERT_EQUAL(wf_search_time(r, &found, machine, &error), WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s", error.text);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"a step takes as long by its plans as by its sizes", plans_are_sizes},
+        {"a model is known by a rank without others", sizes_of_one_rank},
         {NULL, NULL},
     };
 
