@@ -64,6 +64,7 @@ typedef struct turning {
     wf_dim k;
     int64_t tokens, dim; /* dim: a head's features */
     wf_dtype dtype;
+    int64_t heads; /* of queries; 0: three */
     bool positions, hopper, exact_off;
     bool here; /* the kernel of the product rotates */
     wf_rope_attr attr;
@@ -80,12 +81,14 @@ static numbers as_heads(const numbers *flat, int64_t dim)
     return heads;
 }
 
-/* Three heads of queries, one of keys. */
+/* Some heads of queries, one of keys. */
 static void rotated_product(const turning *of)
 {
     const wf_dim x[] = {wf_dim_batch(3), wf_dim_chunked(of->tokens), of->k};
-    const wf_dim n[] = {wf_dim_heads(3, of->dim), wf_dim_heads(1, of->dim), wf_dim_chunked(24)};
+    const wf_dim n[] = {wf_dim_heads(of->heads ? of->heads : 3, of->dim),
+                        wf_dim_heads(1, of->dim), wf_dim_chunked(24)};
     const int n_in = 4 + of->positions;
+    const int calls = of->heads ? 1 : 2; /* the first may time kernels, or make a table */
     numbers in[5], out[3], want[3], heads[3], turned[2];
     int64_t apart = 0, rope = 0, took = 0;
 
@@ -102,14 +105,14 @@ static void rotated_product(const turning *of)
     in[4] = numbers_of(2, x, WF_I32);
     for (int i = 0; i < 3 * of->tokens; i++)
         ((int32_t *)in[4].host)[i] = i * 7 % 40;
-    for (int i = 0; i < 2; i++) /* the first call may have kernels timed, or make a table */
+    for (int i = 0; i < calls; i++)
         apart = run(&wf_op_linear3, NULL, 4, in, 3, want);
     for (int i = 0; i < 2; i++) {
         heads[i] = as_heads(&want[i], of->dim);
         turned[i] = as_heads(&want[i], of->dim);
     }
     heads[2] = in[4];
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < calls; i++) {
         rope = run(of->positions ? &wf_op_rope_pair_at : &wf_op_rope_pair, &of->attr,
                    2 + of->positions, heads, 2, turned);
         took = run(of->positions ? &wf_op_linear3_rope_at : &wf_op_linear3_rope, &of->attr,
@@ -128,11 +131,13 @@ static void rotated_product(const turning *of)
     unsetenv("WEFT_EMULATOR_CAPABILITY");
 }
 
-/* By every kernel: few rows and many, sums that are joined, and a launch of its own where a
-   kernel's part of the columns has not both halves of a head. */
+/* By every kernel: few rows and many, sums that are joined, also of so many columns that the
+   last row is a block of its own (product_plan.c), and a launch of its own where a kernel's
+   part of the columns has not both halves of a head. */
 static void products_that_rotate(void)
 {
     const wf_dim chunks = {48, 4, WF_CHUNKS_8}, width = wf_dim_width(40);
+    const wf_dim fours = {32, 4, WF_CHUNKS_8}; /* aligned, so that no launch copies them */
     const wf_rope_attr all = {.options = {.base = 500}};
     const wf_rope_attr some = {.options = {.base = 500, .features = 12}};
     const wf_rope_attr neighbours = {.options = {.base = 500, .neighbours = true}};
@@ -149,6 +154,7 @@ static void products_that_rotate(void)
         {width, 11, 64, WF_BF16, .attr = some},
         {width, 11, 64, WF_F32, .positions = true, .attr = neighbours},
         {width, 11, 20, WF_BF16, .attr = all},
+        {fours, 43, 64, WF_F32, .heads = 530, .positions = true, .here = true, .attr = all},
         {width, 11, 64, WF_BF16, .exact_off = true, .attr = all}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
