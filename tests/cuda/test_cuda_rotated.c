@@ -1,12 +1,13 @@
 /*
  * tests/cuda/test_cuda_rotated.c - queries and keys that rotate together, and where their
- * products are finished, on the emulated GPU: with the bits of the ops one after the other, as
- * f32 and as bf16, in fewer launches.
+ * products are finished, on the (emulated) GPU: with the bits of the ops one after the other,
+ * as f32 and as bf16, in fewer launches.
  *
  * ctest: builds plain
  */
 #include "tests/cuda/fusions.h"
 #include "tests/cuda/gpu_main.h"
+#include <dlfcn.h>
 
 /* ---- queries and keys ---- */
 
@@ -81,6 +82,26 @@ static numbers as_heads(const numbers *flat, int64_t dim)
     return heads;
 }
 
+/* Has contexts that are opened from now on use mma.sync, or on a Hopper wgmma. */
+static void use_kernels(bool hopper)
+{
+    setenv("WEFT_EMULATOR_CAPABILITY", hopper ? "90" : "80", 1);
+    if (hopper)
+        unsetenv("WEFT_TENSOR_CORES");
+    else
+        setenv("WEFT_TENSOR_CORES", "mma", 1); /* a real GPU may be a Hopper */
+}
+
+/* Returns true for an emulated GPU, which has the compute capability that it is asked for. */
+static bool is_emulated(void)
+{
+    void *emulator = dlopen("libcuda_emulator.so", RTLD_LAZY | RTLD_NOLOAD);
+
+    if (emulator)
+        dlclose(emulator);
+    return emulator;
+}
+
 /* Some heads of queries, one of keys. */
 static void rotated_product(const turning *of)
 {
@@ -92,7 +113,7 @@ static void rotated_product(const turning *of)
     numbers in[5], out[3], want[3], heads[3], turned[2];
     int64_t apart = 0, rope = 0, took = 0;
 
-    setenv("WEFT_EMULATOR_CAPABILITY", of->hopper ? "90" : "80", 1);
+    use_kernels(of->hopper);
     open_context(of->exact_off);
     in[0] = random_numbers(3, x, of->dtype);
     for (int m = 0; m < 3; m++) {
@@ -118,7 +139,8 @@ static void rotated_product(const turning *of)
         took = run(of->positions ? &wf_op_linear3_rope_at : &wf_op_linear3_rope, &of->attr,
                    n_in, in, 3, out);
     }
-    CU_ASSERT_EQUAL(apart + rope - took, of->here);
+    if (!of->hopper || is_emulated())
+        CU_ASSERT_EQUAL(apart + rope - took, of->here);
     check_same("queries that rotate", &out[0], &turned[0]);
     check_same("keys that rotate", &out[1], &turned[1]);
     check_same("values beside them", &out[2], &want[2]);
@@ -129,6 +151,7 @@ static void rotated_product(const turning *of)
     forget(2, turned);
     close_context();
     unsetenv("WEFT_EMULATOR_CAPABILITY");
+    unsetenv("WEFT_TENSOR_CORES");
 }
 
 /* By every kernel: few rows and many, sums that are joined, also of so many columns that the
