@@ -65,7 +65,7 @@ typedef struct turning {
     wf_dim k;
     int64_t tokens, dim; /* dim: a head's features */
     wf_dtype dtype;
-    int64_t heads; /* of queries; 0: three */
+    int64_t heads; /* heads of queries; 0: three */
     bool positions, hopper, exact_off;
     bool here; /* the kernel of the product rotates */
     wf_rope_attr attr;
