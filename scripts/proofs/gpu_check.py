@@ -147,7 +147,7 @@ class Check:
         return path
 
     def ops(self):
-        for name in ("ops math attention attention_kinds attention_alone attention_hopper cudnn moe capacity stored nf4 rope together fusions "
+        for name in ("ops math attention attention_kinds attention_alone attention_hopper cudnn moe capacity stored nf4 rope rotated together fusions "
                      "in_place experts_part experts_bf16 decode graph_train ahead").split():
             self.run([self.test_program("test_cuda_" + name)])
         self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")
