@@ -27,7 +27,7 @@ typedef struct product {
     int chunks, members, levels, processors;
     wf_dtype type;
     bool gaps, add, bias, gelu, everything; /* everything: all four forms, else one */
-    int half; /* pairs of a head that rotates */
+    int half;                               /* pairs of a head that rotates */
 } product;
 
 static const product products[] = {
