@@ -147,7 +147,6 @@ static wf_status check_layout(const app_options *o, wf_error *error)
                                  .strategy = o->strategy,
                                  .dp_replicate = (int)o->dp_replicate,
                                  .shard_group_size = (int)o->shard_group_size,
-                                 .sequence_parallel = o->sequence_parallel,
                                  .tp_comm_overlap = o->tp_comm_overlap,
                                  .tp_comm_block = (size_t)o->tp_comm_block};
 

@@ -134,9 +134,6 @@ lists_only "a form of attention over cp" --cp "refused for another reason than m
 planned=$(python3 -c 'import json; print(json.load(open("search.json"))["planned"])')
 [ "$planned" -le 50 ] && result "they are not planned" "" || result "they are not planned" "$planned plans"
 lists_only "messages in parts" --tp "refused for another reason than memory: --pp-send split is for" --pp 2 --pp-send split
-lists_only "tokens over tp" --tp "refused for another reason than memory: --sequence-parallel splits tokens over .*, and --tp is 1" --sequence-parallel
-search "tokens are not to be split" "${few[@]}" --ranks 4 --tp 2 --sequence-parallel=off
-holds "its list" "${few[@]}" --tp 2 --sequence-parallel=off
 # What follows the steps decides as well.
 python3 -c 'import json; print(json.dumps({"request": {"context": "a cat " * 600, "continuation": " sat"}, "doc_id": 0, "label": 0}))' >long.jsonl
 seq 3000 >text
