@@ -24,8 +24,8 @@ weft_short_form(apps.resume_pipeline 300 proofs/resume_matrix.py --quick --pipel
 weft_short_form(apps.replay 300 proofs/replay.py --trials 4 --gpt-train gpt_train)
 # What runs is planned, and what is refused is refused by both; alone it draws 400 layouts.
 weft_short_form(apps.plan_runs 60 proofs/plan_runs.py --runs 12 --gpt-train gpt_train)
-# Every two values of all that pipelines can choose meet; without --quick every three.
-weft_short_form(apps.exactness 300 proofs/exactness.py --pipeline --quick --gpt-train gpt_train)
+# Half of the runs in which every two values of all that pipelines can choose meet; without --quick every three.
+weft_short_form(apps.exactness 300 proofs/exactness.py --pipeline --quick --part 1/2 --gpt-train gpt_train)
 # A fifth of the mixtures' layouts.
 weft_short_form(apps.exactness_moe 120 proofs/exactness.py --moe --quick --part 1/5 --jobs 1 --gpt-train gpt_train)
 # A few runs of sequences that ranks split; alone every three choices meet.

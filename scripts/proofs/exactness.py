@@ -14,7 +14,7 @@ strategy, units, prefetch, freeing after forward, size of groups, accumulation, 
 with weights and activations stored as fp32 or bf16.
 Every three values of three choices meet in some run (with --quick every two), 20 steps each.
 
-exactness.py --pipeline [--quick] - the same over what pipelines can choose: all schedules and tables made by
+exactness.py --pipeline [--quick] [--part K/N] - the same over what pipelines can choose: all schedules and tables made by
 chance, pipeline ranks 1 to 8, one or two stages a rank, cuts that are uneven or leave stages empty, on
 tp 1 and 2 and dp 1 to 4, under all strategies; some in 2 and 4 processes of mpirun. Every three values of
 three choices meet in some run (with --quick every two).
@@ -355,7 +355,7 @@ def main():
     parser.add_argument("--any-dp", action="store_true", help="compare numbers of ranks that are no power of two")
     parser.add_argument("--cp", action="store_true", help="compare ranks that split tokens")
     parser.add_argument("--exact-tp", action="store_true", help="compare layouts under each --exact-tp")
-    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters, --moe and --cp: part K of N")
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters, --moe, --cp and --pipeline: part K of N")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -386,7 +386,7 @@ def main():
                 compare_any_dp(trainer, arguments.jobs, arguments.quick)
             elif arguments.pipeline:
                 pipeline_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs,
-                                         arguments.quick)
+                                         arguments.quick, arguments.part)
             else:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL,
                                   QUICK_STEPS if arguments.quick else STEPS)

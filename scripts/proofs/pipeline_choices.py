@@ -263,8 +263,8 @@ def check_control(trainer, tables):
         print(f"{arch} with --exact off: pp 2 differs from pp 1 at {difference.partition(':')[0]}")
 
 
-def compare(gpt_train, folder, jobs, quick):
-    """A covering part of all that pipelines can choose, against one rank."""
+def compare(gpt_train, folder, jobs, quick, part):
+    """A covering part of all that pipelines can choose, against one rank; of it part[0] of part[1]."""
     width, steps = (QUICK_WIDTH, QUICK_STEPS) if quick else (WIDTH, STEPS)
     trainer = Trainer(gpt_train, folder, [*MODEL, "--n-embd", str(width)], steps)
     program = gpt_train.parent / "schedule"
@@ -278,10 +278,11 @@ def compare(gpt_train, folder, jobs, quick):
         runs += in_processes(covering.runs, 1 if quick else 15)
     else:
         print("SKIPPED: runs in several processes, since there is no mpirun or no libweft_mpi.so")
-    runs = [{**run, "table": str(tables.of(run))} for run in in_turn(runs)]
+    runs = list(in_turn(runs))[part[0] - 1::part[1]]
+    runs = [{**run, "table": str(tables.of(run))} for run in runs]
     print(f"{covering.met} of every {'two' if quick else 'three'} values of as many choices meet, "
           f"{covering.left_out} cannot; {tables.drawn} tables were made by chance, and "
-          f"{tables.refused} refused that need more room for messages than there is")
+          f"{tables.refused} refused that need more room for messages than there is; part {part[0]} of {part[1]} runs")
     compare_choices(trainer, jobs, runs, numbers,
                     lambda run: (layout(run), run.get("processes", 0)))
     passed = collections.Counter((run["schedule"], run["pp"]) for run in runs)
