@@ -119,7 +119,7 @@ wf_cuda_product wf_cuda_linear_product(const wf_call *call)
                              .piece = forward_piece};
 }
 
-static size_t forward_workspace(const wf_call *call)
+size_t wf_cuda_linear_workspace(const wf_call *call)
 {
     size_t most = 0;
 
@@ -268,10 +268,14 @@ enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_
         run, workspace, .mixed_ok = RESULTS, .all_bf16 = FACTORS, .nf4_ok = nf4                \
     }
 
-const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
-const wf_kernel wf_cuda_linear1_fp32 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
-const wf_kernel wf_cuda_linear2 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
-const wf_kernel wf_cuda_linear3 = PRODUCT(forward, forward_workspace, wf_cuda_forward_nf4);
+const wf_kernel wf_cuda_linear1 =
+    PRODUCT(forward, wf_cuda_linear_workspace, wf_cuda_forward_nf4);
+const wf_kernel wf_cuda_linear1_fp32 =
+    PRODUCT(forward, wf_cuda_linear_workspace, wf_cuda_forward_nf4);
+const wf_kernel wf_cuda_linear2 =
+    PRODUCT(forward, wf_cuda_linear_workspace, wf_cuda_forward_nf4);
+const wf_kernel wf_cuda_linear3 =
+    PRODUCT(forward, wf_cuda_linear_workspace, wf_cuda_forward_nf4);
 const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
 const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);
 const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace, wf_cuda_pairs_nf4);

@@ -26,9 +26,10 @@ unsigned wf_cuda_pairs_nf4(const wf_call *call, bool bf16);
 wf_status wf_cuda_check_factors(const wf_call *call);
 
 /* Returns one member's part of a group that shares x, as a call of its own; the product of such
-   a part. */
+   a part; the workspace of a group's largest product. */
 wf_call wf_cuda_linear_member(const wf_call *call, int m);
 wf_cuda_product wf_cuda_linear_product(const wf_call *one);
+size_t wf_cuda_linear_workspace(const wf_call *call);
 
 /* Returns the product of one run of pairs of operands (wf_linear_run). */
 typedef wf_cuda_product wf_cuda_run_product(const wf_call *run);

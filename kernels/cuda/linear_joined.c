@@ -143,19 +143,12 @@ static bool rotates(const wf_call *call, const wf_call *rope)
            q->local[0] * q->local[1] <= INT32_MAX;
 }
 
-/* Returns the bytes of workspace of a call's products. */
+/* Returns the bytes of workspace of a call's products, so that a table may follow. */
 static size_t products_workspace(const wf_call *call)
 {
-    size_t most = 0;
+    const size_t bytes = wf_cuda_linear_workspace(call);
 
-    for (int m = 0; m < call->n_out; m++) {
-        wf_call one = wf_cuda_linear_member(call, m);
-        wf_cuda_product p = wf_cuda_linear_product(&one);
-        size_t bytes = wf_cuda_product_workspace(&p);
-
-        most = bytes > most ? bytes : most;
-    }
-    return (most + TABLE_ALIGNED - 1) / TABLE_ALIGNED * TABLE_ALIGNED;
+    return (bytes + TABLE_ALIGNED - 1) / TABLE_ALIGNED * TABLE_ALIGNED;
 }
 
 static size_t rotated_workspace(const wf_call *call)
