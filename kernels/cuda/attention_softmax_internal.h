@@ -135,16 +135,10 @@ static __device__ __forceinline__ void attend(softmax_state &state, float (&y)[D
         __syncthreads(); /* the tile before has been read, too */
         load(stages + (stage ^ 1) * STAGE, next);
         if (tile.own) {
-            const uint64_t shown = shown_bits(a, tile.key);
-            uint32_t p[KEYS / 4], set;
-            uint64_t seen[2];
+            const uint32_t set = seen_of_tile<KEYS>(a, view, tile);
+            uint32_t p[KEYS / 4];
             float s[KEYS / 2];
 
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                seen[r] =
-                    view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
-            set = seen_scores<KEYS>(seen);
             S::template multiply<KEYS, DIM>(s, queries, keys, dim);
             S::wait();
             score_products<KEYS, false>(s, a, query, tile.key, set);

@@ -116,16 +116,10 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         load_pair<S, KEYS, DIM>(stages + (stage ^ 1) * 2 * HALF, a.k, a.v, at, k_stride,
                                 next.key, a.key_tokens, a, next.any);
         if (tile.own) {
-            const uint64_t shown = shown_bits(a, tile.key);
-            uint32_t set, terms[KEYS / 4];
+            const uint32_t set = seen_of_tile<KEYS>(a, view, tile);
+            uint32_t terms[KEYS / 4];
             float p[KEYS / 2], ds[KEYS / 2];
-            uint64_t seen[2];
 
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                seen[r] =
-                    view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
-            set = seen_scores<KEYS>(seen);
             S::template multiply<KEYS, DIM>(p, queries, keys, dim);
             S::template multiply<KEYS, DIM>(ds, dys, keys + HALF, dim);
             S::wait();

@@ -111,6 +111,21 @@ static __device__ __forceinline__ uint32_t seen_scores(const uint64_t (&seen)[2]
     return set;
 }
 
+/* Returns that of a tile of N keys: of row g and row g + 8, whose views are given. */
+template <int N>
+static __device__ __forceinline__ uint32_t seen_of_tile(const wf_cuda_heads &a,
+                                                        const query_view (&view)[2],
+                                                        const key_tile &tile)
+{
+    const uint64_t shown = shown_bits(a, tile.key);
+    uint64_t seen[2];
+
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        seen[r] = view[r].origin == tile.origin ? seen_bits(view[r], tile.key, shown) : 0;
+    return seen_scores<N>(seen);
+}
+
 /* Returns the query of a thread's score i: `query` is that of row g, or of column 0. */
 template <bool BY_KEYS> static __device__ __forceinline__ int query_at(int query, int i)
 {
