@@ -22,6 +22,11 @@ void wf_search_close(wf_search *s)
    to. */
 static void leave_ranks(wf_plan_request *o, wf_par_pipeline_options *stages)
 {
+    o->pp = o->tp = o->dp = o->cp = 1;
+    o->ep = 0;
+    o->etp = 1;
+    o->dp_replicate = o->shard_group_size = o->rank = 0;
+    o->sequence_parallel = false;
     snprintf(o->cp_form, sizeof o->cp_form, "auto");
     wf_par_options_leave_axes(&o->job.mesh);
     if (!o->job.pipeline)
@@ -44,11 +49,6 @@ static wf_status take_sizes(wf_search *s, wf_error *error)
         s->model = *o->job.sizes;
         return WF_OK;
     }
-    one.pp = one.tp = one.dp = one.cp = 1;
-    one.ep = 0;
-    one.etp = 1;
-    one.dp_replicate = one.shard_group_size = one.rank = 0;
-    one.sequence_parallel = false;
     leave_ranks(&one, &stages);
     one.micro_batch_size = one.global_batch_size;
     if (wf_plan_request_step(&one, &plan, error) == WF_OK)

@@ -29,21 +29,22 @@ typedef struct program {
         .loss = wf_par_gpt_loss                                                                \
     }
 
-/* Those of every run. */
-static const program programs[] = {
+/* Those of every run, and one more of runs in bf16 on a GPU: its attention is cuDNN's, where
+   one is found and asked. */
+enum { OF_ALL = 2, OF_BF16_ON_A_GPU };
+
+static const program programs[OF_BF16_ON_A_GPU] = {
     {{SIZES, WF_NN_GPT2, .heads = 3, .kv_heads = 3, .ffn = 75}, TRAINING(WF_NN_ADAMW)},
     {{SIZES, .heads = 3, .kv_heads = 1, .ffn = 75, .qk_norm = true}, TRAINING(WF_NN_MUON)},
+    {{.vocabulary = VOCABULARY,
+      .positions = TOKENS,
+      .layers = 1,
+      .width = 16,
+      .heads = 2,
+      .kv_heads = 2,
+      .ffn = 16},
+     TRAINING(WF_NN_ADAMW)},
 };
-
-/* One more of runs in bf16 on a GPU: its attention is cuDNN's, where one is found and asked. */
-static const program by_cudnn = {{.vocabulary = VOCABULARY,
-                                  .positions = TOKENS,
-                                  .layers = 1,
-                                  .width = 16,
-                                  .heads = 2,
-                                  .kv_heads = 2,
-                                  .ffn = 16},
-                                 TRAINING(WF_NN_ADAMW)};
 
 /* Documents of a sequence begin at 0 and at these tokens, none of which begins a block. */
 static const int starts[] = {7, 8, 30, TOKENS};
@@ -110,18 +111,16 @@ static bool is_in_bf16_on_a_gpu(const wf_par_options *o)
 static wf_status measure(wf_rank *rank, void *arg)
 {
     measurement *m = arg;
+    const int count = is_in_bf16_on_a_gpu(m->options) ? OF_BF16_ON_A_GPU : OF_ALL;
     wf_par *par = wf_par_open(rank, m->options, &rank->error);
 
     if (par) { /* the run itself reports its rules and warns of what it has */
         par->reported_inexact = true;
         wf_context_on_warning(wf_par_context(par), NULL, NULL);
     }
-    for (size_t i = 0; par && i < sizeof programs / sizeof *programs; i++)
+    for (int i = 0; par && i < count; i++)
         if (wf_context_status(wf_par_context(par)) == WF_OK)
             train(par, &programs[i], m->documents, &m->identity);
-    if (par && is_in_bf16_on_a_gpu(m->options) &&
-        wf_context_status(wf_par_context(par)) == WF_OK)
-        train(par, &by_cudnn, m->documents, &m->identity);
     if (par && wf_context_status(wf_par_context(par)) != WF_OK)
         rank->error = *wf_context_error(wf_par_context(par));
     wf_par_close(par);
