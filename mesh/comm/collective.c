@@ -203,12 +203,12 @@ static void sign(wf_pending *p)
 {
     const wf_collective *w = &p->what;
     uint64_t shape = 14695981039346656037u;
-    int64_t words =
-        wf_collective_has_cuts(w) ? w->n_buffers * (p->comm->size + 1) : w->n_buffers;
+    const bool cut = wf_collective_has_cuts(w);
+    const int64_t words = cut ? w->n_buffers * (p->comm->size + 1) : w->n_buffers;
 
     for (int64_t i = 0; i < words; i++)
-        shape = mix(shape, (uint64_t)(words > w->n_buffers ? p->cuts[i] : p->buffer[i].count));
-    for (int64_t b = 0; wf_collective_has_cuts(w) && b < w->n_buffers; b++)
+        shape = mix(shape, (uint64_t)(cut ? p->cuts[i] : p->buffer[i].count));
+    for (int64_t b = 0; cut && b < w->n_buffers; b++)
         shape = mix(shape, (uint64_t)(2 * p->buffer[b].rows + p->buffer[b].rounds));
     for (int64_t b = 0; b < w->n_buffers; b++)
         shape = p->buffer[b].one_out ? mix(shape, (uint64_t)b) : shape;
