@@ -9,6 +9,7 @@
 #include "kernels/devices.h"
 #include "mesh/array/mesh.h"
 #include "tests/cuda/gpu_main.h"
+#include "tests/cuda/stored.h"
 #include "tests/mesh/ranks.h"
 
 enum { RANKS = 4, N = 64 * RANKS, LONG = 1003, MEMBERS = 8 };
@@ -24,11 +25,6 @@ static wf_tensor *filled(wf_context *ctx, int member, int ndim, const wf_dim *di
         x[i] = number(member, 0, i);
     wf_data_close(&view);
     return t;
-}
-
-static int64_t launches_of(wf_context *ctx)
-{
-    return wf_context_device(ctx)->counts().launches;
 }
 
 static wf_status read_bf16(wf_context *ctx, const void *from, int64_t n, uint16_t *to,
