@@ -2,8 +2,9 @@
  * kernels/cuda/logit_loss.cu - the row logit_loss of kernels/loss.c: losses and the logits'
  * gradient, with the bits of the kernels of loss.cu.
  *
- * A block has four times as many threads as theirs, a quarter for two chunks of a row. It goes
- * over the row three times, and finds it in the caches from the second time on.
+ * A block has GROUPS times as many threads as theirs, each group for its share of a row's chunks:
+ * four where threads would have more than one element of a chunk. It goes over the row three
+ * times, and finds it in the caches from the second time on.
  */
 #include "kernels/cuda/loss_row_internal.h"
 
@@ -19,23 +20,25 @@ struct loss_job {
     int64_t at[WF_MAX_CHUNKS + 1];
 };
 
-enum { QUARTERS = 4, LOSS_BLOCK = QUARTERS * WF_BLOCK, SUMS = WF_MAX_CHUNKS * WF_WARPS };
+enum { MOST_GROUPS = 4, SUMS = WF_MAX_CHUNKS * WF_WARPS };
 
-/* Sums f over the chunks of a row into room[SUMS]: the warps of each. */
-template <class F>
+/* Sums f over the chunks of a row into room[SUMS]: the warps of each, those after its last
+   element without shuffles. */
+template <int GROUPS, class F>
 __device__ __forceinline__ void sum_chunks(const loss_job &a, float *room, F f)
 {
     const int t = (int)threadIdx.x % WF_BLOCK;
 
 #pragma unroll
-    for (int k = 0; k < WF_MAX_CHUNKS / QUARTERS; k++) {
-        const int l = (int)threadIdx.x / WF_BLOCK * (WF_MAX_CHUNKS / QUARTERS) + k;
+    for (int k = 0; k < WF_MAX_CHUNKS / GROUPS; k++) {
+        const int l = (int)threadIdx.x / WF_BLOCK * (WF_MAX_CHUNKS / GROUPS) + k;
         float sum = 0;
 
 #pragma unroll 8
         for (int64_t i = a.at[l] + t; i < a.at[l + 1]; i += WF_BLOCK)
             sum += f(i);
-        sum = wf_warp_sum(sum);
+        if (a.at[l] + first_of_warp() % WF_BLOCK < a.at[l + 1])
+            sum = wf_warp_sum(sum);
         if (t % WF_WARP == 0)
             room[l * WF_WARPS + t / WF_WARP] = sum;
     }
@@ -75,10 +78,11 @@ __device__ __forceinline__ float picked_of(const loss_job &a, const T *x, int64_
 }
 
 /* Has the expressions of the kernels that it joins, and their sums. */
-template <class T>
-__global__ void __launch_bounds__(LOSS_BLOCK, 1)
+template <class T, int GROUPS>
+__global__ void __launch_bounds__(GROUPS *WF_BLOCK, MOST_GROUPS / GROUPS)
     logit_loss_kernel(const WF_GRID_CONSTANT loss_job a)
 {
+    constexpr int THREADS = GROUPS * WF_BLOCK;
     WF_SHARED(float, room, WF_WARP);
     WF_SHARED(float, exps, SUMS);
     WF_SHARED(float, all, SUMS);
@@ -86,12 +90,12 @@ __global__ void __launch_bounds__(LOSS_BLOCK, 1)
     for (int64_t r = blockIdx.x; r < a.l.rows; r += gridDim.x) {
         const T *x = (const T *)a.l.x + r * a.l.n;
         const float max =
-            block_greatest<LOSS_BLOCK>(most_of<LOSS_BLOCK>(x, a.l.n, a.l.wide), room);
+            block_greatest<THREADS>(most_of<THREADS>(x, a.l.n, a.l.wide), a.l.n, room);
         float chunk[WF_MAX_CHUNKS], sum, dloss = a.dloss[r];
 
-        sum_chunks(a, exps, [&](int64_t i) { return wf_exp_of(wf_get(x[i]) - max); });
+        sum_chunks<GROUPS>(a, exps, [&](int64_t i) { return wf_exp_of(wf_get(x[i]) - max); });
         if (a.weight.each != 0)
-            sum_chunks(a, all, [&](int64_t i) { return wf_get(x[i]); });
+            sum_chunks<GROUPS>(a, all, [&](int64_t i) { return wf_get(x[i]); });
         add_warps(exps, chunk);
         sum = a.target[r] == WF_NO_TARGET ? 0.0f : tree_of(chunk);
         if (threadIdx.x == 0)
@@ -101,15 +105,23 @@ __global__ void __launch_bounds__(LOSS_BLOCK, 1)
         const row_gradient g = {max, sum == 0.0f ? 0.0f : dloss / sum,
                                 sum == 0.0f ? 0.0f : -dloss, a.weight, a.target[r]};
 
-        write_gradient<LOSS_BLOCK>(g, x, (T *)a.dx + r * a.l.n, a.l.n, a.l.wide);
+        write_gradient<THREADS>(g, x, (T *)a.dx + r * a.l.n, a.l.n, a.l.wide);
     }
 }
 
-/* As many rows at a time as there are processors: the second level cache holds them. */
+/* As many rows at a time as fill the processors once: the second level cache holds them. */
+template <int GROUPS, class T> cudaError_t launch_groups(const wf_call *call, const loss_job &a)
+{
+    const unsigned grid = wf_grid(a.l.rows, 1);
+    const unsigned most = (unsigned)wf_cuda_of(call)->processors * (MOST_GROUPS / GROUPS);
+
+    return wf_launch(logit_loss_kernel<T, GROUPS>, grid < most ? grid : most, GROUPS * WF_BLOCK,
+                     0, wf_cuda_of(call)->stream, a);
+}
+
 wf_status logit_loss(const wf_call *call, void *)
 {
     const wf_tensor *x = call->in[0];
-    const unsigned most = (unsigned)wf_cuda_of(call)->processors;
     loss_job a = {};
 
     a.dx = call->out[0]->data;
@@ -120,12 +132,10 @@ wf_status logit_loss(const wf_call *call, void *)
     wf_cut_to_eight(a.at, wf_cuda_host_table->chunk_cuts(x, x->ndim - 1, a.at));
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
-        unsigned grid;
 
         a.l = logits_of<T>(call, a.dx);
-        grid = wf_grid(a.l.rows, 1);
-        return wf_launch(logit_loss_kernel<T>, grid < most ? grid : most, LOSS_BLOCK, 0,
-                         wf_cuda_of(call)->stream, a);
+        return a.l.n <= WF_MAX_CHUNKS * WF_BLOCK ? launch_groups<1, T>(call, a)
+                                                 : launch_groups<MOST_GROUPS, T>(call, a);
     });
 }
 } // namespace

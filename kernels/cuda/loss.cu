@@ -16,10 +16,11 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) max_kernel(logits
 
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
         const T *x = (const T *)a.x + r * a.n;
-        float most = block_greatest<WF_BLOCK>(most_of<WF_BLOCK>(x, a.n, a.wide), room);
+        float most = block_greatest<WF_BLOCK>(most_of<WF_BLOCK>(x, a.n, a.wide), a.n, room);
 
         if (threadIdx.x == 0)
             max[r] = most;
+        __syncthreads(); /* room was read */
     }
 }
 

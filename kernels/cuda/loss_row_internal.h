@@ -48,18 +48,26 @@ __device__ __forceinline__ float most_of(const T *x, int64_t n, bool wide)
     return most;
 }
 
-/* Returns the greatest of a block's values, in every thread. `room`: 32 floats, free for other
-   use when it returns. */
-template <int THREADS> __device__ __forceinline__ float block_greatest(float most, float *room)
+/* The first thread of this one's warp: a condition on it is the same for the whole warp. */
+__device__ __forceinline__ int first_of_warp(void)
 {
-    most = wf_warp_greatest(most);
+    return (int)threadIdx.x / WF_WARP * WF_WARP;
+}
+
+/* Returns the greatest of n elements of a row in every thread of the block, from each thread's
+   own; warps after the last element skip the shuffles. `room`: 32 floats, in use until the
+   block's next barrier. */
+template <int THREADS>
+__device__ __forceinline__ float block_greatest(float most, int64_t n, float *room)
+{
+    if (first_of_warp() < n)
+        most = wf_warp_greatest(most);
     if (threadIdx.x % WF_WARP == 0)
         room[threadIdx.x / WF_WARP] = most;
     __syncthreads();
     most = room[0];
     for (int w = 1; w < THREADS / WF_WARP; w++)
         most = wf_greater(most, room[w]);
-    __syncthreads();
     return most;
 }
 

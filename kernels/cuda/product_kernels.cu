@@ -13,6 +13,17 @@ enum { QUAD = 4, MOST_ROWS = 32768 };
 namespace
 {
 
+/* The rows of a matrix that a thread of launch_plane takes. */
+__device__ __forceinline__ int64_t first_row(void)
+{
+    return (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+}
+
+__device__ __forceinline__ int64_t row_step(void)
+{
+    return (int64_t)gridDim.y * blockDim.y;
+}
+
 /* Four neighbours of the tree; chunks are read 16 bytes at a time, their rows are aligned. */
 template <int N>
 __device__ __forceinline__ void join_four(const wf_cuda_join &j, int64_t row, int64_t column,
@@ -44,7 +55,7 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 
     if (column >= j.columns || (half && column / half % 2))
         return;
-    for (int64_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
+    for (int64_t row = first_row(); row < j.rows; row += row_step()) {
         float sum[QUAD], second[QUAD];
 
         join_four<N>(j, row, column, sum);
@@ -69,17 +80,28 @@ template <class T> __global__ void pad_kernel(wf_cuda_padding p)
 
     if (column >= p.to_ld)
         return;
-    for (int64_t row = blockIdx.y; row < p.to_rows; row += gridDim.y) {
+    for (int64_t row = first_row(); row < p.to_rows; row += row_step()) {
         bool inside = row < p.rows && column < p.columns;
 
         to[row * p.to_ld + column] = inside ? from[row * p.from_ld + column] : (T)0;
     }
 }
 
-dim3 plane_grid(int64_t columns, int64_t rows)
+/* Launches a thread for each of `columns`; blocks of narrow matrices have several rows. */
+template <class F, class A>
+cudaError_t launch_plane(F *kernel, int64_t columns, int64_t rows, cudaStream_t stream,
+                         const A &a)
 {
-    return dim3((unsigned)wf_ceil(columns, WF_BLOCK),
+    unsigned wide = WF_WARP;
+    dim3 grid, block;
+
+    while (wide < WF_BLOCK && wide < columns)
+        wide *= 2;
+    block = dim3(wide, WF_BLOCK / wide);
+    rows = wf_ceil(rows, block.y);
+    grid = dim3((unsigned)wf_ceil(columns, wide),
                 (unsigned)(rows < MOST_ROWS ? rows : (int64_t)MOST_ROWS));
+    return wf_launch(kernel, grid, block, 0, stream, a);
 }
 
 template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_join *j)
@@ -89,8 +111,7 @@ template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_jo
         join_kernel<3, T>, join_kernel<4, T>, join_kernel<5, T>,
         join_kernel<6, T>, join_kernel<7, T>, join_kernel<8, T>};
 
-    return wf_launch(kernel[j->n_from], plane_grid(wf_ceil(j->columns, QUAD), j->rows),
-                     WF_BLOCK, 0, stream, *j);
+    return launch_plane(kernel[j->n_from], wf_ceil(j->columns, QUAD), j->rows, stream, *j);
 }
 
 } // namespace
@@ -103,6 +124,6 @@ cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *j)
 
 cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_padding *p)
 {
-    return wf_launch(p->size == 2 ? pad_kernel<uint16_t> : pad_kernel<uint32_t>,
-                     plane_grid(p->to_ld, p->to_rows), WF_BLOCK, 0, stream, *p);
+    return launch_plane(p->size == 2 ? pad_kernel<uint16_t> : pad_kernel<uint32_t>, p->to_ld,
+                        p->to_rows, stream, *p);
 }

@@ -10,7 +10,7 @@
 const row_shape row_shapes[ROW_SHAPES] = {{5, 1, 1, 1, 1, 2, 1},
                                           {3, 21, 31, 33, 5, 6, 257},
                                           {2, 9, 33, 64, 3, 8, 5},
-                                          {2, 3, 1000, 24, 2, 16, 300},
+                                          {2, 3, 1000, 24, 2, 16, 2059},
                                           {8, 17, 64, 137, 4, 34, 96}};
 static wf_dim dim_of(const row_shape *s, char letter)
 {
