@@ -35,11 +35,11 @@ static __device__ __forceinline__ const char *wf_matrix_row(const char *tile, in
 #ifdef WF_CUDA_EMULATED
 enum { WF_EMULATED_WARPS = 32, WF_EMULATED_TILES = 4 };
 
-/* Holds both factors of a warp as numbers, the second by terms: lanes show each other their
-   registers. At every other product it is in the other half, so that who is late still finds
-   it. */
+/* Holds both factors of a warp as numbers, the second by terms and, of each term, by the columns
+   that one lane adds: lanes show each other their registers. At every other product it is in the
+   other half, so that who is late still finds it. */
 struct wf_shown {
-    double a[16][WF_TILE_STEP], b[WF_TILE_STEP][8 * WF_EMULATED_TILES];
+    double a[16][WF_TILE_STEP], b[WF_TILE_STEP][4][2 * WF_EMULATED_TILES];
 };
 
 static wf_shown wf_shown_by[2][WF_EMULATED_WARPS];
@@ -73,6 +73,7 @@ template <int N> void wf_multiply_fragments(float *sum, const uint32_t *a, const
 {
     const unsigned thread = threadIdx.x, lane = thread % WF_WARP;
     const unsigned row = lane / 4, column = lane % 4 * 2;
+    double terms[2][2 * N] = {};
     wf_shown *warp = &wf_shown_by[wf_shown_half[thread] ^= 1][thread / WF_WARP];
 
     static_assert(N <= WF_EMULATED_TILES, "a warp shows so many");
@@ -80,18 +81,15 @@ template <int N> void wf_multiply_fragments(float *sum, const uint32_t *a, const
         warp->a[row + i / 2 % 2 * 8][column + i / 4 * 8 + i % 2] =
             wf_half_of(a[i / 2], (int)i % 2);
     for (unsigned i = 0; i < 4 * N; i++)
-        warp->b[column + i / 2 % 2 * 8 + i % 2][i / 4 * 8 + row] =
+        warp->b[column + i / 2 % 2 * 8 + i % 2][row / 2][i / 4 * 2 + row % 2] =
             wf_half_of(b[i / 2], (int)i % 2);
     __syncwarp();
-    for (unsigned n = 0; n < N; n++) {
-        double terms[4] = {0, 0, 0, 0};
-
-        for (unsigned k = 0; k < WF_TILE_STEP; k++)
-            for (unsigned i = 0; i < 4; i++)
-                terms[i] += warp->a[row + i / 2 * 8][k] * warp->b[k][8 * n + column + i % 2];
-        for (unsigned i = 0; i < 4; i++)
-            sum[4 * n + i] = (float)((double)sum[4 * n + i] + terms[i]);
-    }
+    for (unsigned k = 0; k < WF_TILE_STEP; k++)
+        for (unsigned r = 0; r < 2; r++)
+            for (unsigned i = 0; i < 2 * N; i++)
+                terms[r][i] += warp->a[row + 8 * r][k] * warp->b[k][lane % 4][i];
+    for (unsigned i = 0; i < 4 * N; i++)
+        sum[i] = (float)((double)sum[i] + terms[i / 2 % 2][i / 4 * 2 + i % 2]);
 }
 #else
 /* Loads rows from `row` on and terms from `term` on of a tile: as a factor of 16 rows where
