@@ -21,6 +21,7 @@ typedef struct allocation {
     size_t bytes;
     cudaGraph_t graph; /* the graph that owns it; NULL: nobody's but the program's */
     bool given;        /* a graph's that is not taken now, but whose address is kept */
+    cudaStream_t back; /* on this stream of a capture it was given back; NULL: it was not */
 } allocation;
 
 static struct {
@@ -260,7 +261,6 @@ void emulator_memory_begin(void *at)
     allocation *a = allocation_at(at);
 
     WF_UNPOISON(a->at, a->bytes);
-    memset(a->at, 0xff, a->bytes);
     a->given = false;
 }
 
@@ -307,6 +307,21 @@ cudaError_t cudaFree(void *at)
     return cudaSuccess;
 }
 
+/* Takes memory of a graph: what an earlier node of the same stream gives back may be taken again,
+   as in a pool of graphs; NULL where there is none of that size. */
+static void *take_again(size_t bytes, cudaGraph_t graph, cudaStream_t stream)
+{
+    for (size_t i = 0; i < memory.n; i++) {
+        allocation *a = &memory.list[i];
+
+        if (a->graph == graph && a->back == stream && a->bytes == bytes) {
+            a->back = NULL;
+            return a->at;
+        }
+    }
+    return NULL;
+}
+
 /* A pool may give memory out that a stream has yet to give back, if it is of the same stream:
    here memory is only ever new. Large memory is first given back, else work that is done late
    would have much of it. */
@@ -317,7 +332,10 @@ cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t stream)
 
     if (!graph && bytes >= LARGE)
         cudaStreamSynchronize(stream);
-    error = emulator_memory_take(at, bytes, graph);
+    emulator_lock();
+    *at = graph && stream ? take_again(bytes, graph, stream) : NULL;
+    emulator_unlock();
+    error = *at ? cudaSuccess : emulator_memory_take(at, bytes, graph);
     if (error == cudaErrorMemoryAllocation && !graph) { /* work may bring some back */
         cudaStreamSynchronize(stream);
         error = emulator_memory_take(at, bytes, NULL);
@@ -339,6 +357,11 @@ cudaError_t cudaFreeAsync(void *at, cudaStream_t stream)
         if (graph) /* it gives back what graphs took, and nothing else */
             emulator_graph_lose(graph);
         return emulator_error(cudaErrorInvalidValue);
+    }
+    if (graph) {
+        emulator_lock();
+        allocation_at(at)->back = stream;
+        emulator_unlock();
     }
     return emulator_enqueue(stream, release, at, NULL);
 }
