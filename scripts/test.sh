@@ -146,7 +146,7 @@ options=""
 if [ $sanitize = yes ]; then
     options="-LE elsewhere"
     mine=(-DWEFT_REST=ON -DWEFT_CUDA_ONE_FILE=ON -DCMAKE_CUDA_ARCHITECTURES=80
-        "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG -Xcicc=-O1 -Xptxas=-O0")
+        "-DCMAKE_CUDA_FLAGS_RELEASE=-O0 -DNDEBUG -Xcicc=-O1 -Xptxas=-O0")
 fi
 build_and_test gcc build "$options" -DCMAKE_BUILD_TYPE=Release -DWEFT_WERROR=$werror "${mine[@]}"
 part "format" scripts/format.sh --check
