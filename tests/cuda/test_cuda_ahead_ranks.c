@@ -281,7 +281,8 @@ static wf_tensor *vector(wf_context *ctx, int64_t n, const float *from)
     return t;
 }
 
-static judging open_judging(const float *mine)
+/* A loss of 1. */
+static judging open_judging(const float *mine, float loss_above)
 {
     judging j = {.ctx = gpu_context()};
     wf_squares squares;
@@ -293,16 +294,23 @@ static judging open_judging(const float *mine)
     wf_squares_begin(&squares, j.ctx);
     wf_squares_add(&squares, 1, &x);
     wf_judgment_bring(j.judgment, MINE, &squares);
-    wf_judgment_capture(j.judgment, j.total, 0.5f, 1, 0);
+    wf_judgment_capture(j.judgment, j.total, 0.5f, 1, loss_above);
     j.graph = wf_graph_end(j.ctx);
     CU_ASSERT_PTR_NOT_NULL_FATAL(j.graph);
     return j;
 }
 
+static void close_judging(judging *j)
+{
+    wf_graph_free(j->graph);
+    wf_judgment_close(j->judgment);
+    wf_context_close(j->ctx);
+}
+
 static void words_of_parts(void)
 {
     static const float mine[NUMBERS] = {127.5f, 127.5f, 0x1p-40f};
-    judging j = open_judging(mine);
+    judging j = open_judging(mine, 0);
     wf_judged_part brought[PARTS];
     wf_exact_sum whole;
     wf_judged found;
@@ -330,9 +338,23 @@ static void words_of_parts(void)
     CU_ASSERT(!judge(&j, brought).held);
     brought[0].squares.not_finite = WF_EXACT_NAN;
     CU_ASSERT(judge(&j, brought).held == 1);
-    wf_graph_free(j.graph);
-    wf_judgment_close(j.judgment);
-    wf_context_close(j.ctx);
+    close_judging(&j);
+}
+
+/* A step is skipped by a loss that is above the limit, not by one that is at it. */
+static void losses_at_the_limit(void)
+{
+    static const float mine[NUMBERS] = {1, 2, 3}, limit[] = {1, 0x1.fffffep-1f};
+
+    for (int i = 0; i < 2; i++) {
+        judging j = open_judging(mine, limit[i]);
+        wf_judged_part brought[PARTS];
+        wf_exact_sum whole;
+
+        make_parts(brought, mine, &whole);
+        CU_ASSERT_EQUAL(judge(&j, brought).held, i);
+        close_judging(&j);
+    }
 }
 
 int main(void)
@@ -346,6 +368,7 @@ int main(void)
                                     {"another evaluation", another_evaluation},
                                     {"batches that grow", batches_that_grow},
                                     {"what is brought, word by word", words_of_parts},
+                                    {"losses at the limit", losses_at_the_limit},
                                     {NULL, NULL}};
 
     return gpu_test_main("cuda_ahead_ranks", tests);

@@ -162,21 +162,39 @@ static void run_kernel(int kernel, const product *of, wf_tensor_product p, void 
     cudaFree(p.result.gelu);
 }
 
+/* Returns whether what lies behind the rows of each node is as it was. */
+static bool leaves_guards(const product *of, int64_t stride, const char *before,
+                          const char *after)
+{
+    const size_t size = wf_dtype_size(of->type);
+    bool same = true;
+
+    for (int64_t node = 0; node < 1 << of->levels; node++) {
+        const size_t at = (size_t)(node * stride + of->m * of->n) * size;
+
+        same = same && memcmp(before + at, after + at, GUARD * size) == 0;
+    }
+    return same;
+}
+
 static void check_product(const product *of, int form)
 {
     wf_tensor_product p = prepare(of, form);
     size_t bytes = (size_t)(p.stride << of->levels) * wf_dtype_size(of->type);
-    char *result[KERNELS], *gelu[KERNELS];
-    void *before = random_on_device(p.stride << of->levels, of->type);
+    char *result[KERNELS], *gelu[KERNELS], *before = malloc(bytes);
+    void *numbers = random_on_device(p.stride << of->levels, of->type);
 
+    CU_ASSERT_PTR_NOT_NULL_FATAL(before);
+    CU_ASSERT_EQUAL(cudaMemcpy(before, numbers, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
     for (int k = 0; k < KERNELS; k++) {
         result[k] = malloc(bytes);
         gelu[k] = malloc(bytes);
         CU_ASSERT_FATAL(result[k] && gelu[k]);
-        CU_ASSERT_EQUAL(cudaMemcpy(result[k], before, bytes, cudaMemcpyDeviceToHost),
-                        cudaSuccess);
-        memcpy(gelu[k], result[k], bytes);
+        memcpy(result[k], before, bytes);
+        memcpy(gelu[k], before, bytes);
         run_kernel(k, of, p, result[k], gelu[k], bytes);
+        CU_ASSERT(leaves_guards(of, p.stride, before, result[k]));
+        CU_ASSERT(leaves_guards(of, p.stride, before, gelu[k]));
     }
     for (int k = WGMMA; k < KERNELS; k++) {
         bool same = memcmp(result[k], result[MMA], bytes) == 0 &&
@@ -191,7 +209,8 @@ static void check_product(const product *of, int form)
         free(result[k]);
         free(gelu[k]);
     }
-    cudaFree(before);
+    free(before);
+    cudaFree(numbers);
     give_back(&p);
 }
 
