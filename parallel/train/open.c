@@ -293,10 +293,20 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     return t;
 }
 
+/* Fails the world where this rank has failed in its steps: what is closed may wait for a GPU,
+   whose work may wait for ranks that do not know yet that this one comes no more. */
+static void tell_others(const wf_par_trainer *t)
+{
+    if (t->step.number && wf_context_status(t->par->ctx) != WF_OK &&
+        wf_mesh_ranks(t->par->mesh) > 1)
+        wf_par_abandon(t->par);
+}
+
 void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
+    tell_others(t);
     if (t->step.grad)
         wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
     wf_par_launched_drop(t);
