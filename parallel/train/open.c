@@ -312,8 +312,8 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     return t;
 }
 
-/* Fails the world first where this rank has failed: what is freed may wait for a GPU, whose work
-   may wait for ranks that would wait for this one. */
+/* Fails the world first where this rank has failed: what is freed may wait for a GPU, whose
+   work may wait for ranks that would wait for this one. */
 void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
