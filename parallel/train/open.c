@@ -247,6 +247,25 @@ static void report_groups(const wf_par_trainer *t)
     }
 }
 
+static void free_trainer(wf_par_trainer *t)
+{
+    if (t->step.grad)
+        wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
+    wf_par_launched_drop(t);
+    wf_par_average_end(t);
+    t->engine->close(t);
+    for (int64_t i = 0; i < t->held; i++)
+        wf_tensor_release(t->parameter[i]->tensor);
+    wf_par_buddies_close(t->buddies);
+    wf_nn_optimizer_free(t->optimizer);
+    wf_par_losses_close(t, &t->losses);
+    wf_par_added_close(t);
+    free(t->alike.batch);
+    free(t->step.grad);
+    free(t->parameter);
+    free(t);
+}
+
 wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                     const wf_par_train_options *options)
 {
@@ -285,7 +304,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     if (par->options.pace && wf_context_status(ctx) == WF_OK)
         wf_pace_start(&par->pace, par->options.pace);
     if (wf_context_status(ctx) != WF_OK) {
-        wf_par_trainer_close(t);
+        free_trainer(t);
         return NULL;
     }
     wf_par_report_inexact(par);
@@ -293,23 +312,13 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     return t;
 }
 
+/* Fails the world first where this rank has failed: what is freed may wait for a GPU, whose
+   work may wait for ranks that would wait for this one. */
 void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
-    if (t->step.grad)
-        wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
-    wf_par_launched_drop(t);
-    wf_par_average_end(t);
-    t->engine->close(t);
-    for (int64_t i = 0; i < t->held; i++)
-        wf_tensor_release(t->parameter[i]->tensor);
-    wf_par_buddies_close(t->buddies);
-    wf_nn_optimizer_free(t->optimizer);
-    wf_par_losses_close(t, &t->losses);
-    wf_par_added_close(t);
-    free(t->alike.batch);
-    free(t->step.grad);
-    free(t->parameter);
-    free(t);
+    if (wf_context_status(t->par->ctx) != WF_OK && wf_mesh_ranks(t->par->mesh) > 1)
+        wf_par_abandon(t->par);
+    free_trainer(t);
 }

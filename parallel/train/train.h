@@ -138,7 +138,8 @@ WF_API int64_t wf_par_trainer_sequences(const wf_par_trainer *trainer, int64_t s
  * model and sharding plan.
  *
  * Collective:  over the world
- * Owner:       caller; wf_par_trainer_close (NULL is allowed)
+ * Owner:       caller; wf_par_trainer_close (NULL is allowed), which after an error fails the
+ *              world, since what it frees may wait for other ranks
  * Errors:      WF_EINVAL (a global batch that the layout cannot form, wrong fields, clip or a
  *              schedule that wf_nn_schedule_check refuses, parameters that are fake, or real on
  *              a pipeline rank that has no use for them), WF_ENOMEM, WF_EMISMATCH on all ranks,

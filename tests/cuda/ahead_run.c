@@ -192,7 +192,8 @@ static void leave_rank(char *text)
 void ahead_go(ahead_run *r)
 {
     const wf_launch_options how = {.ranks = (int)wf_par_ranks(&r->t.layout),
-                                   .transport = r->transport};
+                                   .transport = r->transport,
+                                   .stall_timeout = 60};
     wf_error error = {WF_OK, ""};
 
     wf_launch(&how, ahead_rank, r, &error);

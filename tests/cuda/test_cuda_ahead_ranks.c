@@ -155,6 +155,25 @@ static void data_end(void)
     }
 }
 
+/* Over NCCL, where a GPU may have work that waits for another's: a rank that has failed says so
+   before it gives back what its GPU is waited for. */
+static void end_over_nccl(ahead_run *r)
+{
+    end_one(r);
+    r->transport = "nccl";
+}
+
+static void data_end_over_nccl(void)
+{
+    wf_error error = {WF_OK, ""};
+
+    setenv("WEFT_EMULATOR_DEVICES", "2", 1);
+    if (wf_cuda_count(false, &error) == 2)
+        CU_ASSERT_EQUAL(both(&rows[DP], end_over_nccl, "data that end, over NCCL").error.code,
+                        WF_EDATA);
+    unsetenv("WEFT_EMULATOR_DEVICES");
+}
+
 /* Ranks of tp that read others' sequences. */
 static void differ(ahead_run *r)
 {
@@ -364,6 +383,7 @@ int main(void)
                                     {"skipped steps", skipped_steps},
                                     {"a bad step", a_bad_step},
                                     {"data that end", data_end},
+                                    {"data that end, over NCCL", data_end_over_nccl},
                                     {"other sequences", other_sequences},
                                     {"another evaluation", another_evaluation},
                                     {"batches that grow", batches_that_grow},
