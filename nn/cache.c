@@ -272,23 +272,22 @@ wf_tensor *wf_nn_cache_choices(wf_nn_cache *c, const wf_nn_module *module, wf_te
     wf_tensor *before =
         e ? wf_tensor_new(c->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_WORKSPACE) : NULL;
 
-    if (!before || wf_context_dry_run(c->ctx))
-        return before;
+    if (!before)
+        return NULL;
     if (wf_context_device(c->ctx)->memory) {
         wf_fail(c->ctx, WF_EUNSUPPORTED,
-                "%s: experts with a capacity do not run on a GPU: generate on the CPU",
-                module->path);
+                "experts with a capacity do not continue texts on a GPU: generate on the CPU");
         return NULL;
     }
     if (wf_tensor_local_count(index) != wf_tensor_count(index) || !c->at.slot ||
         c->at.slot->dim[0].size != index->dim[0].size) {
-        wf_fail(
-            c->ctx, WF_ELAYOUT,
-            "%s: experts with a capacity count a text's choices on each rank that continues "
-            "it, of all its tokens",
-            module->path);
+        wf_fail(c->ctx, WF_ELAYOUT,
+                "experts with a capacity count a text's choices on each rank that continues "
+                "it, of all its tokens");
         return NULL;
     }
+    if (wf_context_dry_run(c->ctx))
+        return before;
     memset(before->data, 0, (size_t)wf_tensor_count(before) * sizeof(int32_t));
     for (int64_t b = 0; b < index->dim[0].size; b++)
         count_choices(c, index->data, e->k->data, b, index->dim[1].size, index->dim[2].size,

@@ -168,6 +168,7 @@ wf_status app_job_process(app_job *job, wf_process *p, wf_error *error)
                : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
                                                        : WF_ORDER_TRANSPOSED;
     p->pace = o->paced ? &job->paced.pace : NULL;
+    p->plan_check = true;
     p->memory_check = o->memory_check;
     p->recorder_dir = o->recorder_dir;
     p->is_elastic = o->elastic;

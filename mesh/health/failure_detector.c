@@ -234,6 +234,14 @@ static void detector_free(wf_detector *d)
     free(d);
 }
 
+static wf_status no_memory(int ranks, wf_error *error)
+{
+    return wf_error_set(error, WF_ENOMEM,
+                        "no memory to watch %d ranks: ask for fewer ranks, or raise the limits "
+                        "on threads and memory",
+                        ranks);
+}
+
 static wf_status make_room(wf_detector *d, wf_error *error)
 {
     size_t local_size = (size_t)d->o.local_size, peers = (size_t)d->n_peers;
@@ -257,8 +265,7 @@ static wf_status make_room(wf_detector *d, wf_error *error)
         d->peer[i].in = malloc(wf_detector_room(d));
         good = good && d->peer[i].in;
     }
-    return good ? WF_OK
-                : wf_error_set(error, WF_ENOMEM, "no memory to watch %d ranks", d->o.ranks);
+    return good ? WF_OK : no_memory(d->o.ranks, error);
 }
 
 wf_status wf_detector_open(const wf_detector_options *options, wf_detector **detector,
@@ -269,7 +276,7 @@ wf_status wf_detector_open(const wf_detector_options *options, wf_detector **det
 
     *detector = NULL;
     if (!d)
-        return wf_error_set(error, WF_ENOMEM, "no memory to watch %d ranks", options->ranks);
+        return no_memory(options->ranks, error);
     d->o = *options;
     d->n_peers = wf_detector_is_head(d) ? options->processes - 1 : 1;
     pthread_mutex_init(&d->lock, NULL);

@@ -164,13 +164,16 @@ WF_API bool wf_plan_choose_single(wf_plan_request *request,
                                   bool (*serves)(const wf_plan_request *request));
 
 /**
- * wf_plan_memory_check - compares what the ranks of this process would take with the limits of
- * the process: memory of the host and of its control group, address space
+ * wf_plan_start_check - plans a run before it starts, and refuses what the plan is refused for:
+ * what a rank would find while it opens, or in the middle of its first step
  *
- * Errors:  WF_ENOMEM: it does not fit, with the bytes, the limit, and what would
+ * @param memory  compares what the ranks of this process would take with the limits of the
+ *                process, too: memory of the host and of its control group, address space
+ * Errors:        those of wf_plan_step; WF_ENOMEM: it does not fit, with the bytes, the limit,
+ *                and what would
  */
-WF_API wf_status wf_plan_memory_check(const wf_plan_request *request,
-                                      const wf_launcher *launcher, wf_error *error);
+WF_API wf_status wf_plan_start_check(const wf_plan_request *request,
+                                     const wf_launcher *launcher, bool memory, wf_error *error);
 
 /** wf_plan_request_step - plans its rank (wf_plan_step); wf_plan_request_serves - returns
  * whether that succeeds, and the layout does not show in the numbers, unless exactness is

@@ -120,7 +120,11 @@ void wf_planned_drop_rank(wf_error *error)
 {
     int rank, n = 0;
 
-    if (error->code != WF_OK && sscanf(error->text, "rank %d: %n", &rank, &n) == 1 && n)
+    if (error->code == WF_OK)
+        return;
+    if (sscanf(error->text, "rank %d: %n", &rank, &n) != 1 || !n)
+        sscanf(error->text, "rank %d, %n", &rank, &n); /* the module that it is in follows */
+    if (n)
         memmove(error->text, error->text + n, strlen(error->text + n) + 1);
 }
 

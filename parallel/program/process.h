@@ -42,7 +42,8 @@ typedef struct wf_process {
     wf_rank_order order;
     double stall_timeout;        /* s; 0: never */
     const wf_pace_machine *pace; /* a machine whose time steps take; NULL: none */
-    bool memory_check;           /* refuses what does not fit into the process's limits */
+    bool memory_check;           /* refuses what does not fit into the process's limits .. */
+    bool plan_check;             /* .. and, as that does, what the plan of the start refuses */
     /* events of ranks that failed; NULL: a temporary one */
     const char *recorder_dir;
 

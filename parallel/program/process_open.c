@@ -188,7 +188,8 @@ wf_status wf_process_open(wf_process *p, wf_error *error)
         open_saving(p, error) != WF_OK || find_numerics(p, error) != WF_OK ||
         (p->opened && p->opened(p->arg, p, error) != WF_OK))
         return error->code;
-    if (p->memory_check && wf_plan_memory_check(&p->request, &p->launcher, error) != WF_OK)
+    if ((p->plan_check || p->memory_check) &&
+        wf_plan_start_check(&p->request, &p->launcher, p->memory_check, error) != WF_OK)
         return error->code;
     if (load_left(p, error) != WF_OK)
         return error->code;

@@ -109,7 +109,8 @@ table=$("$bench" memory --quick --threads 1) || fail "memory: status $?"
 grep -q '^kernel .*of copy$' <<<"$table" || fail "no titles"
 grep -q '^adamw  *1 ' <<<"$table" || fail "no row of adamw"
 
-for words in "" "nothing" "gemm --tp 2" "gemm --device gpu" "gemm --device cuda --dtype fp32" "gemm --shapes 4x5" "experts --shapes 4x5x6x2x3" "gemm --forms NX" "step --layouts 2y2" \
+for words in "" "nothing" "gemm --tp 2" "gemm --device gpu" "gemm --device cuda --dtype fp32" "gemm --shapes 4x5" "experts --shapes 4x5x6x2x3" "decode --shapes 9x64x96" "cached --shapes 70x4x3x16" \
+    "attention --shapes 48" "attention --quick --shapes $(printf '48x16,%.0s' {1..65})" "gemm --forms NX" "step --layouts 2y2" \
     "step --model none" "step --exact maybe" "comm --ranks 1" "comm --sizes 3K3" "init --threads 0" \
     "step --layouts 1x1 --seconds" "pipeline --schedules nothing" "pipeline --schedules 1f1b@2x2"; do
     # shellcheck disable=SC2086 # the words are arguments

@@ -20,7 +20,7 @@ refuse "a bit to flip of no rank" 2 "of step 1 and rank 9, and the run has steps
 if [ "$sanitized" != --sanitized ]; then
     limit=2000000
     refuse "more ranks than can be started" 1 \
-        "(only [0-9]+ of 4096 ranks can be started|no thread to watch the ranks).*ask for fewer ranks" \
+        "(only [0-9]+ of 4096 ranks can be started|no (thread|memory) to watch .*ranks).*ask for fewer ranks" \
         "${tiny[@]}" --tp 1024 --dp 4 --memory-check off
     refuse "the same, reported before one is started" 1 \
         "does not fit: 4096 ranks of 1 thread take .* without their tensors, .* start fewer ranks" \
@@ -36,6 +36,13 @@ if [ "$sanitized" != --sanitized ]; then
         "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072
     limit=''
 fi
+# What a step would find is found by the plan of the start, before a rank opens, so that no rank, host or step is named.
+tiled=("${tiny[@]}" --lora-rank 2 --lora-targets down --lora-dropout 0.1 --tiled-mlp 64)
+for how in "--memory-check on" "--memory-check off" --plan; do
+    # shellcheck disable=SC2086 # flags are words
+    refuse "what a step cannot do, before one: $how" 2 \
+        "^gpt_train: in block.0.mlp.down: .* leave dropout of its last linear's adapter out, or compute it whole$" "${tiled[@]}" $how
+done
 run "a batch that dp does not divide" "${tiny[@]}" --dp 3
 result "is said" "$(grep -q '^batches: --micro-batch-size 1 .* 3 data-parallel ranks take 4 sequences; in the last of 2 micro-steps 2 of them are idle$' \
     out || cat out)"

@@ -83,6 +83,8 @@ for layout in "--tp 2 --dp 2 --ep 4 --sequence-parallel --moe-dispatch exchange"
     result "has its digests" "$(texts out | diff one.txt -)"
 done
 plan_is_run "with a capacity" "${full[@]}" --dp 2 --ep 2
+refuse "a text of them on a GPU, before a step is made" 2 "experts with a capacity do not continue texts on a GPU" \
+    "${full[@]}" --plan --device cuda --sample 4
 run "room for all" "${mixture[@]}" --moe-expert-capacity-factor 9
 texts out >nine.txt
 run "no capacity" "${mixture[@]}"

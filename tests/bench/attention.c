@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 2, HEADS = 12, SHAPES = 16, TYPES = 2 };
+enum { BATCH = 2, HEADS = 12, TYPES = 2 };
 
 typedef struct shape {
     int64_t seq, dim;
@@ -156,23 +156,17 @@ static wf_status run_shape(const bench_options *o, bench_report *report, bench *
 
 static int list_shapes(const bench_options *o, bool gpu, shape *shapes, wf_error *error)
 {
+    static const bench_shape_rule rule = {
+        .numbers = 2, .most = {1 << 16, 1 << 10}, .text = "SEQxDIM, like 1024x64"};
     const char *list = o->shapes  ? o->shapes
                        : o->quick ? "48x16"
                        : gpu      ? "8192x128,16384x128,32768x128"
                                   : "256x64,256x128,1024x64,1024x128";
-    char word[32], more;
-    int count = 0;
+    int64_t read[BENCH_SHAPES][BENCH_SHAPE];
+    int count = bench_shapes(list, &rule, read, error);
 
-    while (bench_next_word(&list, word, sizeof word) && count < SHAPES) {
-        long long seq, dim;
-
-        if (sscanf(word, "%lldx%lld%c", &seq, &dim, &more) != 2 || seq < 1 || seq > 1 << 16 ||
-            dim < 1 || dim > 1 << 10) {
-            wf_error_set(error, WF_EINVAL, "shape %s is not SEQxDIM, like 1024x64", word);
-            return 0;
-        }
-        shapes[count++] = (shape){seq, dim};
-    }
+    for (int i = 0; i < count; i++)
+        shapes[i] = (shape){read[i][0], read[i][1]};
     return count;
 }
 
@@ -215,7 +209,7 @@ static wf_status run_gpu(const bench_options *o, bench_report *report, const sha
 static wf_status run_attention(const bench_options *o, bench_report *report, wf_error *error)
 {
     bool gpu = o->device && strcmp(o->device, "cuda") == 0;
-    shape shapes[SHAPES];
+    shape shapes[BENCH_SHAPES];
     int n_shapes = list_shapes(o, gpu, shapes, error);
 
     if (error->code == WF_OK && o->device && !gpu && strcmp(o->device, "cpu") != 0)

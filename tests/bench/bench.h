@@ -13,6 +13,8 @@
 
 /* ---- options (options.c) ---- */
 
+enum { BENCH_SHAPES = 64, BENCH_SHAPE = 5 };
+
 typedef struct bench_options {
     bool json, quick, help;
     int64_t threads; /* 0: the command's own choice */
@@ -52,6 +54,20 @@ void bench_options_help(const bench_command *command);
 
 /* Next of the words of a list "a,b,c"; false at its end. */
 bool bench_next_word(const char **list, char *word, size_t size);
+
+/* The shapes that a command takes: numbers with an x between each two. */
+typedef struct bench_shape_rule {
+    int numbers;
+    int64_t most[BENCH_SHAPE]; /* limit of each number, which is 1 or more */
+    /* NULL, or returns true where the numbers go together */
+    bool (*fits)(const int64_t *shape);
+    const char *text; /* "MxKxN, like 1024x768x3072" */
+} bench_shape_rule;
+
+/* Reads a list of shapes; returns how many, 0 with WF_EINVAL where one is none, or there are
+   more than BENCH_SHAPES. */
+int bench_shapes(const char *list, const bench_shape_rule *rule,
+                 int64_t shapes[BENCH_SHAPES][BENCH_SHAPE], wf_error *error);
 
 /* ---- rows (report.c) ---- */
 

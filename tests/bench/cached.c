@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHAPES = 16, TYPES = 2, MOST_LAYERS = 4096 };
+enum { TYPES = 2, MOST_LAYERS = 4096 };
 static const size_t memory = (size_t)1 << 28, quick_memory = (size_t)1 << 20;
 
 typedef struct shape {
@@ -119,29 +119,27 @@ static wf_status run_shape(const bench_options *o, bench_report *report, bench *
                                        : wf_context_status(b[1].ctx);
 }
 
+static bool has_whole_groups(const int64_t *shape)
+{
+    return shape[1] % shape[2] == 0;
+}
+
 static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
 {
+    static const bench_shape_rule rule = {
+        .numbers = 4,
+        .most = {1 << 20, 1 << 10, 1 << 10, 1 << 10},
+        .fits = has_whole_groups,
+        .text = "KEYSxHEADSxGROUPSxDIM with heads in whole groups, like 4096x8x2x64"};
     const char *list = o->shapes  ? o->shapes
                        : o->quick ? "70x4x2x16"
                                   : "64x8x2x64,600x8x2x64,4096x8x2x64,32768x8x2x64,"
                                     "4096x9x3x64,4096x32x8x128";
-    char word[64];
-    int count = 0;
+    int64_t read[BENCH_SHAPES][BENCH_SHAPE];
+    int count = bench_shapes(list, &rule, read, error);
 
-    while (bench_next_word(&list, word, sizeof word) && count < SHAPES) {
-        long long keys, heads, groups, dim;
-        char more;
-
-        if (sscanf(word, "%lldx%lldx%lldx%lld%c", &keys, &heads, &groups, &dim, &more) != 4 ||
-            keys < 1 || keys > 1 << 20 || groups < 1 || heads < groups || heads > 1 << 10 ||
-            heads % groups || dim < 1 || dim > 1 << 10)
-            return wf_error_set(error, WF_EINVAL,
-                                "shape %s is not KEYSxHEADSxGROUPSxDIM with heads in whole "
-                                "groups, like 4096x8x2x64",
-                                word),
-                   0;
-        shapes[count++] = (shape){keys, heads, groups, dim};
-    }
+    for (int i = 0; i < count; i++)
+        shapes[i] = (shape){read[i][0], read[i][1], read[i][2], read[i][3]};
     return count;
 }
 
@@ -176,7 +174,7 @@ static wf_status run_threads(const bench_options *o, bench_report *report, int t
 
 static wf_status run_cached(const bench_options *o, bench_report *report, wf_error *error)
 {
-    shape shapes[SHAPES];
+    shape shapes[BENCH_SHAPES];
     int n_shapes = list_shapes(o, shapes, error);
 
     if (error->code != WF_OK)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS = 8, SHAPES = 32, TEAMS = 2 };
+enum { CHUNKS = 8, TEAMS = 2 };
 static const size_t memory = (size_t)1 << 30, quick_memory = (size_t)1 << 22;
 
 typedef struct shape {
@@ -238,28 +238,30 @@ static wf_status race(bench *b)
     return WF_OK;
 }
 
+static bool is_narrow(const int64_t *shape)
+{
+    return shape[2] >= WF_GEMV_COLUMNS;
+}
+
 /* Those of the command line, or those of a small model and of a large one. */
 static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
 {
     const char *standard = "1x576x1536,1x1536x576,1x576x49152,4x576x49152,8x576x49152,"
                            "1x2048x8192,8x2048x8192,1x4096x4096";
     const char *list = o->shapes ? o->shapes : o->quick ? "1x64x96" : standard;
-    char word[64];
-    int count = 0;
+    char text[64];
+    const bench_shape_rule rule = {.numbers = 3,
+                                   .most = {WF_GEMV_ROWS, 1 << 20, 1 << 20},
+                                   .fits = is_narrow,
+                                   .text = text};
+    int64_t read[BENCH_SHAPES][BENCH_SHAPE];
+    int count;
 
-    while (bench_next_word(&list, word, sizeof word) && count < SHAPES) {
-        long long m, k, n;
-        char more;
-
-        if (sscanf(word, "%lldx%lldx%lld%c", &m, &k, &n, &more) != 3 || m < 1 || k < 1 ||
-            n < WF_GEMV_COLUMNS || m > WF_GEMV_ROWS || k > 1 << 20 || n > 1 << 20)
-            return wf_error_set(error, WF_EINVAL,
-                                "shape %s is not MxKxN with M up to %d and N from %d, like "
-                                "1x2048x8192",
-                                word, WF_GEMV_ROWS, WF_GEMV_COLUMNS),
-                   0;
-        shapes[count++] = (shape){m, k, n};
-    }
+    snprintf(text, sizeof text, "MxKxN with M up to %d and N from %d, like 1x2048x8192",
+             WF_GEMV_ROWS, WF_GEMV_COLUMNS);
+    count = bench_shapes(list, &rule, read, error);
+    for (int i = 0; i < count; i++)
+        shapes[i] = (shape){read[i][0], read[i][1], read[i][2]};
     return count;
 }
 
@@ -281,7 +283,7 @@ static wf_status run_threads(bench *b, int threads, const shape *shapes, int cou
 static wf_status run_decode(const bench_options *o, bench_report *out, wf_error *error)
 {
     static bench b;
-    shape shapes[SHAPES];
+    shape shapes[BENCH_SHAPES];
     const char *why = "";
     int count = list_shapes(o, shapes, error);
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCES = 2, TYPES = 2, SHAPES = 16, FORWARD = 3, BACKWARD = 8 };
+enum { SEQUENCES = 2, TYPES = 2, FORWARD = 3, BACKWARD = 8 };
 
 typedef struct shape {
     int64_t tokens, d, f, experts, k;
@@ -201,30 +201,32 @@ static wf_status run_type(const bench_options *o, bench_report *report, bench *b
     return wf_context_status(b->ctx);
 }
 
+static bool has_chosen(const int64_t *shape)
+{
+    return shape[4] <= shape[3];
+}
+
 static int list_shapes(const bench_options *o, bool gpu, shape *shapes, wf_error *error)
 {
     const char *list = o->shapes  ? o->shapes
                        : o->quick ? "12x16x24x4x2"
                        : gpu      ? "4096x2048x768x128x8,4096x4096x14336x8x2,64x2048x768x128x8"
                                   : "256x512x256x16x4";
-    char word[64], more;
-    int count = 0;
+    char text[128];
+    const bench_shape_rule rule = {.numbers = 5,
+                                   .most = {1 << 20, 1 << 20, 1 << 20, 1 << 20, WF_ROUTE_MOST},
+                                   .fits = has_chosen,
+                                   .text = text};
+    int64_t read[BENCH_SHAPES][BENCH_SHAPE];
+    int count;
 
-    while (bench_next_word(&list, word, sizeof word) && count < SHAPES) {
-        long long n[5];
-
-        if (sscanf(word, "%lldx%lldx%lldx%lldx%lld%c", &n[0], &n[1], &n[2], &n[3], &n[4],
-                   &more) != 5 ||
-            n[0] < 1 || n[1] < 1 || n[2] < 1 || n[4] < 1 || n[4] > WF_ROUTE_MOST ||
-            n[3] < n[4]) {
-            wf_error_set(error, WF_EINVAL,
-                         "shape %s is not TOKENSxWIDTHxFEATURESxEXPERTSxCHOSEN, like "
-                         "4096x2048x768x128x8, with at most %d experts of a token",
-                         word, WF_ROUTE_MOST);
-            return 0;
-        }
-        shapes[count++] = (shape){n[0], n[1], n[2], n[3], n[4]};
-    }
+    snprintf(text, sizeof text,
+             "TOKENSxWIDTHxFEATURESxEXPERTSxCHOSEN, like 4096x2048x768x128x8, with at most %d "
+             "experts of a token",
+             WF_ROUTE_MOST);
+    count = bench_shapes(list, &rule, read, error);
+    for (int i = 0; i < count; i++)
+        shapes[i] = (shape){read[i][0], read[i][1], read[i][2], read[i][3], read[i][4]};
     return count;
 }
 
@@ -233,7 +235,7 @@ static wf_status run_experts(const bench_options *o, bench_report *report, wf_er
     static const wf_dtype types[TYPES] = {WF_F32, WF_BF16};
     const bool gpu = o->device && strcmp(o->device, "cuda") == 0;
     const int threads = o->threads ? (int)o->threads : o->cores;
-    shape shapes[SHAPES];
+    shape shapes[BENCH_SHAPES];
     int count;
 
     if (o->device && !gpu && strcmp(o->device, "cpu") != 0)

@@ -4,7 +4,7 @@
 
 #include "tests/bench/bench.h"
 
-enum { BENCH_SHAPES = 64, BENCH_SETTINGS = 3, BENCH_CALLERS = 16 };
+enum { BENCH_SETTINGS = 3, BENCH_CALLERS = 16 };
 
 typedef struct bench_shape {
     int64_t m, k, n;

@@ -10,20 +10,13 @@ int bench_gemm_shapes(const bench_options *o, bench_shape shapes[BENCH_SHAPES], 
     static const int64_t sides[][2] = {
         {768, 768}, {768, 3072}, {3072, 768}, {256, 1024}, {768, 50304}};
     const char *list = o->shapes ? o->shapes : o->quick ? "64x96x80" : "";
-    char word[64];
-    int count = 0;
+    static const bench_shape_rule rule = {
+        .numbers = 3, .most = {1 << 20, 1 << 20, 1 << 20}, .text = "MxKxN, like 1024x768x3072"};
+    int64_t read[BENCH_SHAPES][BENCH_SHAPE];
+    int count = bench_shapes(list, &rule, read, error);
 
-    while (bench_next_word(&list, word, sizeof word) && count < BENCH_SHAPES) {
-        long long m, k, n;
-        char more;
-
-        if (sscanf(word, "%lldx%lldx%lld%c", &m, &k, &n, &more) != 3 || m < 1 || k < 1 ||
-            n < 1 || m > 1 << 20 || k > 1 << 20 || n > 1 << 20)
-            return wf_error_set(error, WF_EINVAL, "shape %s is not MxKxN, like 1024x768x3072",
-                                word),
-                   0;
-        shapes[count++] = (bench_shape){m, k, n};
-    }
+    for (int i = 0; i < count; i++)
+        shapes[i] = (bench_shape){read[i][0], read[i][1], read[i][2]};
     for (int i = 0; count < 15 && !o->shapes && !o->quick; i++, count++)
         shapes[count] = (bench_shape){rows[i % 3], sides[i / 3][0], sides[i / 3][1]};
     return count;

@@ -148,3 +148,36 @@ bool bench_next_word(const char **list, char *word, size_t size)
     *list += length + ((*list)[length] == ',');
     return true;
 }
+
+/* Reads a word as a shape. */
+static bool read_shape(const char *word, const bench_shape_rule *rule, int64_t *shape)
+{
+    for (int i = 0; i < rule->numbers; i++) {
+        char *end;
+
+        shape[i] = strtoll(word, &end, 10);
+        if (end == word || *end != (i + 1 < rule->numbers ? 'x' : '\0') || shape[i] < 1 ||
+            shape[i] > rule->most[i])
+            return false;
+        word = end + 1;
+    }
+    return !rule->fits || rule->fits(shape);
+}
+
+int bench_shapes(const char *list, const bench_shape_rule *rule,
+                 int64_t shapes[BENCH_SHAPES][BENCH_SHAPE], wf_error *error)
+{
+    char word[96];
+    int count = 0;
+
+    for (; bench_next_word(&list, word, sizeof word); count++) {
+        if (count == BENCH_SHAPES)
+            wf_error_set(error, WF_EINVAL, "more than %d shapes: give fewer at a time",
+                         BENCH_SHAPES);
+        else if (!read_shape(word, rule, shapes[count]))
+            wf_error_set(error, WF_EINVAL, "shape %s is not %s", word, rule->text);
+        if (error->code != WF_OK)
+            return 0;
+    }
+    return count;
+}

@@ -1,6 +1,8 @@
 /* tests/cuda/gpu_main.c - see gpu_main.h. */
 #include "tests/cuda/gpu_main.h"
+#include "core/host_data.h"
 #include "kernels/devices.h"
+#include "tests/mesh/ranks.h"
 
 int gpu_test_main(const char *suite, const wf_test *tests)
 {
@@ -21,4 +23,15 @@ wf_context *gpu_context(void)
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
     return ctx;
+}
+
+wf_tensor *gpu_filled(wf_tensor *t, int member)
+{
+    wf_host_data view;
+    float *x = wf_data_write(t, false, &view);
+
+    for (int64_t i = 0; x && i < wf_tensor_local_count(t); i++)
+        x[i] = number(member, 0, i);
+    wf_data_close(&view);
+    return t;
 }

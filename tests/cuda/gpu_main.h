@@ -11,4 +11,7 @@ int gpu_test_main(const char *suite, const wf_test *tests);
 /* Opens a context on the first GPU, of seed 7. */
 wf_context *gpu_context(void);
 
+/* Writes a member's numbers (tests/mesh/ranks.h) to a tensor of floats; returns it. */
+wf_tensor *gpu_filled(wf_tensor *t, int member);
+
 #endif

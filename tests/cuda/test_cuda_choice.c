@@ -10,7 +10,6 @@
 #include "kernels/now.h"
 #include "kernels/ops.h"
 #include "tests/cuda/gpu_main.h"
-#include "tests/mesh/ranks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,15 +20,10 @@ static wf_tensor *matrix(wf_context *ctx, int64_t rows, int64_t columns, bool to
 {
     const wf_dim dims[] = {wf_dim_batch(2), tokens ? wf_dim_chunked(rows) : wf_dim_width(rows),
                            wf_dim_width(columns)};
-    wf_tensor *t =
-        wf_tensor_new(ctx, WF_F32, tokens ? 3 : 2, dims + !tokens, NULL, WF_MEMORY_ACTIVATION);
-    wf_host_data view;
-    float *x = wf_data_write(t, false, &view);
 
-    for (int64_t i = 0; x && i < wf_tensor_local_count(t); i++)
-        x[i] = number(member, 0, i);
-    wf_data_close(&view);
-    return t;
+    return gpu_filled(
+        wf_tensor_new(ctx, WF_F32, tokens ? 3 : 2, dims + !tokens, NULL, WF_MEMORY_ACTIVATION),
+        member);
 }
 
 /* x[2, TOKENS, DEPTH] W[columns, DEPTH]^T */

@@ -10,7 +10,6 @@
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "tests/cuda/gpu_main.h"
-#include "tests/mesh/ranks.h"
 
 enum {
     BATCH = 2,
@@ -33,25 +32,13 @@ static wf_context *open_context(bool plan)
     return ctx;
 }
 
-static void set(wf_tensor *t, int member)
-{
-    wf_host_data view;
-    float *x = wf_data_write(t, false, &view);
-
-    for (int64_t i = 0; x && i < wf_tensor_local_count(t); i++)
-        x[i] = number(member, 0, i);
-    wf_data_close(&view);
-}
-
 static wf_tensor *new_tensor(wf_context *ctx, int member)
 {
     wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(ROWS),
                      wf_dim_heads(HEADS_HERE, COLUMNS / HEADS_HERE)};
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
 
-    if (t && !wf_context_dry_run(ctx))
-        set(t, member);
-    return t;
+    return t && !wf_context_dry_run(ctx) ? gpu_filled(t, member) : t;
 }
 
 /* All that has dropout in it; the sums that it adds to are given back on the way. */
@@ -92,7 +79,7 @@ static void runs_are_calls(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(graph);
     for (int64_t step = 2; step < 6; step++) {
         wf_scope_open(ctx);
-        set(x, (int)step / 2);
+        gpu_filled(x, (int)step / 2);
         CU_ASSERT_EQUAL(wf_graph_run(graph, &(wf_now){.step = step}, sizeof(wf_now)), WF_OK);
         numbers_of(y, got);
         wf_context_position(ctx, step, (wf_sequences){.first = FIRST});
@@ -158,9 +145,9 @@ static void updates(void)
                  sizeof(wf_now));
     for (int i = 0; i < UPDATES; i++) {
         numbers_of(p[i], got[i]);
-        set(p[i], 1);
+        gpu_filled(p[i], 1);
     }
-    set(m, 2);
+    gpu_filled(m, 2);
     v = wf_mul(m, m);
     update_all(p, grad, m, v, 0.25f, 10, 20, 0.5f);
     for (int i = 0; i < UPDATES; i++) {
@@ -233,7 +220,7 @@ static void read_it(wf_tensor *x)
 
 static void write_it(wf_tensor *x)
 {
-    set(x, 4);
+    gpu_filled(x, 4);
 }
 
 /* Memory of before would be given back by every run. */

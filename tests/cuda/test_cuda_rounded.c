@@ -17,14 +17,8 @@ enum { RANKS = 4, N = 64 * RANKS, LONG = 1003, MEMBERS = 8 };
 static wf_tensor *filled(wf_context *ctx, int member, int ndim, const wf_dim *dims,
                          const wf_layout *layout)
 {
-    wf_tensor *t = wf_tensor_new(ctx, WF_F32, ndim, dims, layout, WF_MEMORY_ACTIVATION);
-    wf_host_data view;
-    float *x = wf_data_write(t, false, &view);
-
-    for (int64_t i = 0; x && i < wf_tensor_local_count(t); i++)
-        x[i] = number(member, 0, i);
-    wf_data_close(&view);
-    return t;
+    return gpu_filled(wf_tensor_new(ctx, WF_F32, ndim, dims, layout, WF_MEMORY_ACTIVATION),
+                      member);
 }
 
 static wf_status read_bf16(wf_context *ctx, const void *from, int64_t n, uint16_t *to,

@@ -195,18 +195,38 @@ static void most_is_hidden(void)
     }
 }
 
-/* The names of the ops that rank 0 ran. */
+/* The names of the ops that rank 0 ran, and the collectives that were under way meanwhile. */
 typedef struct ops {
-    int n;
+    int n, moves;
     const char *name[1 << 12];
+    int beside[1 << 12];
 } ops;
 
 static void note_op(void *self, const wf_call *call)
 {
     ops *all = self;
 
-    if (all->n < (int)(sizeof all->name / sizeof *all->name))
-        all->name[all->n++] = call->op->name;
+    if (all->n == (int)(sizeof all->name / sizeof *all->name))
+        return;
+    all->beside[all->n] = all->moves;
+    all->name[all->n++] = call->op->name;
+}
+
+static uint64_t begin_move(void *self, const wf_oplog_move *what)
+{
+    ops *all = self;
+
+    (void)what;
+    all->moves++;
+    return 1;
+}
+
+static void end_move(void *self, uint64_t number)
+{
+    ops *all = self;
+
+    (void)number;
+    all->moves--;
 }
 
 static wf_status note_ops(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
@@ -216,9 +236,39 @@ static wf_status note_ops(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mo
     (void)model;
     if (rank->index > 0)
         return WF_OK;
-    log = (wf_oplog){.self = t->arg, .op = note_op};
-    wf_context_oplog(wf_par_context(par), step == 0 ? &log : NULL);
+    log = (wf_oplog){note_op, begin_move, end_move, t->arg};
+    wf_mesh_oplog(wf_par_mesh(par), step == 0 ? &log : NULL);
     return WF_OK;
+}
+
+/* Notes the ops of a step whose tokens, of one sequence, are in 8 blocks. */
+static bool run_noted(ops *all)
+{
+    training t = on(LLAMA, 1, 0, (wf_par_options){.tp = 2, .sequence_parallel = true});
+
+    t.layout.tp_comm_overlap = true;
+    t.layout.tp_comm_block = 1;
+    t.watch = note_ops;
+    t.arg = all;
+    return train(&t);
+}
+
+/* A product that is joined with what follows it takes its rows in blocks, too: of 8, all but
+   the last are computed while another one moves. */
+static void joined_products_take_blocks(void)
+{
+    static ops all;
+    int blocks = 0, beside = 0;
+
+    if (!run_noted(&all))
+        return;
+    for (int i = 0; i < all.n; i++)
+        if (strcmp(all.name[i], "linear2_swiglu") == 0) {
+            blocks++;
+            beside += all.beside[i] > 0;
+        }
+    CU_ASSERT_EQUAL(blocks, 2 * 8);
+    CU_ASSERT_EQUAL(beside, 2 * 7);
 }
 
 /* The gradient of gate and up's input is made in blocks, before those of their weights, whose
@@ -226,14 +276,9 @@ static wf_status note_ops(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mo
 static void weights_come_after(void)
 {
     static ops all;
-    training t = on(LLAMA, 1, 0, (wf_par_options){.tp = 2, .sequence_parallel = true});
     int blocks = 0, first = -1;
 
-    t.layout.tp_comm_overlap = true;
-    t.layout.tp_comm_block = 1;
-    t.watch = note_ops;
-    t.arg = &all;
-    if (!train(&t))
+    if (!run_noted(&all))
         return;
     for (int i = 0; i < all.n; i++)
         if (strcmp(all.name[i], "linear2_dx") == 0) {
@@ -311,6 +356,7 @@ int main(void)
         {"gradients of weights that wait", deferred},
         {"a mixture", mixture},
         {"most moves are beside products", most_is_hidden},
+        {"joined products take blocks", joined_products_take_blocks},
         {"gradients of weights come after what is summed", weights_come_after},
         {"hooks read what comes later", hooks_read},
         {NULL, NULL},

@@ -1,5 +1,5 @@
-/* parallel/plan/memory_check.c - a run's plan beside the limits of its process; see
-   request.h. */
+/* parallel/plan/start_check.c - a run's plan before it starts: what it is refused for, and its
+   memory beside the limits of its process; see request.h. */
 #include "parallel/plan/print_internal.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/report/layout.h"
@@ -50,51 +50,47 @@ static const wf_memory_limit *tightest(const wf_plan_request *o, const wf_memory
 
 /* The same of a pipeline, of which a rank of each coordinate is planned, and *last is the one
    that needs most. */
-static bool need_of_stages(const wf_plan_request *o, int ranks, double *bytes, wf_plan *last)
+static wf_status need_of_stages(const wf_plan_request *o, int ranks, double *bytes,
+                                wf_plan *last, wf_error *error)
 {
     int each = (int)(wf_plan_ranks(o) / o->pp);
-    wf_error error;
 
-    *bytes = 0;
     for (int pp = 0; pp < (int)o->pp; pp++) {
         wf_plan other;
 
-        if (wf_plan_request_start(o, (pp + 1) * each - 1, &other, &error) != WF_OK)
-            return false;
+        if (wf_plan_request_start(o, (pp + 1) * each - 1, &other, error) != WF_OK)
+            return error->code;
         *bytes += (double)ranks / (double)o->pp * (double)other.report.memory.peak;
         if (pp == 0 || other.report.memory.peak > last->report.memory.peak)
             *last = other;
     }
-    return true;
+    return WF_OK;
 }
 
 /* Bytes of all ranks of this process. Parts grow with the rank's number, so the first has least
    and the last most: where those of the last would do, or it is not known which ranks these
    are, one plan is enough. */
-static bool need(const wf_plan_request *o, int ranks, bool all, double room, double *bytes,
-                 wf_plan *last)
+static wf_status need(const wf_plan_request *o, int ranks, bool all, double room, double *bytes,
+                      wf_plan *last, wf_error *error)
 {
     wf_plan other;
-    wf_error error;
     double first;
 
     *bytes = 0;
     if (o->pp > 1)
-        return need_of_stages(o, ranks, bytes, last);
-    if (wf_plan_request_start(o, (int)wf_plan_ranks(o) - 1, last, &error) != WF_OK)
-        return false;
-    if (ranks * (double)last->report.memory.peak <= room)
-        return true;
-    if (wf_plan_request_start(o, 0, &other, &error) != WF_OK)
-        return false;
+        return need_of_stages(o, ranks, bytes, last, error);
+    if (wf_plan_request_start(o, (int)wf_plan_ranks(o) - 1, last, error) != WF_OK ||
+        ranks * (double)last->report.memory.peak <= room ||
+        wf_plan_request_start(o, 0, &other, error) != WF_OK)
+        return error->code;
     first = (double)other.report.memory.peak;
     *bytes = ranks * first;
     for (int rank = 1; all && ranks <= MOST_PLANS && rank < ranks; rank++) {
-        if (wf_plan_request_start(o, rank, &other, &error) != WF_OK)
-            return false;
+        if (wf_plan_request_start(o, rank, &other, error) != WF_OK)
+            return error->code;
         *bytes += (double)other.report.memory.peak - first;
     }
-    return true;
+    return WF_OK;
 }
 
 static wf_status no_room_for_ranks(const wf_plan_request *o, const wf_memory_limit *least,
@@ -138,24 +134,46 @@ static wf_status no_room(const wf_plan_request *o, const wf_memory_limit *least,
         wf_size_text(of_ranks, beside(o, ranks, least->reserved)), phrase);
 }
 
-wf_status wf_plan_memory_check(const wf_plan_request *o, const wf_launcher *launcher,
-                               wf_error *error)
+/* Passes on why a plan is refused. It says as the run would what does not fit into a limit of
+   tensors, and the run has more to say of that. */
+static wf_status refusal(wf_error *error)
 {
-    int local = launcher->local > 0 ? launcher->local : 1, processes = launcher->processes;
-    int ranks = (int)wf_plan_ranks(o) / processes;
-    wf_memory_limit limit[WF_MEMORY_LIMITS];
-    const wf_memory_limit *least =
-        tightest(o, limit, wf_memory_limits("", limit), ranks, local);
-    wf_plan last;
-    double room, needed;
+    if (error->code == WF_ENOMEM)
+        *error = (wf_error){WF_OK, ""};
+    return error->code;
+}
 
-    if (!least || (!o->job.steps && !o->job.after) ||
-        (o->job.mesh.device && strcmp(o->job.mesh.device, "cuda") == 0))
-        return WF_OK;
-    room = room_of(o, least, ranks, local);
+/* Compares with the limits of the process. */
+static wf_status check_memory(const wf_plan_request *o, const wf_launcher *launcher,
+                              const wf_memory_limit *least, int ranks, wf_error *error)
+{
+    int local = launcher->local > 0 ? launcher->local : 1;
+    double room = room_of(o, least, ranks, local), needed;
+    wf_plan last;
+
     if (room < 0)
         return no_room_for_ranks(o, least, ranks, local, error);
-    if (!need(o, ranks, processes == 1, room, &needed, &last) || needed <= room)
+    if (need(o, ranks, launcher->processes == 1, room, &needed, &last, error) != WF_OK)
+        return refusal(error);
+    return needed <= room ? WF_OK : no_room(o, least, ranks, local, needed, &last, error);
+}
+
+wf_status wf_plan_start_check(const wf_plan_request *o, const wf_launcher *launcher,
+                              bool memory, wf_error *error)
+{
+    const bool of_host = !o->job.mesh.device || strcmp(o->job.mesh.device, "cuda") != 0;
+    int local = launcher->local > 0 ? launcher->local : 1;
+    int ranks = (int)wf_plan_ranks(o) / launcher->processes;
+    wf_memory_limit limit[WF_MEMORY_LIMITS];
+    const wf_memory_limit *least = NULL;
+    wf_plan plan;
+
+    if (!o->job.steps && !o->job.after)
         return WF_OK;
-    return no_room(o, least, ranks, local, needed, &last, error);
+    if (memory && of_host)
+        least = tightest(o, limit, wf_memory_limits("", limit), ranks, local);
+    if (least)
+        return check_memory(o, launcher, least, ranks, error);
+    wf_plan_request_start(o, (int)wf_plan_ranks(o) - 1, &plan, error);
+    return refusal(error);
 }
