@@ -51,8 +51,13 @@ typedef struct wf_device_memory {
     void (*write)(struct wf_device *device, void *to, const void *host, size_t bytes);
     wf_status (*copy)(struct wf_device *device, const wf_copy *copy, bool side_stream,
                       wf_error *error);
-    wf_status (*reduce)(struct wf_device *device, const wf_reduce *reduce, bool side_stream,
-                        wf_error *error);
+    /* n copies, in few launches; what one writes no other one touches */
+    wf_status (*copy_all)(struct wf_device *device, const wf_copy *copies, int64_t n,
+                          bool side_stream, wf_error *error);
+    /* n reductions that differ in src, dst, out_element and n, in few launches; what one writes
+       no other one touches */
+    wf_status (*reduce)(struct wf_device *device, const wf_reduce *reductions, int64_t n,
+                        bool side_stream, wf_error *error);
     void (*fill)(struct wf_device *device, void *to, uint32_t word, int64_t n);
     wf_status (*wait)(struct wf_device *device, wf_error *error);
     /* Copies between the device's memory and memory of host_allocator, beside what the device

@@ -16,7 +16,7 @@ WF_BEGIN_DECLS
 
 /* To be raised with every change to what both sides share: this file and all of core/ that it
    includes. */
-enum { WF_CUDA_VERSION = 14 };
+enum { WF_CUDA_VERSION = 15 };
 
 typedef struct wf_cuda_host {
     size_t size; /* this table's; it comes first, so that it can always be read */

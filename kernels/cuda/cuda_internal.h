@@ -74,20 +74,16 @@ void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 
 enum { WF_CUDA_SOURCES = 64, WF_CUDA_TARGETS = 64 };
 
-/* The arguments of reductions over ranks: dst[d][i] = midpoint tree (core/numerics/tree.h) over
-   s of src[s][i], or their chain, or the greatest; each source is read before a target is
-   written at i, so a target may be a source. Of floats (element 4), or of bf16 (element 2)
-   summed in float and rounded once. */
-typedef struct wf_cuda_member_sum {
-    const void *src[WF_CUDA_SOURCES];
-    void *dst[WF_CUDA_TARGETS];
-    int n_src, n_dst;
-    size_t element, out_element; /* bytes; a sum of floats may be rounded to bf16 */
-    bool tree;                   /* false: src[0] + src[1] + .. */
-    bool maximum;                /* instead of a sum: a NaN where one is, +0 for either zero */
-    int64_t n;
-} wf_cuda_member_sum;
-cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_member_sum *sum);
+/* Makes n reductions (core/device.h). At index i dst[d][i] = the midpoint tree over s of
+   src[s][i], or their chain, or the greatest (a NaN where one is, +0 for either zero). Each
+   source is read before a target is written at i, so a target may be a source. Of floats
+   (element 4), or of bf16 (element 2) summed in float and rounded once. */
+cudaError_t wf_cuda_launch_reduce(cudaStream_t stream, const wf_reduce *reductions, int64_t n);
+
+enum { WF_CUDA_COPIES = 64 }; /* by one launch, at most */
+
+/* Makes copies, of which none touches what another one writes. */
+cudaError_t wf_cuda_launch_copies(cudaStream_t stream, const wf_copy *copies, int64_t n);
 
 /* out = a + b, both f32 or bf16 (added in float, rounded once); out may be a. */
 cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,

@@ -23,6 +23,17 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error);
 void wf_cuda_memory_close(wf_cuda *cuda);
 extern const wf_device_memory wf_cuda_memory;
 
+/* Queues a copy, and counts it. */
+cudaError_t wf_cuda_queue_copy(void *to, const void *from, size_t bytes,
+                               enum cudaMemcpyKind kind, cudaStream_t stream);
+
+/* moves.c: wf_device_memory.copy, copy_all and reduce */
+wf_status wf_cuda_copy(wf_device *device, const wf_copy *c, bool side_stream, wf_error *error);
+wf_status wf_cuda_copy_all(wf_device *device, const wf_copy *copies, int64_t n,
+                           bool side_stream, wf_error *error);
+wf_status wf_cuda_reduce(wf_device *device, const wf_reduce *r, int64_t n, bool side_stream,
+                         wf_error *error);
+
 /* points.c: wf_device_memory.mark, follow, point_wait and point_free */
 wf_status wf_cuda_mark(wf_device *device, bool side_stream, wf_point **point, wf_error *error);
 wf_status wf_cuda_follow(wf_device *device, bool side_stream, const wf_point *point,

@@ -1,10 +1,6 @@
 /*
  * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps
- * what is given back, and the copies, fills, sums and digests that the host asks for.
- *
- * Without `side_stream` all goes to the rank's stream, after what it computes and before what
- * follows, and a failure is noted. On the side stream one is returned as well: what the streams
- * of other ranks have to do with it is said by points (points.c).
+ * what is given back, and what the host reads, writes, fills and asks the digest of.
  */
 #include "kernels/cuda/device_internal.h"
 #include <pthread.h>
@@ -114,9 +110,8 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error)
     return let_in(cuda, pool, readers, error);
 }
 
-/* Queues a copy, and counts it. */
-static cudaError_t copy_bytes(void *to, const void *from, size_t bytes,
-                              enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t wf_cuda_queue_copy(void *to, const void *from, size_t bytes,
+                               enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     wf_cuda_counts.launches++;
     return cudaMemcpyAsync(to, from, bytes, kind, stream);
@@ -131,21 +126,14 @@ static wf_status finish(wf_cuda *cuda, cudaError_t code, const char *what, wf_er
     return wf_cuda_failure(cuda, error);
 }
 
-/* Ends what queued a copy; failures of work on the rank's own stream are reported later. */
-static wf_status end(wf_cuda *cuda, bool side_stream, cudaError_t code, const char *what,
-                     wf_error *error)
-{
-    wf_cuda_note(cuda, code, what);
-    return side_stream ? wf_cuda_failure(cuda, error) : WF_OK;
-}
-
 static wf_status read_back(wf_device *device, void *host, const void *from, size_t bytes,
                            wf_error *error)
 {
     wf_cuda *cuda = device->self;
 
     wf_cuda_enter(cuda);
-    return finish(cuda, copy_bytes(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
+    return finish(cuda,
+                  wf_cuda_queue_copy(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
                   "a copy to the host", error);
 }
 
@@ -208,7 +196,7 @@ static cudaError_t write_slot(wf_cuda *cuda, void *to, const void *host, size_t 
     pinned = s->slot[s->at].pinned + s->slot[s->at].used;
     s->slot[s->at].used += room;
     memcpy(pinned, host, bytes);
-    code = copy_bytes(to, pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
+    code = wf_cuda_queue_copy(to, pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
     return code == cudaSuccess ? cudaEventRecord(s->slot[s->at].copied, cuda->stream) : code;
 }
 
@@ -242,89 +230,11 @@ static void write_there(wf_device *device, void *to, const void *host, size_t by
     pthread_mutex_unlock(cuda->lock);
     if (bytes > STAGED) {
         wf_cuda_counts.syncs++;
-        code = copy_bytes(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
+        code = wf_cuda_queue_copy(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
         if (code == cudaSuccess)
             code = cudaStreamSynchronize(cuda->stream);
     }
     wf_cuda_note(cuda, code, "a copy to the GPU");
-}
-
-/* Copies a run; overlapping ones go by way of other memory. */
-static cudaError_t copy_run(void *to, const void *from, size_t bytes, cudaStream_t stream)
-{
-    uintptr_t x = (uintptr_t)to, y = (uintptr_t)from;
-    void *room = NULL;
-    cudaError_t code;
-
-    if (x + bytes <= y || y + bytes <= x)
-        return copy_bytes(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-    code = cudaMallocAsync(&room, bytes, stream);
-    if (code == cudaSuccess)
-        code = copy_bytes(room, from, bytes, cudaMemcpyDeviceToDevice, stream);
-    if (code == cudaSuccess)
-        code = copy_bytes(to, room, bytes, cudaMemcpyDeviceToDevice, stream);
-    if (room)
-        cudaFreeAsync(room, stream);
-    return code;
-}
-
-static cudaError_t copy_rows(const wf_copy *c, cudaStream_t stream)
-{
-    cudaError_t code = cudaSuccess;
-
-    if (c->rows == 1)
-        return copy_run(c->to, c->from, c->bytes, stream);
-    if (c->bytes == c->from_step && c->bytes == c->to_step)
-        return copy_run(c->to, c->from, c->bytes * (size_t)c->rows, stream);
-    if (c->from_step <= INT32_MAX && c->to_step <= INT32_MAX) { /* CUDA's largest pitch */
-        wf_cuda_counts.launches++;
-        return cudaMemcpy2DAsync(c->to, c->to_step, c->from, c->from_step, c->bytes,
-                                 (size_t)c->rows, cudaMemcpyDeviceToDevice, stream);
-    }
-    for (int64_t r = 0; r < c->rows && code == cudaSuccess; r++)
-        code = copy_bytes((char *)c->to + (size_t)r * c->to_step,
-                          (const char *)c->from + (size_t)r * c->from_step, c->bytes,
-                          cudaMemcpyDeviceToDevice, stream);
-    return code;
-}
-
-static wf_status copy(wf_device *device, const wf_copy *c, bool side_stream, wf_error *error)
-{
-    wf_cuda *cuda = device->self;
-    cudaStream_t stream = side_stream ? cuda->moves : cuda->stream;
-
-    if (c->bytes == 0 || c->rows == 0)
-        return WF_OK;
-    wf_cuda_enter(cuda);
-    return end(cuda, side_stream, copy_rows(c, stream), "a copy", error);
-}
-
-static wf_status reduce(wf_device *device, const wf_reduce *r, bool side_stream,
-                        wf_error *error)
-{
-    wf_cuda *cuda = device->self;
-    wf_cuda_member_sum sum = {.n_src = r->n_src,
-                              .n_dst = r->n_dst,
-                              .element = r->element,
-                              .out_element = r->out_element,
-                              .tree = r->tree,
-                              .maximum = r->maximum,
-                              .n = r->n};
-
-    if (r->n_src > WF_CUDA_SOURCES || r->n_dst > WF_CUDA_TARGETS)
-        return wf_cuda_host_table->error_set(
-            error, WF_EUNSUPPORTED,
-            "a sum over %d ranks: on GPUs a group has at most %d; split the axis in two "
-            "(.strategy hybrid_shard)",
-            r->n_src, WF_CUDA_SOURCES);
-    if (r->n == 0)
-        return WF_OK;
-    memcpy(sum.src, r->src, (size_t)r->n_src * sizeof *sum.src);
-    memcpy(sum.dst, r->dst, (size_t)r->n_dst * sizeof *sum.dst);
-    wf_cuda_enter(cuda);
-    return end(cuda, side_stream,
-               wf_cuda_launch_sum(side_stream ? cuda->moves : cuda->stream, &sum),
-               "a sum over ranks", error);
 }
 
 static void fill(wf_device *device, void *to, uint32_t word, int64_t n)
@@ -373,8 +283,9 @@ static wf_status digest(const wf_tensor *t, uint64_t path_hash, uint32_t kind, u
 
 const wf_device_memory wf_cuda_memory = {.read = read_back,
                                          .write = write_there,
-                                         .copy = copy,
-                                         .reduce = reduce,
+                                         .copy = wf_cuda_copy,
+                                         .copy_all = wf_cuda_copy_all,
+                                         .reduce = wf_cuda_reduce,
                                          .fill = fill,
                                          .wait = wait,
                                          .mark = wf_cuda_mark,

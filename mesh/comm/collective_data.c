@@ -1,12 +1,12 @@
 /*
- * mesh/comm/collective_data.c - what collectives do to data: copies of parts that may lie in
- * rows, and reductions over members, in the host's memory or by the device that has them.
+ * mesh/comm/collective_data.c - what collectives do to data: copies, in the host's memory or by
+ * the device that has it, and reductions over members in the host's.
  */
 #include "core/numerics/bf16.h"
 #include "mesh/comm/collective_internal.h"
 #include <string.h>
 
-static void copy_rows(const wf_pending *p, const wf_copy *copy)
+void wf_copy_rows(const wf_pending *p, const wf_copy *copy)
 {
     wf_device *device = wf_on_device(p);
 
@@ -25,43 +25,7 @@ static void copy_rows(const wf_pending *p, const wf_copy *copy)
 void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes)
 {
     if (to != from)
-        copy_rows(p, &(wf_copy){.from = from, .to = to, .bytes = bytes, .rows = 1});
-}
-
-/* Fills in one side of a part's copy: the bytes from where a row begins to where the next one
-   does. */
-static size_t copy_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
-                        int rank, wf_copy *copy, bool pack)
-{
-    int64_t first = wf_part(p, cuts, b, rank), n = wf_part(p, cuts, b, rank + 1) - first;
-    size_t bytes = (size_t)n * p->what.element, at, step;
-
-    if (!bytes)
-        return 0;
-    copy->rows = rows > 1 ? rows : 1;
-    copy->bytes = bytes / (size_t)copy->rows;
-    at = (size_t)(first / copy->rows) * p->what.element;
-    step = (size_t)(wf_part(p, cuts, b, p->comm->size) / copy->rows) * p->what.element;
-    copy->from_step = pack ? step : copy->bytes;
-    copy->to_step = pack ? copy->bytes : step;
-    if (pack)
-        copy->from = (const char *)copy->from + at;
-    else
-        copy->to = (char *)copy->to + at;
-    copy_rows(p, copy);
-    return bytes;
-}
-
-size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b, int rank,
-                    const void *whole, void *dense)
-{
-    return copy_part(p, cuts, rows, b, rank, &(wf_copy){.from = whole, .to = dense}, true);
-}
-
-size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
-                      int rank, const void *dense, void *whole)
-{
-    return copy_part(p, cuts, rows, b, rank, &(wf_copy){.from = dense, .to = whole}, false);
+        wf_copy_rows(p, &(wf_copy){.from = from, .to = to, .bytes = bytes, .rows = 1});
 }
 
 enum { BF16_BLOCK = 256 };
@@ -122,23 +86,6 @@ static void reduce_to_bf16(const wf_pending *p, uint16_t *y, int64_t n)
             sum_floats(p, length, sum);
         narrow(&p->comm->reduce, sum, y + at, length);
     }
-}
-
-wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, size_t out, int64_t n,
-                              bool side_stream, wf_error *error)
-{
-    wf_device *device = wf_on_device(p);
-    wf_reduce reduce = {.src = p->source,
-                        .dst = p->target,
-                        .n_src = p->comm->size,
-                        .n_dst = n_targets,
-                        .element = p->what.element,
-                        .out_element = out,
-                        .tree = !p->comm->reduce.chain,
-                        .maximum = p->what.reduction == WF_REDUCE_MAX,
-                        .n = n};
-
-    return device->memory->reduce(device, &reduce, side_stream, error);
 }
 
 void wf_reduce_members(const wf_pending *p, void *y, size_t out, int64_t n)

@@ -25,6 +25,7 @@ enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 8 << 20 };
    side by side from element `offset` of what is cut. */
 typedef struct slice {
     int64_t b, at, offset, n;
+    wf_moves *batch;
 } slice;
 
 typedef wf_status slice_work(const wf_exchange *x, int share, const slice *s, wf_error *error);
@@ -32,13 +33,6 @@ typedef wf_status slice_work(const wf_exchange *x, int share, const slice *s, wf
 static const wf_pending *member(const wf_exchange *x, int i)
 {
     return x->comm->transport->direct->owner(x, i);
-}
-
-static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-
-    return x < y + b_bytes && y < x + a_bytes;
 }
 
 static size_t extent(const wf_pending *p, const int64_t *cuts, int64_t b)
@@ -67,11 +61,14 @@ static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slic
     const wf_pending *p = x->owner;
     int64_t from = piece * p->piece, end = from + p->piece, passed = 0;
     wf_status status = WF_OK;
+    wf_moves batch;
+
+    wf_moves_begin(&batch, p, true);
 
     for (int64_t b = 0; b < p->what.n_buffers && passed < end; b++) {
         int64_t n = wf_part(p, p->cuts, b, share + 1) - wf_part(p, p->cuts, b, share);
         int64_t last = least(end - passed, n);
-        slice s = {.b = b, .at = from > passed ? from - passed : 0};
+        slice s = {.b = b, .at = from > passed ? from - passed : 0, .batch = &batch};
 
         for (; s.at < last && status == WF_OK; s.at += s.n) {
             s.n = wf_run(p, p->cuts, p->buffer[b].rows, b, share, s.at, &s.offset);
@@ -80,7 +77,7 @@ static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slic
         }
         passed += n;
     }
-    return status;
+    return status == WF_OK ? wf_moves_end(&batch, error) : status;
 }
 
 /* Returns members to whose output a result goes: where all see one, to the first. */
@@ -116,17 +113,16 @@ static wf_status end(wf_pending *p, wf_error *error)
     return p->comm->transport->wait(p->comm, p->x, error);
 }
 
-static wf_status put(const wf_pending *p, void *to, const void *from, int64_t n,
-                     wf_error *error)
+static wf_status put(wf_moves *b, void *to, const void *from, int64_t n, wf_error *error)
 {
+    const wf_pending *p = b->p;
     size_t bytes = (size_t)n * p->what.element;
-    wf_copy copy = {.from = from, .to = to, .bytes = bytes, .rows = 1};
-    wf_device *device = wf_on_device(p);
 
     if (to == from || bytes == 0)
         return WF_OK;
-    if (device)
-        return device->memory->copy(device, &copy, true, error);
+    if (wf_on_device(p))
+        return wf_moves_copy(b, &(wf_copy){.from = from, .to = to, .bytes = bytes, .rows = 1},
+                             error);
     if (p->stream)
         p->comm->reduce.stream(from, to, bytes);
     else
@@ -155,7 +151,7 @@ static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_target
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = address_of(p, (void *)member(x, i)->buffer[s->b].in, s->offset);
     if (wf_on_device(p))
-        return wf_reduce_on_device(p, n_targets, out, s->n, true, error);
+        return wf_moves_sum(s->batch, n_targets, out, s->n, error);
     if (out != p->what.element) {
         wf_reduce_members(p, p->target[0], out, s->n);
         return WF_OK;
@@ -168,7 +164,7 @@ static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_target
     }
     wf_reduce_members(p, sum, out, s->n);
     for (int k = 0; k < n_targets && status == WF_OK; k++)
-        status = put(p, p->target[k], sum, s->n, error);
+        status = put(s->batch, p->target[k], sum, s->n, error);
     return status;
 }
 
@@ -217,8 +213,8 @@ static wf_status begin_reduce_scatter(wf_pending *p, wf_error *error)
         const wf_comm_buffer *buffer = &p->buffer[b];
         void *inside;
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->in, &inside);
-        bool within =
-            !buffer->rounds && overlap(buffer->in, extent(p, p->cuts, b), buffer->out, bytes);
+        bool within = !buffer->rounds &&
+                      wf_overlap(buffer->in, extent(p, p->cuts, b), buffer->out, bytes);
 
         p->result[b] = within ? inside : buffer->out;
     }
@@ -252,7 +248,8 @@ static wf_status gather_to_all(const wf_exchange *x, int share, const slice *s, 
     for (int k = 0; k < targets(p, s->b) && status == WF_OK; k++) {
         const wf_pending *to = member(x, (share + k) % p->comm->size);
 
-        status = put(p, address_of(p, to->buffer[s->b].out, s->offset), from, s->n, error);
+        status =
+            put(s->batch, address_of(p, to->buffer[s->b].out, s->offset), from, s->n, error);
     }
     return status;
 }
@@ -272,7 +269,7 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
         void *target;
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->out, &target);
 
-        if (overlap(buffer->in, bytes, buffer->out, extent(p, p->cuts, b))) {
+        if (wf_overlap(buffer->in, bytes, buffer->out, extent(p, p->cuts, b))) {
             wf_copy_part(p, target, buffer->in, bytes);
             buffer->in = target;
         }
@@ -292,8 +289,8 @@ static wf_status copy_to_others(const wf_exchange *x, int share, const slice *s,
     (void)share;
     for (int i = 0; i < p->comm->size && status == WF_OK; i++)
         if (i != p->what.peer)
-            status = put(p, address_of(p, member(x, i)->buffer[s->b].out, s->offset), from,
-                         s->n, error);
+            status = put(s->batch, address_of(p, member(x, i)->buffer[s->b].out, s->offset),
+                         from, s->n, error);
     return status;
 }
 
@@ -311,8 +308,8 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
 
 /* Copies the block of buffer b from one member to another, `from` of rank i, in runs that lie
    side by side on both ends. */
-static wf_status put_block(const wf_pending *p, const wf_pending *from, int i,
-                           const wf_pending *to, int share, int64_t b, wf_error *error)
+static wf_status put_block(wf_moves *batch, const wf_pending *from, int i, const wf_pending *to,
+                           int share, int64_t b, wf_error *error)
 {
     int64_t n = wf_part(from, from->cuts, b, share + 1) - wf_part(from, from->cuts, b, share);
     int64_t room = wf_part(to, to->out_cuts, b, i + 1) - wf_part(to, to->out_cuts, b, i);
@@ -329,7 +326,7 @@ static wf_status put_block(const wf_pending *p, const wf_pending *from, int i,
         int64_t run = wf_run(from, from->cuts, from->buffer[b].rows, b, share, at, &source);
 
         run = least(run, wf_run(to, to->out_cuts, to->buffer[b].out_rows, b, i, at, &offset));
-        status = put(p, address_of(to, to->buffer[b].out, offset),
+        status = put(batch, address_of(to, to->buffer[b].out, offset),
                      address_of(from, (void *)from->buffer[b].in, source), run, error);
         at += run;
     }
@@ -342,15 +339,17 @@ static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece
 {
     const wf_pending *p = x->owner;
     wf_status status = WF_OK;
+    wf_moves batch;
 
     (void)piece;
+    wf_moves_begin(&batch, p, true);
     for (int k = 0; k < p->comm->size; k++) {
         int i = (share + k) % p->comm->size;
 
         for (int64_t b = 0; b < p->what.n_buffers && status == WF_OK; b++)
-            status = put_block(p, member(x, i), i, member(x, share), share, b, error);
+            status = put_block(&batch, member(x, i), i, member(x, share), share, b, error);
     }
-    return status;
+    return status == WF_OK ? wf_moves_end(&batch, error) : status;
 }
 
 /* Inputs that overlap their outputs are shown as copies: others may write theirs any time. */
@@ -365,7 +364,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
             wf_comm_buffer *buffer = &p->buffer[b];
             size_t bytes = extent(p, p->cuts, b);
 
-            if (!overlap(buffer->in, bytes, buffer->out, extent(p, p->out_cuts, b)))
+            if (!wf_overlap(buffer->in, bytes, buffer->out, extent(p, p->out_cuts, b)))
                 continue;
             if (pass == 0) {
                 need += bytes;

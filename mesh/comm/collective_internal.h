@@ -98,6 +98,13 @@ static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t
     return (size_t)n * p->what.element;
 }
 
+static inline bool wf_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return x < y + b_bytes && y < x + a_bytes;
+}
+
 /* Returns room for p's own copies, freed with p; NULL where there is none. */
 void *wf_scratch_take(wf_pending *p, size_t bytes);
 
@@ -113,18 +120,35 @@ static inline wf_device *wf_on_device(const wf_pending *p)
 /* memmove in the memory of the buffers, which minds neither NULL where there is nothing to
    move, nor a move to itself. On a device it is done in the order of what the rank computes. */
 void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes);
+void wf_copy_rows(const wf_pending *p, const wf_copy *copy);
 
-/* Copy a part between `whole`, which is cut in `rows`, and a dense copy of it; return its
-   bytes. */
-size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b, int rank,
-                    const void *whole, void *dense);
-size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
-                      int rank, const void *dense, void *whole);
+/* The copies and sums that one call of wf_device_memory is given, at most, and the buffers of
+   these sums. */
+enum { WF_MOVES_COPIES = 64, WF_MOVES_SUMS = 48, WF_MOVES_BUFFERS = 192 };
 
-/* target[0 .. n_targets) = sum or max over members of source[], on the device, in elements of
-   `out` bytes; `side_stream` as in wf_device_memory. */
-wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, size_t out, int64_t n,
-                              bool side_stream, wf_error *error);
+/* Copies and sums of a collective that a device makes together, by few launches: none touches
+   what another one writes. In the host's memory each copy is made at once. */
+typedef struct wf_moves {
+    const wf_pending *p;
+    bool side_stream; /* as in wf_device_memory */
+    int copies, sums, buffers;
+    wf_copy copy[WF_MOVES_COPIES];
+    wf_reduce sum[WF_MOVES_SUMS];
+    void *buffer[WF_MOVES_BUFFERS]; /* sources of each sum, then its targets */
+} wf_moves;
+
+void wf_moves_begin(wf_moves *b, const wf_pending *p, bool side_stream);
+wf_status wf_moves_copy(wf_moves *b, const wf_copy *copy, wf_error *error);
+wf_status wf_moves_end(wf_moves *b, wf_error *error);
+
+/* Adds target[0 .. n_targets) = sum or max over members of source[] (p's), in elements of `out`
+   bytes, on a device. */
+wf_status wf_moves_sum(wf_moves *b, int n_targets, size_t out, int64_t n, wf_error *error);
+
+/* Pack the parts of all inputs side by side, member by member, and return where they end; and
+   bring such to all outputs. */
+char *wf_pack_parts(const wf_pending *p, char *to);
+void wf_unpack_parts(const wf_pending *p, const int64_t *cuts, const char *from);
 
 /* y = sum or max over members of p->source[], in the order of ranks, in elements of `out`
    bytes; y may be source[0], that of a sum any of them, but of one that is rounded none. Where

@@ -27,13 +27,6 @@ static size_t extent(const wf_pending *p, const int64_t *cuts)
     return (size_t)wf_part(p, cuts, 0, p->comm->size) * p->what.element;
 }
 
-static bool disjoint(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-
-    return x + a_bytes <= y || y + b_bytes <= x;
-}
-
 static wf_status begin(wf_pending *p, wf_exchange_kind kind, wf_error *error)
 {
     p->x->kind = kind;
@@ -43,17 +36,6 @@ static wf_status begin(wf_pending *p, wf_exchange_kind kind, wf_error *error)
 static wf_status wait(wf_pending *p, wf_error *error)
 {
     return p->comm->transport->wait(p->comm, p->x, error);
-}
-
-static void unpack(const wf_pending *p, const int64_t *cuts, const char *from)
-{
-    for (int i = 0; i < p->comm->size; i++)
-        for (int64_t b = 0; b < p->what.n_buffers; b++) {
-            const wf_comm_buffer *buffer = &p->buffer[b];
-            int64_t rows = p->what.kind == WF_ALL_TO_ALL ? buffer->out_rows : buffer->rows;
-
-            from += wf_unpack_part(p, cuts, rows, b, i, from, buffer->out);
-        }
 }
 
 /* Begins reductions and all_to_all: the parts of all inputs, member by member. */
@@ -71,7 +53,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         recv += p->recv_bytes[i];
     }
     p->x->mine_stays = reduces;
-    if (single(p) && (reduces || disjoint(p->buffer[0].in, send, p->buffer[0].out, recv))) {
+    if (single(p) && (reduces || !wf_overlap(p->buffer[0].in, send, p->buffer[0].out, recv))) {
         p->x->send = p->buffer[0].in;
         p->x->recv = reduces ? wf_scratch_take(p, recv) : p->buffer[0].out;
         if (!p->x->recv && recv)
@@ -82,10 +64,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
     if (!to)
         return no_memory(p, send + recv, error);
     p->x->send = to;
-    for (int i = 0; i < c->size; i++)
-        for (int64_t b = 0; b < p->what.n_buffers; b++)
-            to += wf_pack_part(p, p->cuts, p->buffer[b].rows, b, i, p->buffer[b].in, to);
-    p->x->recv = to;
+    p->x->recv = wf_pack_parts(p, to);
     return begin(p, WF_EXCHANGE_ALL_TO_ALL, error);
 }
 
@@ -94,7 +73,7 @@ static wf_status end_all_to_all(wf_pending *p, wf_error *error)
     wf_status status = wait(p, error);
 
     if (status == WF_OK && p->x->recv != p->buffer[0].out)
-        unpack(p, p->out_cuts, p->x->recv);
+        wf_unpack_parts(p, p->out_cuts, p->x->recv);
     return status;
 }
 
@@ -109,27 +88,28 @@ static const void *own_part(const wf_pending *p, const void *sum)
     for (int i = 0; i < p->comm->rank; i++)
         part += p->send_bytes[i];
     came += (size_t)p->comm->rank * bytes;
-    if (disjoint(part, bytes, sum, bytes) ||
+    if (!wf_overlap(part, bytes, sum, bytes) ||
         (part == sum && (p->what.reduction == WF_REDUCE_SUM || p->comm->rank == 0)))
         return part;
     wf_copy_part(p, came, part, bytes);
     return came;
 }
 
-/* Reduces `bytes` of each member's part, those after the first `at`, to `sum`, in elements of
-   `out` bytes; `own` is this rank's part. Inputs are not needed any more. */
-static wf_status reduce_part(wf_pending *p, const void *own, size_t at, size_t bytes, void *sum,
-                             size_t out, wf_error *error)
+/* Reduces `bytes` of each member's part, those after the first `at`, to `to`, in elements of
+   `out` bytes, on a device with others of the batch; `own` is this rank's part. Inputs are not
+   needed any more. */
+static wf_status reduce_part(wf_pending *p, wf_moves *batch, const void *own, size_t at,
+                             size_t bytes, void *to, size_t out, wf_error *error)
 {
     int64_t n = (int64_t)(bytes / p->what.element);
 
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0] + at;
     p->source[p->comm->rank] = (const char *)own + at;
-    p->target[0] = sum;
+    p->target[0] = to;
     if (n && wf_on_device(p))
-        return wf_reduce_on_device(p, 1, out, n, false, error);
-    wf_reduce_members(p, sum, out, n);
+        return wf_moves_sum(batch, 1, out, n, error);
+    wf_reduce_members(p, to, out, n);
     return WF_OK;
 }
 
@@ -139,13 +119,16 @@ static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
 {
     wf_status status = wait(p, error);
     const size_t bytes = p->recv_bytes[0];
+    wf_moves batch;
 
     *sum = p->x->recv;
     if (single(p))
         wf_locate(p, p->cuts, 0, p->comm->rank, p->buffer[0].out, sum);
     if (status != WF_OK || bytes == 0)
         return status;
-    return reduce_part(p, own_part(p, *sum), 0, bytes, *sum, p->what.element, error);
+    wf_moves_begin(&batch, p, false);
+    status = reduce_part(p, &batch, own_part(p, *sum), 0, bytes, *sum, p->what.element, error);
+    return status == WF_OK ? wf_moves_end(&batch, error) : status;
 }
 
 /* Reduces each buffer into its output, which may be the input. */
@@ -154,17 +137,20 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
     wf_status status = wait(p, error);
     const void *own = NULL;
     size_t at = 0;
+    wf_moves batch;
 
+    wf_moves_begin(&batch, p, false);
     if (status == WF_OK && p->recv_bytes[0])
         own = own_part(p, single(p) ? p->buffer[0].out : p->x->recv);
     for (int64_t b = 0; status == WF_OK && own && b < p->what.n_buffers; b++) {
         void *part;
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, p->buffer[b].out, &part);
 
-        status = reduce_part(p, own, at, bytes, p->buffer[b].out, wf_out_element(p, b), error);
+        status = reduce_part(p, &batch, own, at, bytes, p->buffer[b].out, wf_out_element(p, b),
+                             error);
         at += bytes;
     }
-    return status;
+    return status == WF_OK ? wf_moves_end(&batch, error) : status;
 }
 
 /* Returns all buffers end to end, as broadcasts and the transport's own sums have them. */
@@ -177,24 +163,25 @@ static size_t all_bytes(const wf_pending *p)
     return bytes;
 }
 
-static void pack_all(const wf_pending *p, char *to)
+/* Copies all buffers between their own memory and `packed`, where they lie end to end. */
+static void copy_all(const wf_pending *p, char *packed, bool pack)
 {
+    wf_moves batch;
+
+    wf_moves_begin(&batch, p, false);
     for (int64_t b = 0; b < p->what.n_buffers; b++) {
-        size_t bytes = (size_t)p->buffer[b].count * p->what.element;
+        const wf_comm_buffer *buffer = &p->buffer[b];
+        size_t bytes = (size_t)buffer->count * p->what.element;
 
-        wf_copy_part(p, to, p->buffer[b].in, bytes);
-        to += bytes;
+        wf_moves_copy(&batch,
+                      &(wf_copy){.from = pack ? buffer->in : packed,
+                                 .to = pack ? packed : buffer->out,
+                                 .bytes = bytes,
+                                 .rows = 1},
+                      NULL);
+        packed += bytes;
     }
-}
-
-static void unpack_all(const wf_pending *p, const char *from)
-{
-    for (int64_t b = 0; b < p->what.n_buffers; b++) {
-        size_t bytes = (size_t)p->buffer[b].count * p->what.element;
-
-        wf_copy_part(p, p->buffer[b].out, from, bytes);
-        from += bytes;
-    }
+    wf_moves_end(&batch, NULL);
 }
 
 static bool transport_sums(const wf_pending *p)
@@ -214,7 +201,7 @@ static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
 
         if (!packed)
             return no_memory(p, p->x->bytes, error);
-        pack_all(p, packed);
+        copy_all(p, packed, true);
         p->x->send = p->x->recv = packed;
     }
     return begin(p, WF_EXCHANGE_REDUCE, error);
@@ -227,7 +214,7 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
     wf_status status = summed ? wait(p, error) : end_reduce(p, &sum, error);
 
     if (summed && status == WF_OK && !single(p))
-        unpack_all(p, p->scratch);
+        copy_all(p, p->scratch, false);
     if (summed || status != WF_OK)
         return status;
     for (int i = 0; i < p->comm->size; i++)
@@ -242,7 +229,7 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
     if (status == WF_OK)
         status = wait(p, error);
     if (status == WF_OK && !single(p))
-        unpack(p, p->cuts, p->x->recv);
+        wf_unpack_parts(p, p->cuts, p->x->recv);
     return status;
 }
 
@@ -254,7 +241,7 @@ static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
 
     p->x->send = buffer->in;
     p->x->recv = buffer->out;
-    if (!disjoint(buffer->in, bytes, buffer->out, extent(p, p->cuts))) {
+    if (wf_overlap(buffer->in, bytes, buffer->out, extent(p, p->cuts))) {
         void *target;
 
         wf_locate(p, p->cuts, 0, p->comm->rank, buffer->out, &target);
@@ -268,6 +255,7 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
 {
     const wf_comm *c = p->comm;
     size_t recv = 0, send = wf_part_bytes(p, p->cuts, c->rank);
+    wf_moves batch;
     char *to;
 
     for (int i = 0; i < c->size; i++) {
@@ -280,13 +268,17 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
     if (!to)
         return no_memory(p, send + recv, error);
     p->x->send = to;
+    wf_moves_begin(&batch, p, false);
     for (int64_t b = 0; b < p->what.n_buffers; b++) {
         void *part;
         size_t bytes = wf_locate(p, p->cuts, b, c->rank, p->buffer[b].out, &part);
 
-        wf_copy_part(p, to, p->buffer[b].in, bytes);
+        wf_moves_copy(&batch,
+                      &(wf_copy){.from = p->buffer[b].in, .to = to, .bytes = bytes, .rows = 1},
+                      NULL);
         to += bytes;
     }
+    wf_moves_end(&batch, NULL);
     p->x->recv = to;
     return begin(p, WF_EXCHANGE_ALL_GATHER, error);
 }
@@ -296,7 +288,7 @@ static wf_status end_all_gather(wf_pending *p, wf_error *error)
     wf_status status = wait(p, error);
 
     if (status == WF_OK && !single(p))
-        unpack(p, p->cuts, p->x->recv);
+        wf_unpack_parts(p, p->cuts, p->x->recv);
     return status;
 }
 
@@ -317,7 +309,7 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
         return no_memory(p, bytes, error);
     p->x->send = p->x->recv = to;
     if (c->rank == p->what.peer)
-        pack_all(p, to);
+        copy_all(p, to, true);
     return begin(p, WF_EXCHANGE_BROADCAST, error);
 }
 
@@ -326,7 +318,7 @@ static wf_status end_broadcast(wf_pending *p, wf_error *error)
     wf_status status = wait(p, error);
 
     if (status == WF_OK && !single(p) && p->comm->rank != p->what.peer)
-        unpack_all(p, p->scratch);
+        copy_all(p, p->scratch, false);
     return status;
 }
 

@@ -189,7 +189,7 @@ static void sums_over_ranks(void)
                                                             .out_element = 4,
                                                             .tree = tree,
                                                             .n = N},
-                                               false, &error),
+                                               1, false, &error),
                         WF_OK);
         for (int i = 0; i < 4; i += 3) {
             CU_ASSERT_EQUAL(wf_data_get(t[i], 0, N, got), WF_OK);

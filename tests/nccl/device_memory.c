@@ -93,8 +93,18 @@ static wf_status queue_copy(wf_device *device, const wf_copy *copy, bool side_st
     return later(device, side_stream, run_copy, job, error);
 }
 
-static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool side_stream,
-                              wf_error *error)
+static wf_status queue_copies(wf_device *device, const wf_copy *copies, int64_t n,
+                              bool side_stream, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int64_t i = 0; i < n && status == WF_OK; i++)
+        status = queue_copy(device, &copies[i], side_stream, error);
+    return status;
+}
+
+static wf_status queue_sum(wf_device *device, const wf_reduce *r, bool side_stream,
+                           wf_error *error)
 {
     size_t pointers = (size_t)r->n_src + (size_t)r->n_dst;
     reduce_job *job = malloc(sizeof *job + pointers * sizeof *job->pointers);
@@ -107,6 +117,16 @@ static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool side_s
         job->reduce.dst = (void *const *)(job->pointers + r->n_src);
     }
     return later(device, side_stream, run_reduce, job, error);
+}
+
+static wf_status queue_reduce(wf_device *device, const wf_reduce *reductions, int64_t n,
+                              bool side_stream, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int64_t i = 0; i < n && status == WF_OK; i++)
+        status = queue_sum(device, &reductions[i], side_stream, error);
+    return status;
 }
 
 static wf_status mark(wf_device *device, bool side_stream, wf_point **point, wf_error *error)
@@ -146,6 +166,7 @@ static void point_free(wf_point *point)
 }
 
 static const wf_device_memory queued = {.copy = queue_copy,
+                                        .copy_all = queue_copies,
                                         .reduce = queue_reduce,
                                         .mark = mark,
                                         .follow = follow,
@@ -230,11 +251,21 @@ static wf_status copy_now(wf_device *d, const wf_copy *copy, bool side_stream, w
     return WF_OK;
 }
 
-static wf_status reduce_now(wf_device *d, const wf_reduce *reduce, bool side_stream,
-                            wf_error *error)
+static wf_status copy_all_now(wf_device *d, const wf_copy *copies, int64_t n, bool side_stream,
+                              wf_error *error)
 {
     (void)d, (void)side_stream, (void)error;
-    reduce_floats(reduce);
+    for (int64_t i = 0; i < n; i++)
+        copy_rows(&copies[i]);
+    return WF_OK;
+}
+
+static wf_status reduce_now(wf_device *d, const wf_reduce *reductions, int64_t n,
+                            bool side_stream, wf_error *error)
+{
+    (void)d, (void)side_stream, (void)error;
+    for (int64_t i = 0; i < n; i++)
+        reduce_floats(&reductions[i]);
     return WF_OK;
 }
 
@@ -265,6 +296,7 @@ static wf_status digest_now(const wf_tensor *t, uint64_t path_hash, uint32_t kin
 const wf_device_memory memory_at_once = {.read = read_now,
                                          .write = write_now,
                                          .copy = copy_now,
+                                         .copy_all = copy_all_now,
                                          .reduce = reduce_now,
                                          .fill = fill_now,
                                          .wait = wait_now,

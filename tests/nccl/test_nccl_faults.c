@@ -179,6 +179,38 @@ static void silent_peer(void)
     CU_ASSERT(o.seconds < 4);
 }
 
+/* Rank 1 leaves: each of the others has communicators of two groups, and a GPU that waits in
+   that of the world. */
+static wf_status leave_groups(wf_rank *rank, void *arg)
+{
+    int mine[2] = {rank->index / 2 * 2, rank->index / 2 * 2 + 1};
+    float *memory = calloc(COUNT, sizeof *memory);
+    outcome *o = arg;
+    wf_comm *pair = NULL;
+    wf_status status = wf_comm_split(rank->world, "pair", mine, 2, &pair, &rank->error);
+
+    wf_comm_set_reduce(rank->world, &test_ops);
+    if (status == WF_OK && rank->index == 1) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* the others are in it */
+        status = wf_error_set(&rank->error, WF_EIO, "the disk is full");
+    } else if (status == WF_OK) {
+        status = reduce(rank, memory, COUNT, WF_REDUCE_SUM);
+    }
+    wf_comm_close(pair);
+    status = leave(rank, o, status);
+    free(memory);
+    return status;
+}
+
+static void several_groups(void)
+{
+    outcome o = {0};
+
+    run(&o, 4, leave_groups);
+    CU_ASSERT(says(&o.launch, WF_EIO, "rank 1: the disk is full", ""));
+    CU_ASSERT(o.seconds < 2);
+}
+
 static wf_status split_differs(wf_rank *rank, void *arg)
 {
     int mine[2] = {rank->index ? 1 : 0, rank->index ? 2 : 1};
@@ -217,6 +249,7 @@ int main(void)
         {"ranks that disagree, fail or leave", disagree},
         {"a broken link", broken_link},
         {"a peer that falls silent", silent_peer},
+        {"a rank leaves several groups", several_groups},
         {"groups that disagree", split_mismatch},
         {"no device", no_device},
         {NULL, NULL},

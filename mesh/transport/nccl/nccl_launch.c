@@ -194,8 +194,8 @@ static wf_status mark(const transfer *t, launched *s, wf_error *error)
     nccl_rank *r = t->comm->rank;
     wf_status status;
 
-    pthread_mutex_lock(&r->lock);
     status = wf_nccl_cuda(cudaEventRecord(s->done, r->stream), "cudaEventRecord", error);
+    pthread_mutex_lock(&r->lock);
     s->busy = status == WF_OK;
     pthread_mutex_unlock(&r->lock);
     return status;

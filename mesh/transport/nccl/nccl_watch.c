@@ -11,17 +11,21 @@
 
 enum { LOOK_NS = 50000000 };
 
+/* Aborts all communicators of a rank as one group. To abort one gives back its memory, which
+   waits for the GPU, and that may be waiting for a peer in another one. */
 void wf_nccl_stop(nccl_rank *r, const wf_error *why)
 {
     if (r->stopped)
         return;
     r->stopped = true;
     r->why = *why;
+    ncclGroupStart();
     for (nccl_comm *c = r->comms; c; c = c->next) {
         if (c->nccl)
             ncclCommAbort(c->nccl);
         c->nccl = NULL;
     }
+    ncclGroupEnd();
 }
 
 static wf_status look_at_comm(const nccl_comm *c, wf_error *error)

@@ -249,11 +249,13 @@ static void release(void *at)
 bool emulator_memory_is_of_graph(const void *at)
 {
     const allocation *a;
+    bool is;
 
     emulator_lock();
     a = allocation_at(at);
-    emulator_unlock();
-    return a && a->graph;
+    is = a && a->graph;
+    emulator_unlock(); /* the list may move from here on */
+    return is;
 }
 
 void emulator_memory_begin(void *at)

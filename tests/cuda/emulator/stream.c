@@ -2,8 +2,9 @@
  * tests/cuda/emulator/stream.c - streams as queues of work, and events in them.
  *
  * Nothing of a queue runs before somebody waits for it or asks how far it is; a queue that
- * grows long runs as well, as a device would not wait forever. The stream 0 is CUDA's legacy
- * one: it comes after all that others were given before.
+ * grows long runs as well, as a device would not wait forever. An eager queue runs what it is
+ * given as far as that waits for no other queue. The stream 0 is CUDA's legacy one: it comes
+ * after all that others were given before.
  */
 #include "emulator.h"
 #include <pthread.h>
@@ -57,7 +58,15 @@ static void release_event(cudaEvent_t event)
         free(event);
 }
 
-static bool run_until(cudaStream_t stream, cudaEvent_t event, unsigned long number);
+static bool step(cudaStream_t stream, bool waits);
+
+static bool run_until(cudaStream_t stream, cudaEvent_t event, unsigned long number)
+{
+    while (event->done < number)
+        if (!step(stream, true))
+            return false;
+    return true;
+}
 
 static void run_item(item *i)
 {
@@ -79,15 +88,22 @@ static void run_item(item *i)
     release_event(i->event);
 }
 
+static bool is_elsewhere(cudaStream_t stream)
+{
+    return stream->running && !pthread_equal(stream->runner, pthread_self());
+}
+
 /* Returns true where a piece of work is not over yet, or waits for a stream that another thread
-   runs. */
-static bool goes_on(const item *i)
+   runs. Who does not wait brings that stream on as far as it goes. */
+static bool goes_on(const item *i, bool waits)
 {
     bool over = true;
 
-    if (i->wait && i->event->done < i->number)
-        return i->event->stream->running &&
-               !pthread_equal(i->event->stream->runner, pthread_self());
+    if (i->wait && i->event->done < i->number) {
+        while (!waits && i->event->done < i->number && step(i->event->stream, false))
+            continue;
+        return is_elsewhere(i->event->stream) || (!waits && i->event->done < i->number);
+    }
     if (i->attempt) {
         emulator_memory_open();
         over = i->attempt(i->arg);
@@ -101,11 +117,10 @@ static bool goes_on(const item *i)
 static bool step(cudaStream_t stream, bool waits)
 {
     item *i = stream->first;
-    const bool elsewhere = stream->running && !pthread_equal(stream->runner, pthread_self());
 
-    if (stream->running ? !elsewhere : !i)
+    if (stream->running ? !is_elsewhere(stream) : !i)
         return false;
-    if (elsewhere || goes_on(i)) {
+    if (is_elsewhere(stream) || goes_on(i, waits)) {
         if (waits)
             emulator_nap();
         return waits;
@@ -122,20 +137,12 @@ static bool step(cudaStream_t stream, bool waits)
     return true;
 }
 
-static void run_all(cudaStream_t stream)
+static void bring_on(cudaStream_t stream, bool waits)
 {
     emulator_memory_open(); /* once for all of them */
-    while (step(stream, true))
+    while (step(stream, waits))
         continue;
     emulator_memory_close();
-}
-
-static bool run_until(cudaStream_t stream, cudaEvent_t event, unsigned long number)
-{
-    while (event->done < number)
-        if (!step(stream, true))
-            return false;
-    return true;
 }
 
 /* The legacy stream comes after all others, and they after it. */
@@ -143,12 +150,12 @@ static void order_legacy(cudaStream_t stream)
 {
     if (stream != &legacy) {
         if (legacy.first && !legacy.running)
-            run_all(&legacy);
+            bring_on(&legacy, true);
         return;
     }
     for (cudaStream_t s = streams; s; s = s->next)
         if (!s->running)
-            run_all(s);
+            bring_on(s, true);
 }
 
 cudaGraph_t *emulator_stream_graph(cudaStream_t stream)
@@ -195,7 +202,7 @@ static cudaError_t push(cudaStream_t asked, item what)
     *stream->last = i;
     stream->last = &i->next;
     if (++stream->length > LONG_QUEUE || emulator_eager())
-        run_all(stream);
+        bring_on(stream, stream->length > LONG_QUEUE);
     emulator_unlock();
     return cudaSuccess;
 }
@@ -253,7 +260,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     if (!stream)
         return emulator_error(cudaErrorInvalidResourceHandle);
     emulator_lock();
-    run_all(stream);
+    bring_on(stream, true);
     while (*at && *at != stream)
         at = &(*at)->next;
     if (*at)
@@ -279,7 +286,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     order_legacy(stream_of(stream));
-    run_all(stream_of(stream));
+    bring_on(stream_of(stream), true);
     emulator_unlock();
     return cudaSuccess;
 }
@@ -288,11 +295,7 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     if (emulator_graph_forbids())
         return emulator_error(cudaErrorStreamCaptureUnsupported);
-    emulator_lock();
-    order_legacy(&legacy);
-    run_all(&legacy);
-    emulator_unlock();
-    return cudaSuccess;
+    return cudaStreamSynchronize(&legacy);
 }
 
 /* Who asks again and again brings it on, a piece at a time. */

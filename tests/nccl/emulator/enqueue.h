@@ -13,4 +13,7 @@ typedef bool emulated_attempt(void *arg);
 cudaError_t emulated_enqueue(cudaStream_t stream, emulated_attempt *attempt,
                              void (*rest)(void *arg), void *arg);
 
+/* Returns whether streams run by themselves, and not only when somebody waits for them. */
+bool emulated_streams_run(void);
+
 #endif

@@ -170,6 +170,11 @@ ncclResult_t ncclGroupStart(void)
     return ncclSuccess;
 }
 
+bool group_is_open(void)
+{
+    return depth > 0;
+}
+
 ncclResult_t ncclGroupEnd(void)
 {
     launch *l = open;

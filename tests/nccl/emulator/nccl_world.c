@@ -1,5 +1,6 @@
 /* tests/nccl/emulator/nccl_world.c - communicators: a file in shared memory, which its last
  * member to come unlinks. */
+#include "tests/nccl/emulator/enqueue.h"
 #include "tests/nccl/emulator/nccl_world.h"
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -67,21 +68,53 @@ static void join(struct ncclComm *c)
     } while (!atomic_compare_exchange_weak(&c->shared->joined, &before, before + 1));
 }
 
-static struct ncclComm *comm_new(int size, int rank, int first)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ncclComm *comms; /* those of this process */
+
+static struct ncclComm *comm_new(int size, int rank, int first, const char *root)
 {
     struct ncclComm *c = calloc(1, sizeof *c);
 
     c->size = size;
     c->rank = rank;
     c->first = first;
+    snprintf(c->root, sizeof c->root, "%s", root);
     atomic_store(&c->users, 1);
+    pthread_mutex_lock(&lock);
+    c->next = comms;
+    comms = c;
+    pthread_mutex_unlock(&lock);
     return c;
+}
+
+static void forget(struct ncclComm *c)
+{
+    struct ncclComm **at = &comms;
+
+    pthread_mutex_lock(&lock);
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Returns whether the GPU is still busy for another communicator of its rank. */
+static bool is_busy(const struct ncclComm *c)
+{
+    bool busy = false;
+
+    pthread_mutex_lock(&lock);
+    for (struct ncclComm *o = comms; o; o = o->next)
+        busy = busy || (o != c && o->first == c->first && strcmp(o->root, c->root) == 0 &&
+                        !atomic_load(&o->aborted) && atomic_load(&o->users) > 1);
+    pthread_mutex_unlock(&lock);
+    return busy;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    struct ncclComm *c = comm_new(size, rank, rank);
+    struct ncclComm *c = comm_new(size, rank, rank, id.internal);
     ncclResult_t code;
 
     if (config->blocking)
@@ -109,7 +142,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *chil
     mine->key = key;
     atomic_store(&mine->ready, 1);
     comm->splitting = true;
-    comm->waiting = color == NCCL_SPLIT_NOCOLOR ? NULL : comm_new(0, 0, comm->first);
+    comm->waiting =
+        color == NCCL_SPLIT_NOCOLOR ? NULL : comm_new(0, 0, comm->first, comm->root);
     *child = comm->waiting;
     return ncclInProgress;
 }
@@ -174,6 +208,7 @@ void comm_drop(struct ncclComm *c)
 {
     if (atomic_fetch_sub(&c->users, 1) > 1)
         return;
+    forget(c);
     if (c->shared)
         munmap(c->shared, shared_bytes(c->size));
     free(c);
@@ -193,6 +228,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
+/* An abort gives back memory of the GPU, which waits for all that this does: also for other
+   communicators, unless they are aborted in the same group. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     atomic_store(&comm->aborted, true);
@@ -202,6 +239,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         if (atomic_load(&comm->shared->joined) < comm->size)
             shm_unlink(comm->name);
     }
+    while (emulated_streams_run() && !group_is_open() && is_busy(comm))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     comm_drop(comm);
     return ncclSuccess;
 }

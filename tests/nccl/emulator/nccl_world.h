@@ -33,7 +33,9 @@ typedef struct shared {
 } shared;
 
 struct ncclComm {
+    struct ncclComm *next; /* in the list of those of the process */
     char name[64];         /* names its shared memory */
+    char root[64];         /* name of the communicator that it descends from */
     int size, rank, first; /* first: its rank in the communicator that it descends from */
     shared *shared;        /* NULL: it waits for its parent's members */
     int splits;
@@ -77,6 +79,9 @@ static inline ring *ring_of(const struct ncclComm *c, int from, int to)
 
     return all + from * c->size + to;
 }
+
+/* Returns whether the calling thread is between ncclGroupStart and ncclGroupEnd. */
+bool group_is_open(void);
 
 /* The handle, or a stream, is done with it. */
 void comm_drop(struct ncclComm *c);
