@@ -64,6 +64,16 @@ static wf_status check_plan(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--find-batch needs to know what is there: use it with --device-memory "
             "SIZE, for instance 80GiB");
+    if (o->find_batch && strcmp(o->search, "off") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--find-batch is of one layout, and --search tries micro-batches "
+                            "of many: use one of the two");
+    if (o->plan && (o->paced || o->show_layout))
+        return wf_error_set(error, WF_EINVAL, "%s, and --plan runs none; %s",
+                            o->paced ? "--paced FILE is the time of steps that run"
+                                     : "--show-layout is of ranks that run",
+                            o->paced ? "use --machine FILE for its times"
+                                     : "use --steps 0 --transport fake, which takes no memory");
     if (o->calibrate && o->plan)
         return wf_error_set(error, WF_EINVAL,
                             "--calibrate runs steps, and --plan none: use one of the two");
@@ -103,6 +113,10 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--rank belongs to --plan, --report-json, --comm-report, --trace "
                             "or --memory-timeline");
+    if (o->given[APP_OPTION_rank] && strcmp(o->search, "off") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rank is of the plan of one layout, and --search looks at many: "
+                            "use the flags of a line that it finds");
     return WF_OK;
 }
 
@@ -265,6 +279,9 @@ static wf_status check_unread(app_options *o, wf_error *error)
          "is of adamw and muon, and --optimizer is another"},
         {APP_OPTION_check_replicas, comes(o, o->check_replicas), "--check-replicas",
          "is more than --steps, so that nothing would be compared"},
+        {APP_OPTION_check_replicas,
+         !o->check_replicas || app_options_ranks(o) > 1 || strcmp(o->search, "off") != 0,
+         "--check-replicas", "compares what several ranks hold alike, and there is one"},
         {APP_OPTION_verify_every, comes(o, o->verify_every), "--verify-every",
          "is more than --steps, so that nothing would be compared"},
         {APP_OPTION_window_rope_base, !(o->window_rope_base > 0) || local, "--window-rope-base",
