@@ -51,6 +51,42 @@ static text mesh_text(const app_options *o)
     return t;
 }
 
+/* Returns whether a strategy splits parameters over data-parallel ranks, so that they are
+   gathered. */
+static bool splits_parameters(const app_options *o)
+{
+    const wf_par_strategy *strategy;
+    int i = 0;
+
+    while ((strategy = wf_par_strategy_at(i++)) && strcmp(strategy->name, o->strategy) != 0)
+        continue;
+    return strategy && strategy->split_parameters && o->dp > 1;
+}
+
+void app_options_warn(const app_options *o, FILE *out)
+{
+    bool search = strcmp(o->search, "off") != 0;
+    /* copies in bf16 are made of fp32 masters as shards are gathered */
+    bool gathers = search || splits_parameters(o) || strcmp(o->param_dtype, "fp32") != 0;
+    const char *whole = "no rank gathers parameters (--dp, --strategy)";
+    const struct {
+        app_option_id id;
+        bool effect;
+        const char *why;
+    } rows[] = {
+        {APP_OPTION_strategy, search || o->dp > 1, "--dp is 1"},
+        {APP_OPTION_accumulate, search || o->dp > 1, "--dp is 1"},
+        {APP_OPTION_prefetch, gathers, whole},
+        {APP_OPTION_reshard_after_forward, gathers, whole},
+        {APP_OPTION_pp_resident, gathers, whole},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (o->given[rows[i].id] && !rows[i].effect)
+            fprintf(out, "gpt_train: warning: %s has no effect: %s\n",
+                    app_option_flag(&app_option_rows[rows[i].id]).text, rows[i].why);
+}
+
 static wf_status check_world(app_options *o, wf_error *error)
 {
     enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
