@@ -64,10 +64,6 @@ static wf_status check_plan(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--find-batch needs to know what is there: use it with --device-memory "
             "SIZE, for instance 80GiB");
-    if (o->find_batch && strcmp(o->search, "off") != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--find-batch is of one layout, and --search tries micro-batches "
-                            "of many: use one of the two");
     if (o->plan && (o->paced || o->show_layout))
         return wf_error_set(error, WF_EINVAL, "%s, and --plan runs none; %s",
                             o->paced ? "--paced FILE is the time of steps that run"
@@ -80,16 +76,6 @@ static wf_status check_plan(app_options *o, wf_error *error)
     if (o->paced_scale != 1 && !o->paced)
         return wf_error_set(error, WF_EINVAL,
                             "--paced-scale belongs to --paced FILE; use it with that");
-    if (strcmp(o->search, "off") != 0 && (!o->plan || !o->machine))
-        return wf_error_set(error, WF_EINVAL,
-                            "--search simulates layouts on a machine: use it with --plan and "
-                            "--machine FILE (docs/machines has some)");
-    if (o->chakra && strcmp(o->search, "off") != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--chakra writes one layout, and --search looks for it: use the "
-                            "flags of a line that it finds");
-    if (o->ranks && strcmp(o->search, "off") == 0)
-        return wf_error_set(error, WF_EINVAL, "--ranks belongs to --plan --search");
     if (o->machine && !o->plan && (!o->steps || o->paced))
         return wf_error_set(
             error, WF_EINVAL,
@@ -113,7 +99,29 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--rank belongs to --plan, --report-json, --comm-report, --trace "
                             "or --memory-timeline");
-    if (o->given[APP_OPTION_rank] && strcmp(o->search, "off") != 0)
+    return WF_OK;
+}
+
+/* A search looks at many layouts, on a machine. */
+static wf_status check_search(app_options *o, wf_error *error)
+{
+    bool searches = strcmp(o->search, "off") != 0;
+
+    if (searches && (!o->plan || !o->machine))
+        return wf_error_set(error, WF_EINVAL,
+                            "--search simulates layouts on a machine: use it with --plan and "
+                            "--machine FILE (docs/machines has some)");
+    if (o->chakra && searches)
+        return wf_error_set(error, WF_EINVAL,
+                            "--chakra writes one layout, and --search looks for it: use the "
+                            "flags of a line that it finds");
+    if (o->ranks && !searches)
+        return wf_error_set(error, WF_EINVAL, "--ranks belongs to --plan --search");
+    if (o->find_batch && searches)
+        return wf_error_set(error, WF_EINVAL,
+                            "--find-batch is of one layout, and --search tries micro-batches "
+                            "of many: use one of the two");
+    if (o->given[APP_OPTION_rank] && searches)
         return wf_error_set(error, WF_EINVAL,
                             "--rank is of the plan of one layout, and --search looks at many: "
                             "use the flags of a line that it finds");
@@ -279,9 +287,6 @@ static wf_status check_unread(app_options *o, wf_error *error)
          "is of adamw and muon, and --optimizer is another"},
         {APP_OPTION_check_replicas, comes(o, o->check_replicas), "--check-replicas",
          "is more than --steps, so that nothing would be compared"},
-        {APP_OPTION_check_replicas,
-         !o->check_replicas || app_options_ranks(o) > 1 || strcmp(o->search, "off") != 0,
-         "--check-replicas", "compares what several ranks hold alike, and there is one"},
         {APP_OPTION_verify_every, comes(o, o->verify_every), "--verify-every",
          "is more than --steps, so that nothing would be compared"},
         {APP_OPTION_window_rope_base, !(o->window_rope_base > 0) || local, "--window-rope-base",
@@ -369,6 +374,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         app_options_check_adapters,
         check_wrap,
         check_plan,
+        check_search,
         app_options_check_batch,
         app_options_check_schedule,
         check_evaluation,

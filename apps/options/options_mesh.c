@@ -157,6 +157,11 @@ static wf_status check_elastic(app_options *o, wf_error *error)
                             o->min_dp > 1     ? "--min-dp"
                             : o->rejoin_after ? "--rejoin-after"
                                               : "--recovery-dir");
+    if (o->check_replicas && !o->from_config[APP_OPTION_check_replicas] &&
+        app_options_ranks(o) == 1 && strcmp(o->search, "off") == 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--check-replicas compares what several ranks hold alike, and "
+                            "there is one: use more, or leave it out");
     if (o->verify_every && strcmp(o->redundancy, "buddy") != 0)
         return wf_error_set(error, WF_EINVAL,
                             "--verify-every compares copies that --redundancy buddy makes; use "

@@ -153,10 +153,7 @@ static bool fits(const advising *s, const wf_plan_request *o, wf_plan *run)
     int64_t each = wf_plan_ranks(o) / o->pp;
     int plans = o->pp == 1 ? 1 : o->pp != s->base->pp ? 2 : o->job.after ? 3 : 1;
     wf_plan_request one = *o;
-    wf_error refused = {WF_OK, ""};
 
-    if (wf_plan_request_check(o, &refused) != WF_OK)
-        return false;
     for (int i = 0; i < plans && s->limits->room >= 1; i++) {
         wf_error ignored = {WF_OK, ""};
         wf_plan other;
@@ -195,7 +192,7 @@ static wf_plan_set attempt(advising *s, const combination *c, wf_plan_advice_lin
         return set;
     s->advice->planned++;
     few = shortened(&o);
-    if (!fits(s, &few, &run) ||
+    if (!wf_plan_request_runs(&o) || !fits(s, &few, &run) ||
         (few.global_batch_size != o.global_batch_size && !fits(s, &o, &run)))
         return WF_PLAN_SKIP;
     as_it_runs(s, &o, &run);

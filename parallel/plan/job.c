@@ -11,8 +11,8 @@ bool wf_par_job_evaluates(const wf_par_job *job, int64_t step)
     return job->eval_interval && (step % job->eval_interval == 0 || step == job->steps);
 }
 
-/* Refuses copies of shards where no data-parallel rank has one alone: they would be of nothing. A
-   run that continues on fewer ranks makes none by itself. */
+/* Refuses copies of shards where no data-parallel rank has one alone: they would be of nothing.
+   A run that continues on fewer ranks makes none by itself. */
 static wf_status check_redundancy(const wf_par_job *job, wf_error *error)
 {
     const wf_par_options *o = &job->mesh;

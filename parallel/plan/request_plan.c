@@ -18,6 +18,13 @@ wf_status wf_plan_request_check(const wf_plan_request *r, wf_error *error)
     return wf_par_job_check_elastic(&job, (int)wf_plan_data_ranks(r), r->elastic, error);
 }
 
+bool wf_plan_request_runs(const wf_plan_request *r)
+{
+    wf_error refused = {WF_OK, ""};
+
+    return wf_plan_request_check(r, &refused) == WF_OK;
+}
+
 static wf_status plan_with(const wf_plan_request *r, int rank, const wf_plan_options *options,
                            wf_plan *plan, wf_error *error)
 {

@@ -118,7 +118,7 @@ run "flags of axes that there are not" "${tiny[@]}" --prefetch 3 --accumulate lo
 result "are named" "$(for flag in --prefetch --accumulate --reshard-after-forward; do grep -q "warning: $flag has no effect: " err || echo "$flag"; done)"
 run "flags of axes that there are" "${tiny[@]}" --dp 2 --prefetch 3 --accumulate local --reshard-after-forward never --plan
 result "are not" "$(grep 'no effect' err)"
-refuse "a comparison that never comes" 2 "--check-replicas is more than --steps" --check-replicas 9 --steps 8 --plan
+refuse "a comparison that never comes" 2 "--check-replicas is more than --steps" --dp 2 --check-replicas 9 --steps 8 --plan
 refuse "copies that are never compared" 2 "--verify-every is more than --steps" --dp 2 --redundancy buddy --verify-every 9 \
     --steps 8 --plan
 refuse "blocks that are none" 2 "--window-blocks 2-9 is neither all nor a list of blocks below 6" --arch llama \
