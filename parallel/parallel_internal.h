@@ -190,6 +190,10 @@ bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter,
 /* Returns options with what is meant where they say nothing: one rank of an axis. */
 wf_par_options wf_par_options_filled(const wf_par_options *options);
 
+/* Returns whether a data-parallel rank has a part of the state that no other one has, which may
+   be its experts'; false of axes of one's own, of which only the model knows. */
+bool wf_par_holds_alone(const wf_par_options *options);
+
 /* Leaves one rank of every axis, and nothing of what more ranks of them do. */
 void wf_par_options_leave_axes(wf_par_options *options);
 

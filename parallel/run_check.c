@@ -121,10 +121,17 @@ static int size_of(const wf_par_options *o, const char *name, int number)
     return o->axes ? 1 : number;
 }
 
-/* Refuses what ranks of tp move beside products, where there are none, or nothing moves so. */
-static wf_status check_overlap(const wf_par_options *o, wf_error *error)
+/* Refuses what ranks of tp split, or move beside products, where there are none, or nothing
+   moves so. */
+static wf_status check_tensor(const wf_par_options *o, wf_error *error)
 {
-    if (o->tp_comm_overlap && size_of(o, "tp", o->tp) == 1)
+    const bool alone = size_of(o, "tp", o->tp) == 1;
+
+    if (o->sequence_parallel && alone)
+        return wf_error_set(error, WF_EINVAL,
+                            ".sequence_parallel splits tokens over tensor-parallel ranks, and "
+                            ".tp is 1: use .tp 2 or more, or leave it out");
+    if (o->tp_comm_overlap && alone)
         return wf_error_set(error, WF_EINVAL,
                             ".tp_comm_overlap is for what tensor-parallel ranks move, and .tp "
                             "is 1: use .tp 2 or more, or leave it out");
@@ -156,7 +163,7 @@ wf_status wf_par_options_check(const wf_par_options *options, wf_error *error)
     const wf_par_options o = wf_par_options_filled(options);
     wf_axis axes[WF_MAX_AXES];
 
-    if (check_values(&o, error) != WF_OK || check_overlap(&o, error) != WF_OK ||
+    if (check_values(&o, error) != WF_OK || check_tensor(&o, error) != WF_OK ||
         check_form(&o, error) != WF_OK)
         return error->code;
     return wf_par_mesh_axes(&o, axes, error) ? WF_OK : error->code;

@@ -117,6 +117,8 @@ static wf_status choose(app_job *job, const wf_process *p, bool say, wf_error *e
     if (choose_device(o, error) != WF_OK || choose_threads(o, &p->launcher, error) != WF_OK ||
         choose_graphs(job, p->is_embedded, say && !o->plan ? stdout : NULL, error) != WF_OK)
         return error->code;
+    if (say)
+        app_options_warn(o, stderr);
     if (!o->plan) /* a plan has its own choice for each strategy */
         choose_sums(job, say ? stdout : NULL);
     return WF_OK;

@@ -1,5 +1,6 @@
 /* apps/gpt_train/job.c - the flags as the library's job; see the header. */
 #include "apps/gpt_train/job.h"
+#include "apps/options/options_table.h"
 #include "core/dtype.h"
 #include "parallel/plan/imbalance.h"
 #include "parallel/program/recipe.h"
@@ -254,6 +255,7 @@ wf_plan_request *app_job_request(app_job *job)
                            .planned = o->plan,
                            .ranks = o->ranks,
                            .find_batch = o->find_batch,
+                           .elastic = o->elastic ? o->min_dp : 0,
                            .whole_batches = o->whole_batches,
                            .no_pipeline = strcmp(o->transport, "nccl") == 0,
                            .notes = stderr,
@@ -261,6 +263,9 @@ wf_plan_request *app_job_request(app_job *job)
                            .chakra = o->chakra,
                            .memory_timeline = o->memory_timeline};
     take_words(o, r);
+    for (int i = APP_OPTION_pp_resident; i >= APP_OPTION_pp_schedule; i--)
+        if (o->given[i] && !o->given[APP_OPTION_pp] && strcmp(o->search, "off") != 0)
+            r->pipeline_field = app_option_rows[i].name;
     r->async_save = o->async_save && o->save;
     snprintf(r->search, sizeof r->search, "%s", o->search);
     return r;

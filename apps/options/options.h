@@ -118,6 +118,10 @@ wf_dataset_options app_options_data(const app_options *options);
 /** app_options_masks_documents - returns true where tokens see their own document alone. */
 bool app_options_masks_documents(const app_options *options);
 
+/** app_options_warn - prints a line for each option that was given and has no effect on this
+ * mesh, and why */
+void app_options_warn(const app_options *options, FILE *out);
+
 /** app_options_pipelined - returns true where a schedule runs the steps: with more than one
  * pipeline rank, or where one rank has several stages, a schedule or a cut of its own. */
 bool app_options_pipelined(const app_options *options);

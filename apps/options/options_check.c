@@ -64,22 +64,18 @@ static wf_status check_plan(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--find-batch needs to know what is there: use it with --device-memory "
             "SIZE, for instance 80GiB");
+    if (o->plan && (o->paced || o->show_layout))
+        return wf_error_set(error, WF_EINVAL, "%s, and --plan runs none; %s",
+                            o->paced ? "--paced FILE is the time of steps that run"
+                                     : "--show-layout is of ranks that run",
+                            o->paced ? "use --machine FILE for its times"
+                                     : "use --steps 0 --transport fake, which takes no memory");
     if (o->calibrate && o->plan)
         return wf_error_set(error, WF_EINVAL,
                             "--calibrate runs steps, and --plan none: use one of the two");
     if (o->paced_scale != 1 && !o->paced)
         return wf_error_set(error, WF_EINVAL,
                             "--paced-scale belongs to --paced FILE; use it with that");
-    if (strcmp(o->search, "off") != 0 && (!o->plan || !o->machine))
-        return wf_error_set(error, WF_EINVAL,
-                            "--search simulates layouts on a machine: use it with --plan and "
-                            "--machine FILE (docs/machines has some)");
-    if (o->chakra && strcmp(o->search, "off") != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--chakra writes one layout, and --search looks for it: use the "
-                            "flags of a line that it finds");
-    if (o->ranks && strcmp(o->search, "off") == 0)
-        return wf_error_set(error, WF_EINVAL, "--ranks belongs to --plan --search");
     if (o->machine && !o->plan && (!o->steps || o->paced))
         return wf_error_set(
             error, WF_EINVAL,
@@ -103,6 +99,32 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--rank belongs to --plan, --report-json, --comm-report, --trace "
                             "or --memory-timeline");
+    return WF_OK;
+}
+
+/* A search looks at many layouts, on a machine. */
+static wf_status check_search(app_options *o, wf_error *error)
+{
+    bool searches = strcmp(o->search, "off") != 0;
+
+    if (searches && (!o->plan || !o->machine))
+        return wf_error_set(error, WF_EINVAL,
+                            "--search simulates layouts on a machine: use it with --plan and "
+                            "--machine FILE (docs/machines has some)");
+    if (o->chakra && searches)
+        return wf_error_set(error, WF_EINVAL,
+                            "--chakra writes one layout, and --search looks for it: use the "
+                            "flags of a line that it finds");
+    if (o->ranks && !searches)
+        return wf_error_set(error, WF_EINVAL, "--ranks belongs to --plan --search");
+    if (o->find_batch && searches)
+        return wf_error_set(error, WF_EINVAL,
+                            "--find-batch is of one layout, and --search tries micro-batches "
+                            "of many: use one of the two");
+    if (o->given[APP_OPTION_rank] && searches)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rank is of the plan of one layout, and --search looks at many: "
+                            "use the flags of a line that it finds");
     return WF_OK;
 }
 
@@ -352,6 +374,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         app_options_check_adapters,
         check_wrap,
         check_plan,
+        check_search,
         app_options_check_batch,
         app_options_check_schedule,
         check_evaluation,

@@ -1,6 +1,7 @@
 /* apps/options/options_mesh.c - rules of the mesh: how many ranks there are, and which flags
    belong to a pipeline. */
 #include "apps/options/options_table.h"
+#include "parallel/plan/job.h"
 #include "parallel/plan/request.h"
 #include <string.h>
 
@@ -50,6 +51,42 @@ static text mesh_text(const app_options *o)
     return t;
 }
 
+/* Returns whether a strategy splits parameters over data-parallel ranks, so that they are
+   gathered. */
+static bool splits_parameters(const app_options *o)
+{
+    const wf_par_strategy *strategy;
+    int i = 0;
+
+    while ((strategy = wf_par_strategy_at(i++)) && strcmp(strategy->name, o->strategy) != 0)
+        continue;
+    return strategy && strategy->split_parameters && o->dp > 1;
+}
+
+void app_options_warn(const app_options *o, FILE *out)
+{
+    bool search = strcmp(o->search, "off") != 0;
+    /* copies in bf16 are made of fp32 masters as shards are gathered */
+    bool gathers = search || splits_parameters(o) || strcmp(o->param_dtype, "fp32") != 0;
+    const char *whole = "no rank gathers parameters (--dp, --strategy)";
+    const struct {
+        app_option_id id;
+        bool effect;
+        const char *why;
+    } rows[] = {
+        {APP_OPTION_strategy, search || o->dp > 1, "--dp is 1"},
+        {APP_OPTION_accumulate, search || o->dp > 1, "--dp is 1"},
+        {APP_OPTION_prefetch, gathers, whole},
+        {APP_OPTION_reshard_after_forward, gathers, whole},
+        {APP_OPTION_pp_resident, gathers, whole},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (o->given[rows[i].id] && !rows[i].effect)
+            fprintf(out, "gpt_train: warning: %s has no effect: %s\n",
+                    app_option_flag(&app_option_rows[rows[i].id]).text, rows[i].why);
+}
+
 static wf_status check_world(app_options *o, wf_error *error)
 {
     enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
@@ -68,16 +105,22 @@ static wf_status check_world(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Checks flags of a pipeline, which is asked for by its ranks: the rows after theirs belong to
-   it. */
+/* Checks flags of a pipeline, which is asked for by its ranks, or chosen by a search: the rows
+   after theirs belong to it. */
 static wf_status check_pipeline(app_options *o, wf_error *error)
 {
     for (int i = APP_OPTION_pp_schedule; i <= APP_OPTION_pp_resident; i++)
-        if (o->given[i] && !o->given[APP_OPTION_pp])
+        if (o->given[i] && !o->given[APP_OPTION_pp] && strcmp(o->search, "off") == 0)
             return wf_error_set(error, WF_EINVAL,
                                 "%s belongs to --pp N, the ranks that hold stages; use both, "
                                 "with --pp 1 for stages of one rank",
                                 app_option_flag(&app_option_rows[i]).text);
+    if (o->given[APP_OPTION_pp] && o->pp == 1 &&
+        (o->pp_depth || strcmp(o->pp_send, "split") == 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s is of messages between the ranks of --pp, and --pp is 1: use "
+                            "--pp 2 or more, or leave it out",
+                            o->pp_depth ? "--pp-depth" : "--pp-send split");
     return WF_OK;
 }
 
@@ -114,10 +157,11 @@ static wf_status check_elastic(app_options *o, wf_error *error)
                             o->min_dp > 1     ? "--min-dp"
                             : o->rejoin_after ? "--rejoin-after"
                                               : "--recovery-dir");
-    if (strcmp(o->redundancy, "buddy") == 0 && o->dp == 1)
+    if (o->check_replicas && !o->from_config[APP_OPTION_check_replicas] &&
+        app_options_ranks(o) == 1 && strcmp(o->search, "off") == 0)
         return wf_error_set(error, WF_EINVAL,
-                            "--redundancy buddy is held by other data parallel ranks, and --dp "
-                            "is 1: use --dp 2 or more, or no redundancy");
+                            "--check-replicas compares what several ranks hold alike, and "
+                            "there is one: use more, or leave it out");
     if (o->verify_every && strcmp(o->redundancy, "buddy") != 0)
         return wf_error_set(error, WF_EINVAL,
                             "--verify-every compares copies that --redundancy buddy makes; use "
@@ -137,20 +181,24 @@ static wf_status check_elastic(app_options *o, wf_error *error)
    at. */
 static wf_status check_layout(const app_options *o, wf_error *error)
 {
-    const wf_par_options mesh = {.pp = (int)o->pp,
-                                 .tp = (int)o->tp,
-                                 .dp = (int)o->dp,
-                                 .ep = (int)o->ep,
-                                 .etp = (int)o->etp,
-                                 .cp = (int)o->cp,
-                                 .cp_form = o->cp_form,
-                                 .strategy = o->strategy,
-                                 .dp_replicate = (int)o->dp_replicate,
-                                 .shard_group_size = (int)o->shard_group_size,
-                                 .tp_comm_overlap = o->tp_comm_overlap,
-                                 .tp_comm_block = (size_t)o->tp_comm_block};
+    const wf_par_job job = {.mesh = {.pp = (int)o->pp,
+                                     .tp = (int)o->tp,
+                                     .dp = (int)o->dp,
+                                     .ep = (int)o->ep,
+                                     .etp = (int)o->etp,
+                                     .cp = (int)o->cp,
+                                     .cp_form = o->cp_form,
+                                     .strategy = o->strategy,
+                                     .dp_replicate = (int)o->dp_replicate,
+                                     .shard_group_size = (int)o->shard_group_size,
+                                     .sequence_parallel = o->sequence_parallel,
+                                     .tp_comm_overlap = o->tp_comm_overlap,
+                                     .tp_comm_block = (size_t)o->tp_comm_block},
+                            .train = {.redundancy = strcmp(o->redundancy, "buddy") == 0
+                                                        ? WF_PAR_REDUNDANCY_BUDDY
+                                                        : WF_PAR_REDUNDANCY_NONE}};
 
-    return strcmp(o->search, "off") == 0 ? wf_par_options_check(&mesh, error) : WF_OK;
+    return strcmp(o->search, "off") == 0 ? wf_par_job_check(&job, error) : WF_OK;
 }
 
 wf_status app_options_check_mesh(app_options *o, wf_error *error)

@@ -60,7 +60,8 @@ static wf_pipe_costs costs_of(const app_schedule_request *q, const wf_pipe_table
                            q->blocks};
 }
 
-/* Lowers a table at the depth that was asked for; one that is lowered already is left alone. */
+/* Lowers a table at the depth that was asked for; one that is lowered already is left alone,
+   and flags that say how are refused. */
 static wf_status lower(const app_schedule_request *q, wf_pipe_table **table,
                        wf_pipe_depths *depths, wf_error *error)
 {
@@ -72,7 +73,10 @@ static wf_status lower(const app_schedule_request *q, wf_pipe_table **table,
 
     *depths = (wf_pipe_depths){0};
     if (wf_pipe_table_facts(*table).lowered)
-        return WF_OK;
+        return app_schedule_lowering(q)
+                   ? wf_error_set(error, WF_EINVAL, "%s is lowered already: leave --%s out",
+                                  q->source, app_schedule_lowering(q))
+                   : WF_OK;
     if (how.depth < 0) {
         cost = costs_of(q, *table, &unit);
         status = wf_pipe_find_depths(*table, &how, &cost, depths, error);

@@ -56,6 +56,14 @@ const char app_schedule_help[] =
     "the flags,\n"
     "3 for a file.\n";
 
+static const struct option flags[] = {
+    {"pp", 1, NULL, 'p'},        {"virtual", 1, NULL, 'v'},  {"micro", 1, NULL, 'm'},
+    {"cap", 1, NULL, 'c'},       {"depth", 1, NULL, 'd'},    {"ahead", 1, NULL, 'a'},
+    {"group", 1, NULL, 'g'},     {"resident", 1, NULL, 'r'}, {"prefetch", 1, NULL, 'f'},
+    {"recompute", 0, NULL, 'R'}, {"tied", 0, NULL, 't'},     {"costs", 1, NULL, 'C'},
+    {"frozen", 1, NULL, 'z'},    {"blocks", 0, NULL, 'b'},   {"messages", 0, NULL, 'M'},
+    {"svg", 1, NULL, 's'},       {"help", 0, NULL, 'H'},     {NULL, 0, NULL, 0}};
+
 static wf_status count(const char *flag, const char *text, int least, int *value,
                        wf_error *error)
 {
@@ -162,29 +170,64 @@ static wf_status set_words(app_schedule_request *q, int n, char **word, wf_error
     if (n != (c == list ? 1 : 2))
         return wf_error_set(error, WF_EINVAL, "schedule %s takes %s", word[0],
                             c == list ? "nothing else" : "one name of a schedule, or one file");
-    if ((q->svg || q->messages) && strcmp(word[0], "show") != 0)
-        return wf_error_set(error, WF_EINVAL, "--svg and --messages are for schedule show");
     q->command = word[0];
     q->source = word[1];
     return WF_OK;
 }
 
+/* Returns the name of the first of some flags that was given; NULL: none was. */
+static const char *given(const app_schedule_request *q, const char *some)
+{
+    for (int i = 0; flags[i].name; i++)
+        if (q->given >> i & 1 && strchr(some, flags[i].val))
+            return flags[i].name;
+    return NULL;
+}
+
+const char *app_schedule_lowering(const app_schedule_request *q)
+{
+    return given(q, "dagrfRtz");
+}
+
+/* Refuses flags that the command would not read. */
+static wf_status check_read(const app_schedule_request *q, wf_error *error)
+{
+    const bool shows = strcmp(q->command, "show") == 0;
+    const bool lowers = shows ? q->messages : strcmp(q->command, "gen") != 0;
+    const struct {
+        const char *flag, *why;
+    } unread[] = {
+        {strcmp(q->command, "list") == 0 ? given(q, "pvmcdagrfRtCzbMs") : NULL,
+         "is of one schedule, and list names all of them"},
+        {shows ? NULL : given(q, "Ms"), "is for schedule show"},
+        {lowers ? NULL : app_schedule_lowering(q),
+         "says how a table is lowered: use it with check, lower or show --messages"},
+        {shows || (lowers && q->how.depth < 0) ? NULL : given(q, "Cb"),
+         "is for times: use it with show, or with check and lower and --depth auto"},
+        {q->how.resident ? NULL : given(q, "f"),
+         "is of gathers that --resident N limits: use both"},
+        {q->source && strcmp(q->source, "list") == 0 ? NULL : given(q, "c"),
+         "is of the schedule list"},
+    };
+
+    for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
+        if (unread[i].flag)
+            return wf_error_set(error, WF_EINVAL, "--%s %s", unread[i].flag, unread[i].why);
+    return WF_OK;
+}
+
 wf_status app_schedule_parse(int argc, char **argv, app_schedule_request *q, wf_error *error)
 {
-    static const struct option flags[] = {
-        {"pp", 1, NULL, 'p'},        {"virtual", 1, NULL, 'v'},  {"micro", 1, NULL, 'm'},
-        {"cap", 1, NULL, 'c'},       {"depth", 1, NULL, 'd'},    {"ahead", 1, NULL, 'a'},
-        {"group", 1, NULL, 'g'},     {"resident", 1, NULL, 'r'}, {"prefetch", 1, NULL, 'f'},
-        {"recompute", 0, NULL, 'R'}, {"tied", 0, NULL, 't'},     {"costs", 1, NULL, 'C'},
-        {"frozen", 1, NULL, 'z'},    {"blocks", 0, NULL, 'b'},   {"messages", 0, NULL, 'M'},
-        {"svg", 1, NULL, 's'},       {"help", 0, NULL, 'H'},     {NULL, 0, NULL, 0}};
     wf_status status = WF_OK;
-    int flag;
+    int flag, at = 0;
 
     opterr = 0;
-    while (status == WF_OK && (flag = getopt_long(argc, argv, "", flags, NULL)) != -1)
+    while (status == WF_OK && (flag = getopt_long(argc, argv, "", flags, &at)) != -1) {
         status = flag == '?' ? wf_flag_refused("schedule", argc, argv, flags, error)
                              : set_flag(q, flag, optarg, error);
-    return status == WF_OK && !q->help ? set_words(q, argc - optind, argv + optind, error)
-                                       : status;
+        q->given |= 1U << at;
+    }
+    if (status == WF_OK && !q->help)
+        status = set_words(q, argc - optind, argv + optind, error);
+    return status == WF_OK && !q->help ? check_read(q, error) : status;
 }

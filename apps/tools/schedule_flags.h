@@ -10,9 +10,13 @@ typedef struct app_schedule_request {
     wf_pipe_lowering how;                  /* depth -1: auto */
     int forward, inputs, weights, message; /* costs, in hundredths of a rank's unit */
     bool blocks, messages, help, shaped;
+    unsigned given; /* the flags that were given, a bit each */
 } app_schedule_request;
 
 extern const char app_schedule_help[];
+
+/* Returns the name of a flag that was given and says how a table is lowered; NULL: none was. */
+const char *app_schedule_lowering(const app_schedule_request *request);
 
 /* Reads the command line. Errors: WF_EINVAL. */
 wf_status app_schedule_parse(int argc, char **argv, app_schedule_request *request,

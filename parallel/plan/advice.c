@@ -192,7 +192,7 @@ static wf_plan_set attempt(advising *s, const combination *c, wf_plan_advice_lin
         return set;
     s->advice->planned++;
     few = shortened(&o);
-    if (!fits(s, &few, &run) ||
+    if (!wf_plan_request_runs(&o) || !fits(s, &few, &run) ||
         (few.global_batch_size != o.global_batch_size && !fits(s, &o, &run)))
         return WF_PLAN_SKIP;
     as_it_runs(s, &o, &run);

@@ -70,6 +70,23 @@ typedef struct wf_par_job {
     int64_t blocks, vocabulary; /* sizes of such a model; 0: the whole model */
 } wf_par_job;
 
+/**
+ * wf_par_job_check - checks what a run is refused for before it starts ranks: its mesh
+ * (wf_par_options_check), and copies of what data-parallel ranks do not have alone
+ *
+ * Errors:  WF_EINVAL
+ */
+WF_API wf_status wf_par_job_check(const wf_par_job *job, wf_error *error);
+
+/**
+ * wf_par_job_check_elastic - checks that a run of a job can continue with fewer of its dp
+ * data-parallel ranks, down to min_dp of them
+ *
+ * Errors:  WF_EINVAL
+ */
+WF_API wf_status wf_par_job_check_elastic(const wf_par_job *job, int dp, int64_t min_dp,
+                                          wf_error *error);
+
 /** wf_par_job_model - makes a rank's model as the job says: on the fake device, planned, with
  * what it recomputes. A wf_par_model_function, whose arg is the job. Owner: the caller; NULL:
  * the reason is in the context */

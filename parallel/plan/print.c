@@ -102,7 +102,8 @@ static void plan_strategy_as_run(wf_plan_request *o, wf_plan_strategy *to)
     to->refused = (wf_error){WF_OK, ""};
     wf_plan_set_strategy(o, to->name); /* one that cannot be set is refused by its plan */
     wf_plan_choose_sums(o, NULL);
-    if (wf_plan_request_step(o, &to->run, &to->refused) != WF_OK)
+    if (wf_plan_request_check(o, &to->refused) != WF_OK ||
+        wf_plan_request_step(o, &to->run, &to->refused) != WF_OK)
         return;
     to->peak = to->run.report.memory.peak;
     if (o->job.after && wf_plan_request_start(o, (int)o->rank, &after, &to->refused) == WF_OK &&
@@ -250,6 +251,8 @@ wf_status wf_plan_print(const wf_plan_request *options, FILE *out, wf_error *err
 
     if (strcmp(o.search, "off") != 0)
         return wf_search_run(&o, out, error);
+    if (wf_plan_request_check(&o, error) != WF_OK)
+        return error->code;
     wf_plan_choose_sums(&o, out);
     if (o.find_batch && find_batch(&o, &found, error) != WF_OK)
         return error->code;

@@ -345,7 +345,7 @@ static void text_TEXT(const wf_setting_TEXT *value, char text[96])
 
 static void text_SWITCH(const bool *value, char text[96])
 {
-    snprintf(text, 96, "%s", *value ? "" : " off");
+    snprintf(text, 96, "%s", *value ? "" : "=off");
 }
 
 static void value_text(const wf_plan_request *r, wf_setting s, char text[96])

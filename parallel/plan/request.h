@@ -47,11 +47,15 @@ typedef struct wf_plan_request {
     bool given[WF_SETTINGS]; /* asked for: planners leave it as it is */
     bool whole_batches;      /* micro_batch_size was not asked for */
     bool no_pipeline;        /* pp stays 1 */
-    bool planned;            /* nothing is run: limits are the machine's, not paced's */
-    bool find_batch;         /* look for the largest micro-batch that fits */
-    bool rank_given;         /* else planners choose the fullest rank */
-    int64_t rank;            /* the rank that is planned */
-    int64_t device_memory;   /* bytes of a device; 0: not known */
+    /* a field of pipelines that was asked for without their ranks, as pp_schedule: a search
+       takes layouts with a pipeline alone; NULL: none */
+    const char *pipeline_field;
+    int64_t elastic; /* a run continues with as few data-parallel ranks; 0: with all alone */
+    bool planned;    /* nothing is run: limits are the machine's, not paced's */
+    bool find_batch; /* look for the largest micro-batch that fits */
+    bool rank_given; /* else planners choose the fullest rank */
+    int64_t rank;    /* the rank that is planned */
+    int64_t device_memory; /* bytes of a device; 0: not known */
     /* Files of figures (docs/planning.md): the machine that times steps, and the one whose time
        a run takes; NULL: none. */
     const char *machine, *paced;

@@ -5,6 +5,13 @@
 
 #include "parallel/plan/request.h"
 
+/* Checks what a run of a request is refused for before it starts ranks (wf_par_job_check), and
+   what was asked for of pipelines where there is none. Errors: WF_EINVAL */
+wf_status wf_plan_request_check(const wf_plan_request *request, wf_error *error);
+
+/* Returns whether it passes. */
+bool wf_plan_request_runs(const wf_plan_request *request);
+
 /* Draws the memory of its rank over a step, into request->memory_timeline. */
 wf_status wf_plan_request_draw(const wf_plan_request *request, wf_error *error);
 

@@ -2,6 +2,29 @@
 #include "parallel/plan/request_internal.h"
 #include <string.h>
 
+wf_status wf_plan_request_check(const wf_plan_request *r, wf_error *error)
+{
+    wf_plan_job made;
+    wf_par_job job = *wf_plan_request_job(r, &made);
+
+    job.mesh.plan = true;
+    if (r->pipeline_field && r->pp == 1)
+        return wf_error_set(error, WF_EINVAL,
+                            ".%s belongs to a pipeline, and .pp is 1: use .pp 2 or more, or "
+                            "leave it out",
+                            r->pipeline_field);
+    if (wf_par_job_check(&job, error) != WF_OK || !r->elastic)
+        return error->code;
+    return wf_par_job_check_elastic(&job, (int)wf_plan_data_ranks(r), r->elastic, error);
+}
+
+bool wf_plan_request_runs(const wf_plan_request *r)
+{
+    wf_error refused = {WF_OK, ""};
+
+    return wf_plan_request_check(r, &refused) == WF_OK;
+}
+
 static wf_status plan_with(const wf_plan_request *r, int rank, const wf_plan_options *options,
                            wf_plan *plan, wf_error *error)
 {

@@ -53,6 +53,9 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     if (c->pp > 1) {
         o.pp_schedule = wf_search_schedule(c).name;
         o.pp_virtual = c->per_rank;
+    } else if (o.pipeline_field) { /* a simple layout beside those that were asked for */
+        o.pp_schedule = WF_PIPE_SCHEDULE;
+        o.pp_virtual = 0;
     }
     o.job.steps = 2;
     o.job.train.schedule.warmup = 0; /* longer than the run is refused */
@@ -98,18 +101,12 @@ bool wf_search_plan(wf_search *s, wf_search_found *found)
     return take_outcome(s, found, &error);
 }
 
-/* Returns whether a run would take the options of a candidate; keeps why the first one was
-   refused. */
-static bool may_run(wf_search *s, const wf_search_candidate *c)
+bool wf_search_may_run(wf_search *s, const wf_search_candidate *c)
 {
     const wf_plan_request o = wf_search_options(s, c);
     wf_error error = {WF_OK, ""};
-    wf_par_options mesh;
-    wf_plan_job made;
 
-    mesh = wf_plan_request_job(&o, &made)->mesh;
-    mesh.plan = true;
-    if (wf_par_options_check(&mesh, &error) != WF_OK && s->refusal.code == WF_OK)
+    if (wf_plan_request_check(&o, &error) != WF_OK && s->refusal.code == WF_OK)
         s->refusal = error;
     return error.code == WF_OK;
 }
@@ -164,7 +161,7 @@ static wf_status look_at(wf_search *s, wf_search_candidate *c, wf_error *error)
 
     if (!least_may_fit(s, c))
         return WF_OK;
-    if (!may_run(s, c)) {
+    if (!wf_search_may_run(s, c)) {
         s->left_out[WF_SEARCH_REFUSED]++;
         return WF_OK;
     }
@@ -232,15 +229,17 @@ static void find_plain(wf_search *s)
 {
     bool refused = false, large = false;
 
+    s->no_plain = true;
     for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
         const wf_search_candidate *c = &s->candidate[i];
 
         if (!is_plain(c))
             continue;
+        s->no_plain = false;
         if (!s->timed && s->options->device_memory &&
             !wf_search_may_fit(s, wf_search_least_memory(s, c))) {
             large = true;
-        } else if (!may_run(s, c)) {
+        } else if (!wf_search_may_run(s, c)) {
             refused = true;
         } else if (wf_search_simulate(s, c, WF_SIM_PATH, &s->plain)) {
             wf_search_plan(s, &s->plain);

@@ -48,6 +48,7 @@ typedef struct wf_plan_list {
     wf_plan_layout data_parallel; /* the best that has neither pp nor tp, in the list or not */
     bool has_data_parallel;       /* else none fits .. */
     bool data_parallel_refused;   /* .. or all are refused for another reason than memory */
+    bool data_parallel_absent;    /* .. or it is no layout of what was asked for */
     wf_plan_refused refused[WF_PLAN_REASONS]; /* in the order of looking; counts may be 0 */
     /* why the first plan was refused that was so for another reason than memory; WF_OK: none
        was */

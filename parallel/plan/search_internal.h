@@ -80,6 +80,7 @@ typedef struct wf_search {
         *top; /* by time; in the end WF_SEARCH_TOP of them at most, which fit by their plans */
     int64_t n_top, room_top;
     wf_search_found plain; /* the best of data parallelism alone; fits: whether there is any */
+    bool no_plain;         /* no candidate is data parallelism alone */
     wf_search_table table[WF_SEARCH_TABLES];
     int tables;
     wf_search_measured measured[WF_SEARCH_MEASURED];
@@ -194,6 +195,10 @@ bool wf_search_simulate(wf_search *s, const wf_search_candidate *c, int flags,
 bool wf_search_simulate_table(wf_search *s, const wf_search_candidate *c,
                               const wf_pipe_table *table, const int64_t *first, int flags,
                               wf_search_found *found);
+
+/* Returns whether a run would take the options of a candidate; keeps why the first one was
+   refused. */
+bool wf_search_may_run(wf_search *s, const wf_search_candidate *c);
 
 /* Plan it; whether all ranks fit. And a first step of the rank alone that takes most by its
    estimate. */

@@ -57,6 +57,7 @@ wf_status wf_search_list(const wf_search *s, wf_plan_list *list, wf_error *error
     *list = (wf_plan_list){.count = s->n_top,
                            .has_data_parallel = s->plain.fits,
                            .data_parallel_refused = s->plain.refused,
+                           .data_parallel_absent = s->no_plain,
                            .ranks = s->ranks,
                            .tokens = s->options->global_batch_size * s->model.seq,
                            .considered = s->considered,

@@ -72,6 +72,10 @@ static void print_other(wf_search *s, const char *name, const wf_search_candidat
     wf_sim_term term;
     double more, grew;
 
+    if (!wf_search_may_run(s, c)) {
+        fprintf(out, "  %-28s is refused\n", name);
+        return;
+    }
     if (!wf_search_simulate(s, c, WF_SIM_PATH, &other))
         return;
     more = other.seconds - winner->seconds;
@@ -108,7 +112,9 @@ static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, in
     c->replicate = 1;
     c->micros = (int32_t)(s->options->global_batch_size / (dp * c->micro));
     c->sequence_parallel =
-        (int8_t)(tp > 1 ? (c->sequence_parallel || s->top[0].candidate.tp == 1) : 0);
+        (int8_t)(s->options->given[WF_SETTING_sequence_parallel]
+                     ? s->options->sequence_parallel
+                     : tp > 1 && (c->sequence_parallel || s->top[0].candidate.tp == 1));
     c->gather_keys = (int8_t)(cp > 1 && (c->gather_keys || wf_search_must_gather(s, c)));
     if (pp > 1 && !c->per_rank)
         c->per_rank = 1;
@@ -253,8 +259,10 @@ static void print_data_parallel(const wf_plan_list *list, FILE *out)
     const wf_plan_layout *l = &list->data_parallel;
 
     if (!list->has_data_parallel) {
-        fprintf(out, "data parallelism alone %s, by any strategy\n",
-                list->data_parallel_refused ? "is refused" : "does not fit");
+        fprintf(out, "data parallelism alone %s\n",
+                list->data_parallel_absent    ? "is no layout of what was asked for"
+                : list->data_parallel_refused ? "is refused, by any strategy"
+                                              : "does not fit, by any strategy");
         return;
     }
     fprintf(out, "data parallelism alone takes %.4f s at best%s: %s\n", l->seconds,

@@ -299,8 +299,8 @@ static void each_tensor(wf_search *s, int64_t pp, int64_t tp, int64_t cp, wf_err
     }
     if (!may_be(o, WF_SETTING_dp, o->dp, dp))
         return;
-    for (int sp = 0; sp < (tp > 1 ? 2 : 1); sp++)
-        if (!o->given[WF_SETTING_sequence_parallel] || sp == (tp > 1))
+    for (int sp = 0; sp < 2; sp++) /* a run refuses it with tp 1, which may be given */
+        if (o->given[WF_SETTING_sequence_parallel] ? sp == o->sequence_parallel : !sp || tp > 1)
             each_form(s,
                       (wf_search_candidate){.pp = (int32_t)pp,
                                             .tp = (int32_t)tp,

@@ -180,6 +180,11 @@ wf_status wf_services_take_settings(wf_services *s, wf_error *error)
     if (p->search && !p->request.machine)
         return wf_error_set(error, WF_EINVAL,
                             "--search needs --machine FILE, which times steps");
+    if (p->search && (p->request.find_batch || s->rank_given))
+        return wf_error_set(error, WF_EINVAL,
+                            "--%s is of one layout, and --search looks at many: use the flags "
+                            "of a line that it finds",
+                            p->request.find_batch ? "find-batch" : "rank");
     p->request.device_memory = bytes;
     wf_plan_request_of(&s->program->job, &sizes); /* as the axes' flags have made it */
     p->request.job = s->program->job;
@@ -220,6 +225,11 @@ void wf_services_request(const wf_services *s, wf_plan_request *r)
     r->given[WF_SETTING_dp] = is_given(s, "dp");
     r->given[WF_SETTING_tp] = is_given(s, "tp");
     r->given[WF_SETTING_cp] = is_given(s, "cp");
+    if (p->search && !r->given[WF_SETTING_pp])
+        r->pipeline_field = r->given[WF_SETTING_pp_schedule]  ? "pp_schedule"
+                            : r->given[WF_SETTING_pp_virtual] ? "pp_virtual"
+                                                              : NULL;
+    r->elastic = s->is_elastic ? s->min_dp : 0;
     r->whole_batches = !p->request.given[WF_SETTING_micro_batch_size];
     r->rank_given = s->rank_given;
     if (s->rank_given)

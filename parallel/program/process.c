@@ -6,30 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns whether a data-parallel rank that is lost takes a part of the state along, which may
-   be its experts'; of axes of the job's own only the model knows. */
-static bool is_alone(const wf_process *p)
-{
-    const wf_par_options *o = &p->job.mesh;
-    const char *name = o->strategy ? o->strategy : WF_PAR_STRATEGY;
-    const wf_par_strategy *strategy;
-    wf_axis axes[WF_MAX_AXES];
-    bool split = o->ep > 0 && o->ep * (o->etp > 1 ? o->etp : 1) > o->tp, copied = false;
-    wf_error ignored = {WF_OK, ""};
-    int n, i = 0;
-
-    while ((strategy = wf_par_strategy_at(i++)) && strcmp(strategy->name, name) != 0)
-        continue;
-    if (o->axes || p->job.train.redundancy != WF_PAR_REDUNDANCY_NONE || !strategy)
-        return false;
-    split |=
-        strategy->split_parameters || strategy->split_gradients || strategy->split_optimizer;
-    n = wf_par_mesh_axes(o, axes, &ignored);
-    for (i = 0; i < n; i++)
-        copied |= strcmp(axes[i].name, "replicate") == 0 && axes[i].size > 1;
-    return split && n > 0 && !copied;
-}
-
 /* Names a flag that only elastic runs have, where it is given; NULL: none is. */
 static const char *needs_elastic(const wf_process *p)
 {
@@ -53,17 +29,8 @@ wf_status wf_process_check(const wf_process *p, wf_error *error)
     if (!p->job.steps)
         return wf_error_set(error, WF_EINVAL,
                             "--elastic on is of a run that trains, and --steps is 0");
-    if (p->min_dp > dp)
-        return wf_error_set(error, WF_EINVAL, "--min-dp %" PRId64 " is more than --dp %d",
-                            p->min_dp, dp);
-    if (dp == 1 || is_alone(p))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--elastic on continues with what other data parallel ranks hold, and %s",
-            dp == 1 ? "--dp is 1: use --dp 2 or more"
-                    : "here each holds its own shard, or its own experts: use --redundancy "
-                      "buddy, or --strategy no_shard or hybrid_shard, which keep copies, of "
-                      "experts where --ep splits them over a part of these ranks");
+    if (wf_par_job_check_elastic(&p->job, dp, p->min_dp, error) != WF_OK)
+        return error->code;
     if (p->nnodes && !p->run.recovery_dir)
         return wf_error_set(error, WF_EINVAL, "--nnodes belongs to --recovery-dir");
     if (processes > 1 && !p->run.recovery_dir)

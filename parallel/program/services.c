@@ -87,5 +87,7 @@ wf_status wf_services_describe(wf_services *s, wf_error *error)
     p->settings = launch_settings;
     p->identity = identity;
     p->compare = compare;
+    if (wf_par_job_check(&p->job, error) != WF_OK)
+        return error->code;
     return wf_process_check(p, error);
 }

@@ -13,7 +13,7 @@ DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"]}
 def layout_flags(tp, dp, micro, sequence, threads):
     """Flags of a layout."""
     return ["--tp", str(tp), "--dp", str(dp), "--micro-batch-size", str(micro), "--threads-per-rank", str(threads),
-            *(["--sequence-parallel"] if sequence else [])]
+            *(["--sequence-parallel"] if sequence and tp > 1 else [])]
 
 
 def check_larger(trainer, flags, most, reference):

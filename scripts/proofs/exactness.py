@@ -124,7 +124,7 @@ MIXTURE = ["--arch", "llama", "--n-kv-head", "3", "--ffn", "40"]
 def layout_options(tp, dp, micro, sequence, threads):
     """Flags of a layout."""
     return ["--tp", str(tp), "--dp", str(dp), "--micro-batch-size", str(micro),
-            "--threads-per-rank", str(threads), *(["--sequence-parallel"] if sequence else [])]
+            "--threads-per-rank", str(threads), *(["--sequence-parallel"] if sequence and tp > 1 else [])]
 
 
 def check_control(trainer):

@@ -115,7 +115,7 @@ def possible(run):
         return False
     if (run.get("recompute") == "stage" and pp == "1") or "offload activations" in run.get("memory", "") and run.get("recompute", "block") != "block":
         return False
-    if (run.get("memory") == "--redundancy buddy" and dp == 1) or ("bias" in run.get("arch", "") and adapted(run)):
+    if (run.get("memory") == "--redundancy buddy" and (dp == 1 or run.get("strategy", "") in ("no_shard", *HYBRID))) or ("bias" in run.get("arch", "") and adapted(run)):
         return False
     return not ("--n-expert" in run.get("arch", "") and ("tiled" in run.get("memory", "") or "mlp" in run.get("units", "")))
 

@@ -124,7 +124,7 @@ def layout(run):
             "--accumulate", run["accumulate"], "--recompute", run["recompute"],
             *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
             "--reshard-after-forward", run["reshard"], "--micro-batch-size", str(run["micro"]),
-            *(["--sequence-parallel"] if run["sequence"] else []),
+            *(["--sequence-parallel"] if run["sequence"] and run["tp"] > 1 else []),
             *(["--pp-send", run["send"]] if run["tp"] > 1 and not run["sequence"] else []),
             "--threads-per-rank", "1"]
 
@@ -212,6 +212,7 @@ class Tables:
         even = micros & (micros - 1) == 0
         values = {"--ahead": source.randint(1, 3), "--prefetch": source.randint(1, 3),
                   "--resident": source.randint(0, 2), "--group": source.choice((0, micros * even))}
+        values["--prefetch"] *= values["--resident"] > 0
         flags = [word for flag, value in values.items() if value for word in (flag, str(value))]
         flags += [flag for flag in ("--tied", "--recompute") if source.random() < 0.5]
         done = subprocess.run([self.program, "lower", path, *flags], text=True,

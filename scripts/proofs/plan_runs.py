@@ -68,10 +68,10 @@ def draw(source):
         for flag, share, values in PIPELINE:
             if source.random() < share:
                 flags += [flag, str(source.choice(values))]
-    if source.random() < .15:
-        flags.append("--sequence-parallel")
     tp = int(flags[flags.index("--tp") + 1]) if "--tp" in flags else 1
-    if source.random() < (.3 if tp > 1 else .02):  # a run of one rank of --tp refuses it
+    if source.random() < (.15 if tp > 1 else .02):  # a run of one rank of --tp refuses both
+        flags.append("--sequence-parallel")
+    if source.random() < (.3 if tp > 1 else .02):
         flags += ["--tp-comm-overlap", "on", "--tp-comm-block", "1"]
     return flags
 

@@ -13,6 +13,7 @@ gpt_train=$1 sanitized=${2:-}
 
 # Ranks, memory, layouts
 refuse "more ranks than a machine runs" 2 "8192 ranks.*4096" "${tiny[@]}" --tp 4096 --dp 2
+refuse "tokens over ranks of tp that are none" 2 "--sequence-parallel splits tokens over .*, and --tp is 1" "${tiny[@]}" --dp 2 --sequence-parallel
 refuse "a bit to flip after the last step" 2 "--flip-bit 9:0:embed.table:0:0 is of step 9 and rank 0, and the run has steps 1 to 3" \
     "${tiny[@]}" --steps 3 --flip-bit 9:0:embed.table:0:0
 refuse "a bit to flip of no rank" 2 "of step 1 and rank 9, and the run has steps 1 to 3 and ranks 0 to 0" \

@@ -109,7 +109,16 @@ refuse "a base of windows without one" 2 "--window-rope-base is of RoPE in block
     --window-rope-base 100 --plan
 refuse "a base of windows of what is learnt" 2 "--window-rope-base is of RoPE" --sliding-window 4 \
     --window-rope-base 100 --plan
-refuse "a comparison that never comes" 2 "--check-replicas is more than --steps" --check-replicas 9 --steps 8 --plan
+refuse "a comparison of one rank" 2 "--check-replicas compares what several ranks hold alike, and there is one" --check-replicas 1 --plan
+refuse "messages of one rank" 2 "--pp-depth is of messages between the ranks of --pp, and --pp is 1" --pp 1 --pp-depth 2 --plan
+refuse "parts of no messages" 2 "--pp-send split is of messages between the ranks of --pp" --pp 1 --tp 2 --pp-send split --plan
+refuse "layouts of a plan" 2 "--show-layout is of ranks that run, and --plan runs none" --show-layout --plan
+refuse "the time of a plan" 2 "--paced FILE is the time of steps that run, and --plan runs none" --paced machine.json --plan
+run "flags of axes that there are not" "${tiny[@]}" --prefetch 3 --accumulate local --reshard-after-forward never --plan
+result "are named" "$(for flag in --prefetch --accumulate --reshard-after-forward; do grep -q "warning: $flag has no effect: " err || echo "$flag"; done)"
+run "flags of axes that there are" "${tiny[@]}" --dp 2 --prefetch 3 --accumulate local --reshard-after-forward never --plan
+result "are not" "$(grep 'no effect' err)"
+refuse "a comparison that never comes" 2 "--check-replicas is more than --steps" --dp 2 --check-replicas 9 --steps 8 --plan
 refuse "copies that are never compared" 2 "--verify-every is more than --steps" --dp 2 --redundancy buddy --verify-every 9 \
     --steps 8 --plan
 refuse "blocks that are none" 2 "--window-blocks 2-9 is neither all nor a list of blocks below 6" --arch llama \

@@ -104,7 +104,11 @@ refuse "shards without a copy" 2 "use --redundancy buddy, or --strategy no_shard
 refuse "experts without a copy" 2 "or its own experts: use --redundancy buddy" "${small[@]}" "${mixture[@]}" --dp 2 --ep 2 --strategy no_shard \
     --elastic on
 refuse "one data parallel rank" 2 "and --dp is 1: use --dp 2 or more" "${small[@]}" --tp 2 --elastic on
-refuse "a buddy for one rank" 2 "--redundancy buddy is held by other data parallel ranks" "${small[@]}" --redundancy buddy
+refuse "a buddy for one rank" 2 "--redundancy buddy is held by other data-parallel ranks" "${small[@]}" --redundancy buddy
+refuse "a buddy of what all hold" 2 "with --strategy no_shard others hold it, too" "${small[@]}" --dp 2 --strategy no_shard --redundancy buddy
+refuse "a plan of it" 2 "with --strategy hybrid_shard others hold it, too" "${small[@]}" --plan --dp 4 --strategy hybrid_shard \
+    --shard-group-size 2 --redundancy buddy
+refuse "a plan that cannot continue" 2 "and --dp is 1: use --dp 2 or more" "${small[@]}" --plan --elastic on
 refuse "a buddy of zero1" 2 "strategy zero1 keeps the optimizer's state" "${small[@]}" --dp 2 --strategy zero1 \
     --redundancy buddy
 refuse "a buddy of muon" 2 "as a whole matrix or from whole rows" "${small[@]}" "${buddy[@]}" --optimizer muon

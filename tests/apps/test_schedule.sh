@@ -60,6 +60,18 @@ tool "one that is out of order" 1 check order.csv
 says err 'rank 1, action 0 of 2, B1\.0: it needs F1\.0 before it'
 tool "sizes of a file" 2 check mine.sched --pp 2
 says err 'is a file, which says its ranks'
+tool "how to lower what is not" 2 gen 1f1b --group 2
+says err '^schedule: --group says how a table is lowered: use it with check, lower or show --messages'
+tool "the same, drawn" 2 show 1f1b --tied
+tool "how to lower what is already" 1 check lowered.sched --tied
+says err 'lowered.sched is lowered already: leave --tied out'
+tool "times that nothing reads" 2 lower 1f1b --depth 2 --costs 100,100,100,5
+says err '^schedule: --costs is for times: use it with show, or with check and lower and --depth auto'
+tool "gathers that nothing limits" 2 lower 1f1b --prefetch 2
+tool "a cap of another schedule" 2 gen 1f1b --cap 3
+tool "a cap" 0 gen list --cap 3
+tool "ranks of a list" 2 list --pp 2
+tool "a picture of a table" 2 gen 1f1b --svg picture.svg
 tool "no command" 2
 tool "no such command" 2 draw 1f1b
 tool "no such flag" 2 show 1f1b --ranks 2

@@ -134,6 +134,18 @@ lists_only "a form of attention over cp" --cp "refused for another reason than m
 planned=$(python3 -c 'import json; print(json.load(open("search.json"))["planned"])')
 [ "$planned" -le 50 ] && result "they are not planned" "" || result "they are not planned" "$planned plans"
 lists_only "messages in parts" --tp "refused for another reason than memory: --pp-send split is for" --pp 2 --pp-send split
+lists_only "tokens over tp" --tp "refused for another reason than memory: --sequence-parallel splits tokens over .*, and --tp is 1" --sequence-parallel
+search "tokens are not to be split" "${few[@]}" --ranks 4 --tp 2 --sequence-parallel=off
+holds "its list" "${few[@]}" --tp 2 --sequence-parallel=off
+grep -q '^data parallelism alone is no layout of what was asked for' out && result "data parallelism is not asked for" "" ||
+    result "data parallelism is not asked for" "$(grep '^data' out)"
+lists_only "copies of a buddy" --dp "refused for another reason than memory: --redundancy buddy " --redundancy buddy
+grep -q '^  tp 2 .* is refused$' out && result "nor times beside the first line's" "" || result "nor times beside the first line's" "$(tail -n 30 out)"
+lists_only "a schedule without ranks of a pipeline" --pp "refused for another reason than memory: --pp-schedule belongs to a pipeline, and --pp is 1" \
+    --pp-schedule gpipe
+lists_only "a run that continues" --dp "refused for another reason than memory: --elastic on continues with" --elastic on
+refused "a rank of many layouts" "--rank is of the plan of one layout" --plan --search "${few[@]}" --rank 0
+refused "batches of many layouts" "--find-batch is of one layout" --plan --search "${few[@]}" --find-batch
 # What follows the steps decides as well.
 python3 -c 'import json; print(json.dumps({"request": {"context": "a cat " * 600, "continuation": " sat"}, "doc_id": 0, "label": 0}))' >long.jsonl
 seq 3000 >text

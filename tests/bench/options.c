@@ -38,7 +38,7 @@ static const flag flags[] = {
     {"--tp", FLAG_COUNT, AT(tp), "step", "N", "one more layout: tensor-parallel ranks"},
     {"--dp", FLAG_COUNT, AT(dp), "step", "N", "and its data-parallel ranks"},
     {"--sequence-parallel", FLAG_BOOL, AT(sequence_parallel), "step", "",
-     "all layouts with sequence parallelism"},
+     "layouts with several tensor-parallel ranks have sequence parallelism"},
     {"--exact", FLAG_TEXT, AT(exact), "step", "WORD",
      "on, off, or both: each layout without exactness as well"},
     {"--libraries", FLAG_BOOL, AT(libraries), "step", "",

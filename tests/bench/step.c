@@ -119,10 +119,10 @@ static wf_status parse(bench *b, const char *word)
         return wf_error_set(b->error, WF_EINVAL, "more than %d layouts", LAYOUTS);
     p->seed = 1;
     p->threads = b->o->threads ? (int)b->o->threads : 1;
-    p->sequence_parallel = b->o->sequence_parallel;
     if (sscanf(word, "%dx%d%n", &p->tp, &p->dp, &at) < 2 || p->tp < 1 || p->dp < 1 ||
         (int64_t)p->tp * p->dp > WF_MAX_RANKS)
         return wf_error_set(b->error, WF_EINVAL, "layout %s is not TPxDP, like 8x4", word);
+    p->sequence_parallel = b->o->sequence_parallel && p->tp > 1;
     if (sscanf(word + at, "t%d%n", &p->threads, &more) == 1)
         at += more;
     if (strncmp(word + at, "sp", 2) == 0) {

@@ -195,7 +195,8 @@ static void count_layouts(model_kind kind, int64_t layers)
     for (int tp = 1; tp <= 8; tp *= 2)
         for (int dp = 1; dp <= 4; dp *= 2)
             for (int micro = UNDER_SANITIZER ? 4 : 1; micro <= 4; micro *= 2)
-                for (int sequence_parallel = 0; sequence_parallel < 2; sequence_parallel++)
+                for (int sequence_parallel = 0; sequence_parallel <= (tp > 1);
+                     sequence_parallel++)
                     count_layout(kind, layers, tp, dp, micro, sequence_parallel, false);
 }
 

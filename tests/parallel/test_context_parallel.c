@@ -52,7 +52,8 @@ static void check_meshes(const training *one, const mesh_row *rows, int n)
 {
     training reference = *one;
 
-    reference.layout.cp_form = NULL; /* it has no ranks of cp */
+    reference.layout.cp_form = NULL; /* it has no ranks of cp, nor of tp */
+    reference.layout.sequence_parallel = false;
     if (!train(&reference))
         return;
     CU_ASSERT_STRING_EQUAL(reference.inexact, "");

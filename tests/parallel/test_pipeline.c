@@ -98,6 +98,7 @@ static void over_layouts(training t, const char *what)
 
         r.layout.pp = runs[i].pp;
         r.layout.tp = runs[i].tp;
+        r.layout.sequence_parallel &= runs[i].tp > 1;
         r.layout.dp = runs[i].dp;
         r.layout.strategy = runs[i].strategy;
         r.pipeline = (wf_par_pipeline_options){.schedule = runs[i].schedule,
