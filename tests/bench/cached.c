@@ -119,9 +119,9 @@ static wf_status run_shape(const bench_options *o, bench_report *report, bench *
                                        : wf_context_status(b[1].ctx);
 }
 
-static bool has_whole_groups(const int64_t *shape)
+static bool has_whole_groups(const int64_t *number)
 {
-    return shape[1] % shape[2] == 0;
+    return number[1] % number[2] == 0;
 }
 
 static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)

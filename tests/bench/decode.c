@@ -238,9 +238,9 @@ static wf_status race(bench *b)
     return WF_OK;
 }
 
-static bool is_narrow(const int64_t *shape)
+static bool is_narrow(const int64_t *number)
 {
-    return shape[2] >= WF_GEMV_COLUMNS;
+    return number[2] >= WF_GEMV_COLUMNS;
 }
 
 /* Those of the command line, or those of a small model and of a large one. */

@@ -201,9 +201,9 @@ static wf_status run_type(const bench_options *o, bench_report *report, bench *b
     return wf_context_status(b->ctx);
 }
 
-static bool has_chosen(const int64_t *shape)
+static bool has_chosen(const int64_t *number)
 {
-    return shape[4] <= shape[3];
+    return number[4] <= number[3];
 }
 
 static int list_shapes(const bench_options *o, bool gpu, shape *shapes, wf_error *error)
