@@ -2,9 +2,9 @@
  * kernels/cuda/logit_loss.cu - the row logit_loss of kernels/loss.c: losses and the logits'
  * gradient, with the bits of the kernels of loss.cu.
  *
- * A block has GROUPS times as many threads as theirs, each group for its share of a row's chunks:
- * four where threads would have more than one element of a chunk. It goes over the row three
- * times, and finds it in the caches from the second time on.
+ * A block has GROUPS times as many threads as theirs, each group for its share of a row's
+ * chunks: four where threads would have more than one element of a chunk. It goes over the row
+ * three times, and finds it in the caches from the second time on.
  */
 #include "kernels/cuda/loss_row_internal.h"
 

@@ -35,9 +35,9 @@ static __device__ __forceinline__ const char *wf_matrix_row(const char *tile, in
 #ifdef WF_CUDA_EMULATED
 enum { WF_EMULATED_WARPS = 32, WF_EMULATED_TILES = 4 };
 
-/* Holds both factors of a warp as numbers, the second by terms and, of each term, by the columns
-   that one lane adds: lanes show each other their registers. At every other product it is in the
-   other half, so that who is late still finds it. */
+/* Holds both factors of a warp as numbers, the second by terms and, of each term, by the
+   columns that one lane adds: lanes show each other their registers. At every other product it
+   is in the other half, so that who is late still finds it. */
 struct wf_shown {
     double a[16][WF_TILE_STEP], b[WF_TILE_STEP][4][2 * WF_EMULATED_TILES];
 };

@@ -309,8 +309,8 @@ cudaError_t cudaFree(void *at)
     return cudaSuccess;
 }
 
-/* Takes memory of a graph: what an earlier node of the same stream gives back may be taken again,
-   as in a pool of graphs; NULL where there is none of that size. */
+/* Takes memory of a graph that an earlier node of the same stream gives back, as a pool of
+   graphs does; NULL where there is none of that size. */
 static void *take_again(size_t bytes, cudaGraph_t graph, cudaStream_t stream)
 {
     for (size_t i = 0; i < memory.n; i++) {
@@ -366,30 +366,6 @@ cudaError_t cudaFreeAsync(void *at, cudaStream_t stream)
         emulator_unlock();
     }
     return emulator_enqueue(stream, release, at, NULL);
-}
-
-/* Pinned memory of the host: the host's own. */
-cudaError_t cudaMallocHost(void **at, size_t bytes)
-{
-    if (emulator_graph_forbids())
-        return emulator_error(cudaErrorStreamCaptureUnsupported);
-    *at = aligned_alloc(ALIGN, round_up(bytes ? bytes : 1, ALIGN));
-    return *at ? cudaSuccess : emulator_error(cudaErrorMemoryAllocation);
-}
-
-cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags)
-{
-    (void)flags;
-    return cudaMallocHost(at, bytes);
-}
-
-cudaError_t cudaFreeHost(void *at)
-{
-    if (emulator_graph_forbids())
-        return emulator_error(cudaErrorStreamCaptureUnsupported);
-    cudaDeviceSynchronize(); /* as the runtime does: copies may still read it */
-    free(at);
-    return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
