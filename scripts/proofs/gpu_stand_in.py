@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
 gpu_stand_in.py [BUILD] [--gpus N] [--only PART] [--quick] - runs the speeds and the table of gpu_check.py without a GPU, so that no fault
-of theirs waits for one: on N emulated GPUs (2; --only: one part; --quick: of the table's models one of each architecture), with all flags but
+of theirs waits for one: on N emulated GPUs (2; --only: one part; --quick: of the table's models one), with all flags but
 those of sizes, which are made small on their way to the programs, and beside modules torch, transformers and vllm and a llama-batched-bench that answer and
 compute nothing. Its figures mean nothing. Status 1 where a line of the table is missing, was not run, or fails by anything but a bound of speed.
 """
@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve()
 SMALL = {"gpt_train": {"--n-layer": 1, "--n-head": 2, "--n-kv-head": 2, "--n-embd": 16, "--ffn": 32, "--vocab-size": 256, "--seq-len": 24, "--lora-rank": 2, "--moe-ffn": 16,
                        "--global-batch-size": 2, "--micro-batch-size": 1},
          "gpt_generate": {"--batch-size": 4}, "bench": {"--shapes": "32x16"}, "gpt_export": {}}
-QUICK = ("GPT-2 124M", "Llama 3.1 8B")
+QUICK = ("Llama 3.1 8B",)
 LENGTHS = {"32": 2, "160": 3}  # of generated texts
 TORCH = '''
 import sys

@@ -117,15 +117,15 @@ def numbers(run):
 def layout(run):
     """The others."""
     return ["--pp", str(run["pp"]), "--pp-schedule", run["table"], "--pp-virtual",
-            str(run["virtual"]), "--pp-depth", str(run["depth"]), "--pp-resident",
-            str(run["resident"]), "--pp-split", split_text(run["split"], run["pp"] * run["virtual"]),
+            str(run["virtual"]), *(["--pp-depth", str(run["depth"])] if run["pp"] > 1 else []),
+            "--pp-resident", str(run["resident"]), "--pp-split", split_text(run["split"], run["pp"] * run["virtual"]),
             "--tp", str(run["tp"]), "--dp", str(run["dp"]), "--strategy", run["strategy"],
             *(["--shard-group-size", str(run["group"])] if run["group"] else []),
             "--accumulate", run["accumulate"], "--recompute", run["recompute"],
             *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
             "--reshard-after-forward", run["reshard"], "--micro-batch-size", str(run["micro"]),
             *(["--sequence-parallel"] if run["sequence"] and run["tp"] > 1 else []),
-            *(["--pp-send", run["send"]] if run["tp"] > 1 and not run["sequence"] else []),
+            *(["--pp-send", run["send"]] if run["pp"] > 1 and run["tp"] > 1 and not run["sequence"] else []),
             "--threads-per-rank", "1"]
 
 

@@ -12,6 +12,7 @@
 #include "tests/cuda/gpu_main.h"
 #include "tests/cuda/stored.h"
 #include "tests/mesh/ranks.h"
+#include "tests/sanitizer.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,7 +198,7 @@ static void products(void)
     static const int64_t widths[] = {576, 64, 192}; /* 297, 33 and 99 bytes a row */
     wf_context *ctx[DEVICES] = {open_stored(CPU), open_stored(GPU)};
 
-    for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i++)
+    for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i += UNDER_SANITIZER ? 3 : 1)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             for (int d = 0; d < DEVICES; d++)
                 wf_scope_open(ctx[d]);
