@@ -41,7 +41,7 @@ EXPECTED = [
     (r"\bupdate8_kernel<", "sm_", WIDE),
     (r"\bnf4_kernel<", "sm_", WIDE[1:]),
     (r"\bnarrow_kernel|\bwiden_kernel", "sm_", WIDE),
-    (r"\bmember_sum_kernel<", "sm_", WIDE),
+    (r"\btree_kernel<", "sm_", WIDE),
     (r"\bwf_norm_kernel<|\bwf_norm_backward_kernel<|\blanes_kernel<", "sm_", WIDE),
     (r"\brotate_kernel<", "sm_", WIDE),
     (r"\blogit_loss_kernel<|\bgrad_kernel<", "sm_", WIDE),
