@@ -3,6 +3,7 @@
 #include "core/host_data.h"
 #include "kernels/devices.h"
 #include "tests/mesh/ranks.h"
+#include <stdlib.h>
 
 int gpu_test_main(const char *suite, const wf_test *tests)
 {
@@ -34,4 +35,23 @@ wf_tensor *gpu_filled(wf_tensor *t, int member)
         x[i] = number(member, 0, i);
     wf_data_close(&view);
     return t;
+}
+
+void gpu_over_ranks(wf_status (*rank_of)(wf_rank *rank, void *arg))
+{
+    static const char *const transports[] = {"threads", "nccl"};
+    wf_error error = {WF_OK, ""};
+
+    setenv("WEFT_EMULATOR_DEVICES", "4", 1);
+    if (wf_cuda_count(false, &error) < GPU_RANKS)
+        printf("\n    not looked at: this machine has no four emulated GPUs\n");
+    else
+        for (int i = 0; i < 2; i++) {
+            const wf_launch_options o = {.ranks = GPU_RANKS, .transport = transports[i]};
+
+            CU_ASSERT_EQUAL(wf_launch(&o, rank_of, NULL, &error), WF_OK);
+            if (error.code != WF_OK)
+                printf("\n    %s: %s\n", transports[i], error.text);
+        }
+    unsetenv("WEFT_EMULATOR_DEVICES");
 }

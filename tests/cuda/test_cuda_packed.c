@@ -11,7 +11,7 @@
 #include "tests/mesh/ranks.h"
 
 enum { COPIES = 150, ROOM = 4096, LARGE = 100000, SUMS = 60, MOST = 300, MEMBERS = 4 };
-enum { RANKS = 4, BUFFERS = 12, PART = 40 };
+enum { RANKS = GPU_RANKS, BUFFERS = 12, PART = 40 };
 
 static wf_device *device_of(wf_context *ctx)
 {
@@ -255,18 +255,7 @@ static wf_status rank_of(wf_rank *rank, void *arg)
    places. */
 static void over_ranks(void)
 {
-    static const char *const transports[] = {"threads", "nccl"};
-    wf_error error = {WF_OK, ""};
-
-    setenv("WEFT_EMULATOR_DEVICES", "4", 1);
-    for (int i = 0; i < 2 && wf_cuda_count(false, &error) >= RANKS; i++) {
-        const wf_launch_options o = {.ranks = RANKS, .transport = transports[i]};
-
-        CU_ASSERT_EQUAL(wf_launch(&o, rank_of, NULL, &error), WF_OK);
-        if (error.code != WF_OK)
-            printf("\n    %s: %s\n", transports[i], error.text);
-    }
-    unsetenv("WEFT_EMULATOR_DEVICES");
+    gpu_over_ranks(rank_of);
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 #include "tests/cuda/stored.h"
 #include "tests/mesh/ranks.h"
 
-enum { RANKS = 4, N = 64 * RANKS, LONG = 1003, MEMBERS = 8 };
+enum { RANKS = GPU_RANKS, N = 64 * RANKS, LONG = 1003, MEMBERS = 8 };
 
 static wf_tensor *filled(wf_context *ctx, int member, int ndim, const wf_dim *dims,
                          const wf_layout *layout)
@@ -155,21 +155,7 @@ static wf_status rank_of(wf_rank *rank, void *arg)
 /* Over threads, whose devices read each other's memory, and over NCCL, which brings parts. */
 static void over_ranks(void)
 {
-    static const char *const transports[] = {"threads", "nccl"};
-    wf_error error = {WF_OK, ""};
-
-    setenv("WEFT_EMULATOR_DEVICES", "4", 1);
-    if (wf_cuda_count(false, &error) < RANKS)
-        printf("\n    not looked at: this machine has no four emulated GPUs\n");
-    else
-        for (int i = 0; i < 2; i++) {
-            const wf_launch_options o = {.ranks = RANKS, .transport = transports[i]};
-
-            CU_ASSERT_EQUAL(wf_launch(&o, rank_of, NULL, &error), WF_OK);
-            if (error.code != WF_OK)
-                printf("\n    %s: %s\n", transports[i], error.text);
-        }
-    unsetenv("WEFT_EMULATOR_DEVICES");
+    gpu_over_ranks(rank_of);
 }
 
 int main(void)
