@@ -272,20 +272,18 @@ int64_t wf_par_ranks(const wf_par_options *o)
 bool wf_par_holds_alone(const wf_par_options *o)
 {
     const char *name = o->strategy ? o->strategy : WF_PAR_STRATEGY;
-    const wf_par_strategy *strategy;
+    wf_error ignored = {WF_OK, ""};
+    const wf_par_strategy *strategy = wf_par_strategy_find(name, &ignored);
     wf_axis axes[WF_MAX_AXES];
     bool split = wf_par_ep_part(o) > 1, copied = false;
-    wf_error ignored = {WF_OK, ""};
-    int n, i = 0;
+    int n;
 
-    while ((strategy = wf_par_strategy_at(i++)) && strcmp(strategy->name, name) != 0)
-        continue;
     if (o->axes || o->dp < 2 || !strategy)
         return false;
     split |=
         strategy->split_parameters || strategy->split_gradients || strategy->split_optimizer;
     n = wf_par_mesh_axes(o, axes, &ignored);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         copied |= strcmp(axes[i].name, "replicate") == 0 && axes[i].size > 1;
     return split && n > 0 && !copied;
 }
