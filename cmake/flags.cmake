@@ -40,19 +40,34 @@ add_link_options(LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
 target_include_directories(weft_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(weft_flags INTERFACE weft_sanitize)
 
-# weft_folder(NAME GLOB...): the object library weft_NAME from the files that match.
+# weft_folder(NAME [GLOB...] [COLD GLOB...]): the object library weft_NAME from the files that match. Those of COLD have no loops
+# over data: a sanitizer's build does not optimise them, which takes clang more than all else that it does for them.
 function(weft_folder name)
-    file(GLOB sources CONFIGURE_DEPENDS ${ARGN})
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" COLD)
+    file(GLOB sources CONFIGURE_DEPENDS ${arg_UNPARSED_ARGUMENTS} ${arg_COLD})
     add_library(weft_${name} OBJECT ${sources})
     target_link_libraries(weft_${name} PRIVATE weft_flags)
-    if(WEFT_SANITIZE) # tests of private parts link the shared library: see weft_open
+    if(WEFT_SANITIZE)
+        if(arg_COLD)
+            file(GLOB cold ${arg_COLD})
+            set_property(SOURCE ${cold} APPEND PROPERTY COMPILE_OPTIONS -O0)
+        endif()
+        # tests of private parts link the shared library: see weft_open
         set_target_properties(weft_${name} PROPERTIES C_VISIBILITY_PRESET default)
     endif()
 endfunction()
 
-# weft_sanitize_without(TARGET CHECKS): a sanitizer's build of the target leaves these checks of UndefinedBehaviorSanitizer out.
+# weft_fuzzed(FILE...): libFuzzer grows its inputs by the branches that these take.
+function(weft_fuzzed)
+    if(WEFT_FUZZ)
+        set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
+    endif()
+endfunction()
+
+# weft_sanitize_without(TARGET CHECKS): a sanitizer's build of the target leaves these checks out: "thread", or those of
+# UndefinedBehaviorSanitizer.
 function(weft_sanitize_without target checks)
-    if(WEFT_SANITIZE MATCHES "undefined")
+    if(WEFT_SANITIZE)
         set_target_properties(${target} PROPERTIES WEFT_SANITIZE_WITHOUT ${checks})
     endif()
 endfunction()
