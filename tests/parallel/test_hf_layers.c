@@ -93,6 +93,8 @@ static void lists_of_every_family(void)
 
     for (int i = 0; wf_hf_family_at(i); i++) {
         const wf_hf_family *f = wf_hf_family_at(i);
+        const wf_hf_key *row[WF_HF_ROWS];
+        const int rows = wf_hf_keys(f, row);
         wf_error error;
 
         if (parse(f->type, NULL, NULL, &error) != WF_OK) {
@@ -100,9 +102,9 @@ static void lists_of_every_family(void)
                       0); /* its names are others, and it has no list */
             continue;
         }
-        for (const wf_hf_key *row = NULL; (row = wf_hf_key_next(f, row));)
-            if (is_list(row)) {
-                check(f->type, row);
+        for (int k = 0; k < rows; k++)
+            if (is_list(row[k])) {
+                check(f->type, row[k]);
                 lists++;
             }
     }

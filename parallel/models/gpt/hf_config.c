@@ -209,7 +209,7 @@ static wf_status take_skip(const location *p, const wf_hf_key *row, void *field)
 {
     const wf_nn_gpt_config *m = (const wf_nn_gpt_config *)((char *)field - row->offset);
     bool by_interval = json_is_array(p->value) && json_array_size(p->value) == 0 &&
-                       strcmp(row->family, "llama4_text") == 0;
+                       row->family == WF_HF_FAMILY_llama4_text;
 
     if (!p->value || by_interval || wf_hf_skip_read(p->value, m->layers, field))
         return WF_OK;
@@ -309,8 +309,10 @@ wf_status wf_hf_config_take(wf_hf_config *c, const char *name, const json_t *obj
                             wf_error *error)
 {
     const wf_json_source s = {.name = name, .object = object, .error = error};
+    const wf_hf_key *row[WF_HF_ROWS];
     const char *type = "";
     char known[512];
+    int rows;
     wf_status status = wf_json_text(&s, "model_type", WORD, NULL, &type);
 
     memset(c, 0, sizeof *c);
@@ -322,9 +324,9 @@ wf_status wf_hf_config_take(wf_hf_config *c, const char *name, const json_t *obj
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "%s: \"model_type\" is %s, and Weft reads %s", name, type, known);
     c->model = *wf_nn_gpt_family(type);
-    for (const wf_hf_key *row = NULL;
-         status == WF_OK && (row = wf_hf_key_next(c->family, row));)
-        status = take(&s, row, c);
+    rows = wf_hf_keys(c->family, row);
+    for (int i = 0; status == WF_OK && i < rows; i++)
+        status = take(&s, row[i], c);
     if (status == WF_OK)
         status = wf_hf_check_unknown(&s, c->family);
     return status == WF_OK ? wf_hf_config_finish(&s, &c->model) : status;

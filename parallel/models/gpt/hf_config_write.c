@@ -157,7 +157,8 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
     if (row->kind == WF_HF_FACTORS)
         return m->rope_factors.count == 0;
     if (row->kind == WF_HF_LAYER_TYPES)
-        return have_one_window(m) && !wf_nn_gpt_family(row->family)->window_skip;
+        return have_one_window(m) &&
+               !wf_nn_gpt_family(wf_hf_family_at((int)row->family)->type)->window_skip;
     if (row->kind == WF_HF_SPARSE_STEP || row->kind == WF_HF_DENSE_LAYERS ||
         row->kind == WF_HF_MIXED_LAYERS)
         return false;
@@ -187,6 +188,8 @@ static json_t *describe(const wf_hf_family *family, const wf_nn_gpt_config *mode
 {
     wf_nn_gpt_config m = wf_nn_gpt_complete(model);
     json_t *object = json_pack("{s:s}", "model_type", family->type);
+    const wf_hf_key *row[WF_HF_ROWS];
+    const int rows = wf_hf_keys(family, row);
     bool good = object;
 
     if (!(m.attention_scale > 0) && m.head_dim > 0)
@@ -197,9 +200,9 @@ static json_t *describe(const wf_hf_family *family, const wf_nn_gpt_config *mode
         m.positions = (int64_t)m.rope_scaling.original_positions;
         m.rope_scaling.original_positions = 0;
     }
-    for (const wf_hf_key *row = NULL; good && (row = wf_hf_key_next(family, row));)
-        if (!is_silent(row, &m))
-            good = put(object, row->key, value_of(row, &m));
+    for (int i = 0; good && i < rows; i++)
+        if (!is_silent(row[i], &m))
+            good = put(object, row[i]->key, value_of(row[i], &m));
     if (good)
         return object;
     json_decref(object);

@@ -10,14 +10,14 @@ enum { DISTANCE_OF_ALL = 16 }; /* no family has as many above it */
     .offset = offsetof(wf_nn_gpt_config, name), .size = sizeof(((wf_nn_gpt_config *)0)->name)
 
 static const wf_hf_family families[] = {
-#define FAMILY(type, class, parent, base, ...) {#type, class, parent, base},
+#define FAMILY(type, class, parent, base, ...) {#type, class, WF_HF_FAMILY_##parent, base},
 #include "nn/models/gpt/families.def"
 #undef FAMILY
 };
 
 /* clang-format off */
 static const wf_hf_key keys[] = {
-#define ROW(of, what, name, elsewhere) .family = #of, .kind = WF_HF_##what, .key = name, .others = elsewhere
+#define ROW(of, what, name, elsewhere) .family = WF_HF_FAMILY_##of, .kind = WF_HF_##what, .key = name, .others = elsewhere
 #define INT(of, key, others, field, high, normal) \
     {ROW(of, INT, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
 #define COUNT(of, key, others, field, high, normal) \
@@ -56,6 +56,7 @@ enum {
     FAMILIES = sizeof families / sizeof *families,
     KEYS = sizeof keys / sizeof *keys,
 };
+_Static_assert((int)KEYS <= (int)WF_HF_ROWS, "a list of rows is too short");
 
 const wf_hf_family *wf_hf_family_at(int i)
 {
@@ -70,39 +71,39 @@ const wf_hf_family *wf_hf_family_find(const char *type)
     return NULL;
 }
 
-int wf_hf_family_distance(const wf_hf_family *family, const char *other)
+int wf_hf_family_distance(const wf_hf_family *family, wf_hf_family_id other)
 {
-    if (strcmp(other, "all") == 0)
+    int at = (int)(family - families), distance = 0;
+
+    if (other == WF_HF_FAMILY_all)
         return DISTANCE_OF_ALL;
-    for (int distance = 0; family; distance++, family = wf_hf_family_find(family->parent))
-        if (strcmp(family->type, other) == 0)
+    for (; at != WF_HF_FAMILY_none; distance++, at = families[at].parent)
+        if (at == (int)other)
             return distance;
     return -1;
 }
 
-/* Rows of one key that are nearer to the family stand in for this one. */
-static bool is_replaced(const wf_hf_family *family, const wf_hf_key *row, int distance)
+int wf_hf_keys(const wf_hf_family *family, const wf_hf_key *rows[WF_HF_ROWS])
 {
-    for (int i = 0; i < KEYS; i++) {
-        int near = strcmp(keys[i].key, row->key) == 0
-                       ? wf_hf_family_distance(family, keys[i].family)
-                       : -1;
+    int distance[KEYS], taken[KEYS], related = 0, n = 0;
 
-        if (near >= 0 && near < distance)
-            return true;
+    for (const wf_hf_key *row = keys; row < keys + KEYS; row++) {
+        rows[related] = row;
+        distance[related] = wf_hf_family_distance(family, row->family);
+        related += distance[related] >= 0;
     }
-    return false;
-}
+    /* Rows of one key that are nearer to the family stand in for others. */
+    for (int i = 0; i < related; i++) {
+        bool is_replaced = false;
 
-const wf_hf_key *wf_hf_key_next(const wf_hf_family *family, const wf_hf_key *previous)
-{
-    for (const wf_hf_key *row = previous ? previous + 1 : keys; row < keys + KEYS; row++) {
-        int distance = wf_hf_family_distance(family, row->family);
-
-        if (distance >= 0 && !is_replaced(family, row, distance))
-            return row;
+        for (int k = 0; k < related && !is_replaced; k++)
+            is_replaced = distance[k] < distance[i] && strcmp(rows[k]->key, rows[i]->key) == 0;
+        taken[n] = i;
+        n += !is_replaced;
     }
-    return NULL;
+    for (int i = 0; i < n; i++)
+        rows[i] = rows[taken[i]];
+    return n;
 }
 
 bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_PATH])

@@ -7,8 +7,19 @@
 
 #include "nn/models/gpt/gpt.h"
 
+/* A family by number, WF_HF_FAMILY_llama. `all` is an ancestor of each, `none` is no family. */
+typedef enum wf_hf_family_id {
+    WF_HF_FAMILY_all = -2,
+    WF_HF_FAMILY_none,
+#define FAMILY(type, ...) WF_HF_FAMILY_##type,
+#include "nn/models/gpt/families.def"
+#undef FAMILY
+} wf_hf_family_id;
+
 typedef struct wf_hf_family {
-    const char *type, *class, *parent, *base;
+    const char *type, *class;
+    wf_hf_family_id parent;
+    const char *base;
 } wf_hf_family;
 
 typedef enum wf_hf_kind {
@@ -36,7 +47,7 @@ typedef enum wf_hf_kind {
 } wf_hf_kind;
 
 typedef struct wf_hf_key {
-    const char *family;
+    wf_hf_family_id family;
     wf_hf_kind kind;
     const char *key, *others;
     size_t offset, size; /* the field's, in wf_nn_gpt_config */
@@ -44,18 +55,18 @@ typedef struct wf_hf_key {
     const char *words, *standard;
 } wf_hf_key;
 
-enum { WF_HF_PATH = 96 };
+enum { WF_HF_PATH = 96, WF_HF_ROWS = 512 /* no family has as many */ };
 
 /* Return a family by model_type, NULL: there is none; by number from 0, NULL after the last. */
 const wf_hf_family *wf_hf_family_find(const char *type);
 const wf_hf_family *wf_hf_family_at(int i);
 
 /* Returns the number of steps from a family up to another, whose rows it inherits: 0 itself, 1
-   its parent, ..; -1: it is no ancestor. "all" is above all. */
-int wf_hf_family_distance(const wf_hf_family *family, const char *other);
+   its parent, ..; -1: it is no ancestor. WF_HF_FAMILY_all is above all. */
+int wf_hf_family_distance(const wf_hf_family *family, wf_hf_family_id other);
 
-/* A walk over the rows that are a family's: NULL begins it, and ends it. */
-const wf_hf_key *wf_hf_key_next(const wf_hf_family *family, const wf_hf_key *previous);
+/* Lists the rows that are a family's, in the order of all; returns how many. */
+int wf_hf_keys(const wf_hf_family *family, const wf_hf_key *rows[WF_HF_ROWS]);
 
 /* Writes the next path of a row's value: its key, then others. `cursor` is NULL at first; false
    after the last one. */

@@ -23,13 +23,15 @@ typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
 
 /* Ours, with N for the number of a block, and theirs. */
 typedef struct name_row {
-    const char *family, *ours, *theirs;
+    wf_hf_family_id family;
+    const char *ours, *theirs;
     how how;
     member part;
 } name_row;
 
 static const name_row names[] = {
-#define NAME(family, ours, theirs, how, which) {#family, ours, theirs, how, which},
+#define NAME(family, ours, theirs, how, which)                                                 \
+    {WF_HF_FAMILY_##family, ours, theirs, how, which},
 #include "parallel/models/gpt/hf_names.def"
 };
 
