@@ -64,7 +64,8 @@ class Failed(RuntimeError):
 
 class Check:
     def __init__(self, options, gpus, gpu):
-        self.gpus, self.gpu, self.models = gpus, gpu, options.model or list(gpu_table.MODELS)
+        self.gpus, self.gpu = gpus, gpu
+        self.of_table = options.model or list(gpu_table.MODELS), options.added or list(gpu_table.ADDED)
         self.build = pathlib.Path(options.build).resolve()
         self.plugins = pathlib.Path(options.plugins or options.build).resolve()
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
@@ -106,7 +107,7 @@ class Check:
 
     def command(self, *flags, steps, log="log", device="cuda"):
         return [self.build / "apps/gpt_train", "--data", self.text, "--eval-interval", 0,
-                "--steps", steps, "--device", device, "--log-jsonl", log, *flags]
+                "--steps", steps, "--device", device, *(["--log-jsonl", log] if log else []), *flags]
 
     def read(self, log="log"):
         rows = [json.loads(line) for line in (self.work / log).read_text().splitlines()]
@@ -358,7 +359,7 @@ class Check:
 
     def table(self):
         """Takes half an hour: asked for by --only table, or where --minutes leave it."""
-        gpu_table.Table(self, self.gpus, self.models).fill(PEAK)
+        gpu_table.Table(self, self.gpus, *self.of_table).fill(PEAK)
 
     def print_rows(self):
         rows = [("line", "what", "figure", "finding"), *sorted(self.rows, key=lambda r: r[0])]
@@ -377,6 +378,7 @@ def main():
     parser.add_argument("--gpus", type=int, help="as if so many were here (default: what the driver has)")
     parser.add_argument("--only", choices=PARTS, help="a part of it")
     parser.add_argument("--model", action="append", choices=gpu_table.MODELS, help="of the table; may be given more than once (default: all)")
+    parser.add_argument("--added", action="append", choices=gpu_table.ADDED, help="to a model of the table, likewise")
     parser.add_argument("--probe", action="store_true", help="only say whether there is a GPU")
     options = parser.parse_args()
     count, why = gpus()

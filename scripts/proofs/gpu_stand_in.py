@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """
 gpu_stand_in.py [BUILD] [--gpus N] [--only PART] [--quick] - runs the speeds and the table of gpu_check.py without a GPU, so that no fault
-of theirs waits for one: on N emulated GPUs (2; --only: one part; --quick: of the table's models one), with all flags but
-those of sizes, which are made small on their way to the programs, and beside modules torch, transformers and vllm and a llama-batched-bench that answer and
-compute nothing. Its figures mean nothing. Status 1 where a line of the table is missing, was not run, or fails by anything but a bound of speed.
+of theirs waits for one: on N emulated GPUs (2; --only: one part; --quick: of the table's models one, and half of what was added to
+one), with all flags but those of sizes, which are made small on their way to the programs, and beside modules torch, transformers
+and vllm and a llama-batched-bench that answer and compute nothing. Its figures mean nothing. Status 1 where a line of the table is
+missing, was not run, or fails by anything but a bound of speed.
 """
 import argparse
 import os
@@ -21,6 +22,7 @@ SMALL = {"gpt_train": {"--n-layer": 1, "--n-head": 2, "--n-kv-head": 2, "--n-emb
                        "--global-batch-size": 2, "--micro-batch-size": 1},
          "gpt_generate": {"--batch-size": 4}, "bench": {"--shapes": "32x16"}, "gpt_export": {}}
 QUICK = ("Llama 3.1 8B",)
+QUICK_ADDED = ("AdamW in 8 bits", "Muon", "LoRA, a base of 4 bits", "8 experts with a capacity")
 LENGTHS = {"32": 2, "160": 3}  # of generated texts
 TORCH = '''
 import sys
@@ -94,14 +96,14 @@ def prepare(folder, build):
         (folder / f"python/{module}.py").write_text(MODULE.format(module))
 
 
-def table(gpus, models):
+def table(gpus, models, added):
     """Beginnings of lines."""
     for name in models:
         for way in [*gpu_table.WAYS, "torch.compile"]:
             yield from (f"8 {name}, {way}: ", f"8 {name}, {way}, by kind: ") if way in gpu_table.WAYS else (
                 f"8 {name}, {way} stand-in: ", f"8 {name}, {way}, by kind: ")
         yield from (f"8 {name}, {way}, of torch.compile: " for way in gpu_table.WAYS)
-    for what in gpu_table.ADDED:
+    for what in added:
         yield from (f"8 {gpu_table.ADDED_TO}, {what}: ", f"8 {gpu_table.ADDED_TO}, {what}, by kind: ")
     for n in (2, 4, 8):
         ways = [f"{how} {n}, {transport}: " for how in ("--tp", "--dp") for transport in ("threads", "nccl")]
@@ -121,8 +123,8 @@ def speeds():
                 for by in ("", ", Weft's kernels", ", Weft's kernels by mma.sync"))
 
 
-def faults_of(lines, gpus, models, parts):
-    wanted = [*(table(gpus, models) if "table" in parts else ()), *(speeds() if "speeds" in parts else ())]
+def faults_of(lines, gpus, models, added, parts):
+    wanted = [*(table(gpus, models, added) if "table" in parts else ()), *(speeds() if "speeds" in parts else ())]
     for line in lines:
         bound = "(at least " in line and line.endswith(": FAIL")
         late = re.fullmatch(rf"9 \d GPUs: -: not run: {gpus} GPUs here", line)
@@ -142,6 +144,7 @@ def main():
     build = pathlib.Path(options.build).resolve()
     plugins, lines = build / "tests/cuda", []
     models = [name for name in gpu_table.MODELS if not options.quick or name in QUICK]
+    added = QUICK_ADDED if options.quick else tuple(gpu_table.ADDED)
     if not all((plugins / f"libweft_{name}.so").exists() for name in ("cuda", "nccl")):
         print("gpu_stand_in: there are no plugins for the emulated device")
         return 77
@@ -151,14 +154,15 @@ def main():
         for part in parts:
             done = subprocess.run([sys.executable, HERE.parent / "gpu_check.py", "--build", folder, "--plugins", plugins, "--minutes", "60",
                                    "--gpus", str(options.gpus), "--only", part,
-                                   *(word for name in models for word in ("--model", name))], text=True, capture_output=True,
+                                   *(word for name in models for word in ("--model", name)),
+                                   *(word for what in added for word in ("--added", what))], text=True, capture_output=True,
                                   env={**os.environ, "PYTHONPATH": str(folder / "python"), "LLAMA_CPP": str(folder / "llama.cpp"),
                                        "WEFT_EMULATOR_DEVICES": str(options.gpus)})
             lines += [line[2:] for line in done.stderr.splitlines() if re.match(r"  \d ", line)]
             if done.returncode not in (0, 1) or "Traceback" in done.stderr:
                 print(done.stderr[-2000:])
                 return 1
-    faults = list(faults_of(lines, options.gpus, models, parts))
+    faults = list(faults_of(lines, options.gpus, models, added, parts))
     print("\n".join(faults) or f"{len(lines)} lines, all that there should be")
     return int(bool(faults))
 

@@ -117,8 +117,8 @@ def reported(kinds, ms):
 
 
 class Table:
-    def __init__(self, check, gpus, models):
-        self.check, self.gpus, self.memory = check, gpus, memory_of_gpu()
+    def __init__(self, check, gpus, models, added):
+        self.check, self.gpus, self.memory, self.what_is_added = check, gpus, memory_of_gpu(), added
         self.models = {name: MODELS[name] for name in models}
 
     def planned(self, c, micro):
@@ -142,9 +142,8 @@ class Table:
 
     def kinds(self, name, c, micro, way, more, rate):
         """Times of kernels, one after the other, of a step op by op; the step's is that of the rate."""
-        (self.check.work / "profiled").unlink(missing_ok=True)
         said = self.check.run(self.check.command(*flags_of(c, micro), *more, "--cuda-graph", "off", "--profile", 1000,
-                                                   "--trace-steps", "3", steps=3, log="profiled"), 400)
+                                                   "--trace-steps", "3", steps=3, log=None), 400)
         self.check.row(8, f"{name}, {way}, by kind", reported(kinds_of(said), 1e3 * TOKENS / rate), "measured")
 
     def peer(self, name, c, micro, rates):
@@ -203,13 +202,22 @@ class Table:
     def fill(self, peak):
         for name, (c, micro) in self.models.items():
             self.check.attempt(8, name, lambda name=name, c=c, micro=micro: self.model(name, c, micro, peak))
-        for what in ADDED:
+        for what in self.what_is_added:
             self.check.attempt(8, f"{ADDED_TO}, {what}", lambda what=what: self.added(what))
         for n in (2, 4, 8):
             if n > self.gpus:
                 self.check.row(9, f"{n} GPUs", "-", f"not run: {self.gpus} GPU{'s' * (self.gpus != 1)} here")
             else:
                 self.several(n, peak)
+
+
+def try_added(train, plugins, what):
+    """A fault, or nothing: gpt_train plans the model with what was added to it."""
+    c, micro = MODELS[ADDED_TO]
+    said = subprocess.run([str(word) for word in (train, *flags_of(c, micro), *ADDED[what], "--device", "cuda", "--plan")], text=True,
+                          capture_output=True, env={"WEFT_PLUGINS": str(plugins)})
+    if said.returncode:
+        yield f"{what}: {said.stderr.strip()[:200]}"
 
 
 def try_plan(train, plugins, name, c, micro):
@@ -257,6 +265,7 @@ def main():
         print("gpu_table: there is no plugin for the emulated device")
         return 77
     faults = [fault for name, (c, micro) in MODELS.items() for fault in try_plan(train, plugins, name, c, micro)]
+    faults += [fault for what in ADDED for fault in try_added(train, plugins, what)]
     faults += try_profile(train)
     faults += try_cut(train, plugins)
     print("\n".join(faults) or f"{len(MODELS)} models are planned as the table counts them")
