@@ -60,15 +60,21 @@ static int64_t least_end(const program *p, int s, int64_t i)
     return s == 0 && p->steps > 0 ? i + 1 : i;
 }
 
-/* The least cost of the most expensive of the stages from s on. */
+/* The least cost of the most expensive of the stages from s on. With each step more in stage s
+   it costs no less, and those after it no more: past where it costs as much as they do, nothing
+   gets cheaper. */
 static void find_most(program *p, int s, int64_t i)
 {
     double least = INFINITY;
+    bool cheaper = true;
 
-    for (int64_t to = least_end(p, s, i); to <= p->steps; to++) {
+    for (int64_t to = least_end(p, s, i); to <= p->steps && cheaper; to++) {
         double here = cost_of(p, s, i, to), rest = p->most[at(p, s + 1, to)];
+        double most = here > rest ? here : rest;
 
-        least = fmin(least, fmax(here, rest));
+        if (most < least)
+            least = most;
+        cheaper = here < rest;
     }
     p->most[at(p, s, i)] = least;
 }
@@ -84,7 +90,9 @@ static void find_squares(program *p, int s, int64_t i, double limit)
         double here = cost_of(p, s, i, to);
         double squares = here * here + p->squares[at(p, s + 1, to)];
 
-        if (here <= limit && squares < least) {
+        if (here > limit)
+            break;
+        if (squares < least) {
             least = squares;
             count = to - i;
         }

@@ -320,7 +320,7 @@ fi
 
 # A sample holds keys and values of its whole text, where training with recomputation holds less: what it takes
 # is in the plan, to the digits that are reported, and a run that has room for all but that is not started.
-sampling=(--data text.txt --n-layer 64 --n-embd 32 --n-head 4 --seq-len 1024 --recompute block --optimizer sgd
+sampling=(--data text.txt --n-layer 64 --n-embd 32 --n-head 1 --seq-len 1024 --recompute block --optimizer sgd
     --dp 4 --device cpu --global-batch-size 4 --micro-batch-size 1 --threads-per-rank 1 --eval-interval 0)
 prompt=(--sample 1 --sample-prompt "$(printf 'a cat sat. %.0s' {1..50})")
 if [ "$sanitized" != --sanitized ]; then
