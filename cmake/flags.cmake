@@ -9,8 +9,14 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 add_library(weft_sanitize INTERFACE)
 if(WEFT_SANITIZE)
+    set(WEFT_ADDRESS_AND_UB OFF)
+    if(WEFT_SANITIZE MATCHES "address" AND WEFT_SANITIZE MATCHES "undefined")
+        set(WEFT_ADDRESS_AND_UB ON)
+    endif()
     target_compile_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE}
         -fno-omit-frame-pointer -fno-sanitize-recover=all
+        # AddressSanitizer finds what these would, which take a seventh of the time to compile.
+        $<$<BOOL:${WEFT_ADDRESS_AND_UB}>:-fno-sanitize=null,object-size>
         # A target's own options come before these: what it leaves out it says in this property.
         $<$<BOOL:$<TARGET_PROPERTY:WEFT_SANITIZE_WITHOUT>>:-fno-sanitize=$<TARGET_PROPERTY:WEFT_SANITIZE_WITHOUT>>
         # which takes minutes for the portable vectors

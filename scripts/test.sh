@@ -1,8 +1,8 @@
 #!/bin/bash
 # test.sh [--sanitize] - everything a change has to pass: build and tests with gcc, the same sources
 # with clang, the format. With --sanitize, as in CI, warnings are errors, and clang's build becomes
-# two: one runs tests under AddressSanitizer with UndefinedBehaviorSanitizer and fuzzes the parsers for
-# half a minute, one runs them under ThreadSanitizer. Each build leaves tests to another one, labelled
+# two: one runs tests under AddressSanitizer with UndefinedBehaviorSanitizer and fuzzes the parsers
+# for a moment, one runs them under ThreadSanitizer. Each build leaves tests to another one, labelled
 # "elsewhere" (tests/sanitizers.cmake), gcc's too; "heavy" and "lint" are gcc's alone. The end says how many
 # each has left, and a test that none has run is a failure.
 #
@@ -163,7 +163,7 @@ else
     CC=clang CXX=clang++ build_and_test "clang address,undefined" build-asan "$light" \
         "${lines[@]}" -DWEFT_WERROR=$werror -DWEFT_FUZZ=ON \
         -DWEFT_SANITIZE=address,undefined
-    part "fuzz" scripts/fuzz.sh 0.5 build-asan
+    part "fuzz" scripts/fuzz.sh 0 build-asan
     if [ "$bits" -gt 28 ]; then
         runner=(setarch -R)
     fi
