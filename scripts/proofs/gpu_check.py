@@ -64,8 +64,7 @@ class Failed(RuntimeError):
 
 class Check:
     def __init__(self, options, gpus, gpu):
-        self.gpus, self.gpu = gpus, gpu
-        self.of_table = options.model or list(gpu_table.MODELS), options.added or list(gpu_table.ADDED)
+        self.gpus, self.gpu, self.of_table = gpus, gpu, (options.model or list(gpu_table.MODELS), options.added or list(gpu_table.ADDED))
         self.build = pathlib.Path(options.build).resolve()
         self.plugins = pathlib.Path(options.plugins or options.build).resolve()
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
@@ -373,8 +372,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build", help="the built tree")
     parser.add_argument("--minutes", type=float, default=8, help="in all")
-    parser.add_argument("--plugins", help="the folder of the plugin for GPUs, where it is not the built tree: with its "
-                        "tests/cuda a machine without a GPU can try the checks")
+    parser.add_argument("--plugins", help="the folder of the plugin for GPUs, if not the built tree: with its tests/cuda a machine without a GPU can try the checks")
     parser.add_argument("--gpus", type=int, help="as if so many were here (default: what the driver has)")
     parser.add_argument("--only", choices=PARTS, help="a part of it")
     parser.add_argument("--model", action="append", choices=gpu_table.MODELS, help="of the table; may be given more than once (default: all)")

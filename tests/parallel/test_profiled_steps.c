@@ -1,5 +1,5 @@
-/* tests/parallel/test_profiled_steps.c - profiles of a training's steps: no time of a rank is left
-   without a row, a processor has peaks in bf16, and a profile costs little. */
+/* tests/parallel/test_profiled_steps.c - profiles of a training's steps: no time of a rank is
+   left without a row, a processor has peaks in bf16, and a profile costs little. */
 #include "parallel/report/profile_internal.h"
 #include "tests/clock.h"
 #include "tests/harness.h"
