@@ -40,9 +40,10 @@ typedef enum wf_par_accumulate {
     WF_PAR_GROUP
 } wf_par_accumulate;
 
-/** wf_par_reshard - the units that free gathered parameters after forward. */
+/** wf_par_reshard - the units that free gathered parameters after forward: by default those
+ * that ranks have parts of, but for the root, and none with shard_grad_op and its like. */
 typedef enum wf_par_reshard {
-    WF_PAR_RESHARD_DEFAULT, /* all but the root; none with shard_grad_op and its like */
+    WF_PAR_RESHARD_DEFAULT,
     WF_PAR_RESHARD_ALWAYS,
     WF_PAR_RESHARD_NEVER
 } wf_par_reshard;

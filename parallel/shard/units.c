@@ -252,11 +252,13 @@ static void fill(wf_par_units *all, const tree *t, int64_t count, wf_nn_paramete
     }
     for (int split = 1; split >= 0; split--)
         for (int64_t i = 0; i < count; i++) {
+            const wf_par_parameter_state *h = wf_par_state_of(parameter[i]);
             wf_par_unit *unit = &all->unit[unit_of(t, parameter[i])];
 
             if (wf_par_is_gathered(all->par, parameter[i]) == split) {
                 unit->parameter[unit->count++] = parameter[i];
                 unit->split += split;
+                unit->moves |= h->shard_layout != h->compute_layout;
             }
         }
 }
@@ -266,9 +268,10 @@ static void choose_reshard(wf_par_units *all)
     for (int64_t u = 0; u < all->count; u++) {
         const wf_par_policy *policy = &all->unit[u].policy;
 
-        all->unit[u].reshard = policy->reshard == WF_PAR_RESHARD_DEFAULT
-                                   ? u > 0 && !policy->strategy->keep_gathered
-                                   : policy->reshard == WF_PAR_RESHARD_ALWAYS;
+        all->unit[u].reshard =
+            policy->reshard == WF_PAR_RESHARD_DEFAULT
+                ? u > 0 && !policy->strategy->keep_gathered && all->unit[u].moves
+                : policy->reshard == WF_PAR_RESHARD_ALWAYS;
         all->unit[u].keep_unsharded = !policy->strategy->split_parameters;
     }
 }

@@ -18,6 +18,7 @@ typedef struct wf_par_unit {
     wf_par_policy policy;
     wf_nn_parameter **parameter; /* [count]; the first `split` are gathered, the others whole */
     int64_t count, split;
+    bool moves;                       /* ranks have parts of it */
     bool reshard;                     /* after forward */
     bool keep_unsharded;              /* its parameters stay gathered until they change */
     bool unsharded;                   /* its parameters are gathered */

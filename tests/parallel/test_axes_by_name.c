@@ -131,7 +131,7 @@ static wf_status unit_sizes(part *p)
         NEED((u.gathered > 0) == split);
         NEED(u.compute_bytes == (size_t)u.elements * 4);
         NEED(split ? u.shard_bytes < u.compute_bytes / 3 : u.shard_bytes == u.compute_bytes);
-        NEED(u.reshard == (strcmp(u.path, "") != 0 && strcmp(u.path, "block.0") != 0));
+        NEED(u.reshard == (split && strcmp(u.path, "block.0") != 0));
     }
     return WF_OK;
 }
