@@ -46,18 +46,25 @@ add_link_options(LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
 target_include_directories(weft_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(weft_flags INTERFACE weft_sanitize)
 
+# Files for AVX end with vzeroupper, or what follows in SSE takes forty times as long on some processors (Intel's Emerald Rapids):
+# clang always adds it, gcc from -O2 on, and with this.
+set(WEFT_VZEROUPPER $<$<C_COMPILER_ID:GNU>:-fexpensive-optimizations>)
+
 # weft_folder(NAME [GLOB...] [COLD GLOB...]): the object library weft_NAME from the files that match. Those of COLD have no loops
-# over data: a sanitizer's build does not optimise them, which takes clang more than all else that it does for them.
+# over data. What builds in CI run lasts moments: a sanitizer's build does not optimise those of COLD, which takes clang more than
+# all else that it does for them; the plain one (WEFT_REST) does it a little, and the others less than -O3, which changes no bit
+# (scripts/proofs/exactness.py --builds).
 function(weft_folder name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" COLD)
     file(GLOB sources CONFIGURE_DEPENDS ${arg_UNPARSED_ARGUMENTS} ${arg_COLD})
     add_library(weft_${name} OBJECT ${sources})
     target_link_libraries(weft_${name} PRIVATE weft_flags)
+    target_compile_options(weft_${name} PRIVATE $<$<BOOL:${WEFT_REST}>:-O2>)
+    if(arg_COLD AND (WEFT_SANITIZE OR WEFT_REST))
+        file(GLOB cold ${arg_COLD})
+        set_property(SOURCE ${cold} APPEND PROPERTY COMPILE_OPTIONS $<IF:$<BOOL:${WEFT_SANITIZE}>,-O0,-O1>)
+    endif()
     if(WEFT_SANITIZE)
-        if(arg_COLD)
-            file(GLOB cold ${arg_COLD})
-            set_property(SOURCE ${cold} APPEND PROPERTY COMPILE_OPTIONS -O0)
-        endif()
         # tests of private parts link the shared library: see weft_open
         set_target_properties(weft_${name} PROPERTIES C_VISIBILITY_PRESET default)
     endif()

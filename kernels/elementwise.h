@@ -132,6 +132,7 @@ static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, 
     {                                                                                          \
         wf_lanes##width##_run(WF_COUNT(inputs), WF_COUNT(numbers), WF_COUNT(outputs),          \
                               name##_at##width, in, number, out, n);                           \
+        WF_LANES_LEAVE_##width                                                                 \
     }
 
 #if defined(WF_LANES_WITHOUT_8) /* one set of vectors beside the portable ones */

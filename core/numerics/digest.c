@@ -71,6 +71,7 @@ AVX512 static uint64_t sum_vectors(uint64_t tensor, uint64_t first, const float 
     }
     for (int i = 0; i < LANES; i++)
         total += sum[i];
+    __builtin_ia32_vzeroupper(); /* gcc adds it from -O2 on alone */
     return total;
 }
 
