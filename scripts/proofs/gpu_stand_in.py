@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
 gpu_stand_in.py [BUILD] [--gpus N] [--only PART] [--quick] - runs the speeds and the table of gpu_check.py without a GPU, so that no fault
-of theirs waits for one: on N emulated GPUs (2; --only: one part; --quick: of the table's models one, and half of what was added to
+of theirs waits for one: on N emulated GPUs (2; --only: one part; --quick: of the table's models one, and a quarter of what was added to
 one), with all flags but those of sizes, which are made small on their way to the programs, and beside modules torch, transformers
 and vllm and a llama-batched-bench that answer and compute nothing. Its figures mean nothing. Status 1 where a line of the table is
 missing, was not run, or fails by anything but a bound of speed.
@@ -22,7 +22,7 @@ SMALL = {"gpt_train": {"--n-layer": 1, "--n-head": 2, "--n-kv-head": 2, "--n-emb
                        "--global-batch-size": 2, "--micro-batch-size": 1},
          "gpt_generate": {"--batch-size": 4}, "bench": {"--shapes": "32x16"}, "gpt_export": {}}
 QUICK = ("Llama 3.1 8B",)
-QUICK_ADDED = ("AdamW in 8 bits", "Muon", "LoRA, a base of 4 bits", "8 experts with a capacity")
+QUICK_ADDED = ("AdamW in 8 bits", "LoRA, a base of 4 bits")
 LENGTHS = {"32": 2, "160": 3}  # of generated texts
 TORCH = '''
 import sys
