@@ -24,6 +24,8 @@ Status 1: a run failed, or losses of the first steps differ: PyTorch's from Weft
 of themselves (bf16: 1e-2), Weft's from one another by a bit; or gradients do, by their norms.
 """
 import argparse
+import collections.abc
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -37,8 +39,10 @@ import tempfile
 import time
 
 from torch_contestants import (BF16_COMPARISONS, BF16_CONTESTANTS, COMPARISONS, CONTESTANTS,
-                               LONG_EAGER_AIM)
+                               SKIPPED)
+from torch_report import Report, show_ratios, show_runs
 from torch_settings import Setting, candidates
+from torch_turns import Stopped, take_turns
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEER = ROOT / "scripts" / "peers" / "torch_gpt.py"
@@ -49,18 +53,15 @@ GPT2 = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50304, "global
 MODELS = {"small": SMALL, "124m-256": {**GPT2, "seq_len": 256},
           "124m-1024": {**GPT2, "seq_len": 1024}}
 STEPS = {"small": 16, "124m-256": 10, "124m-1024": 6}
-SKIPPED = 2  # steps of a run that warm up: compilation, page faults, caches
 RECIPE = {"seed": 1, "lr": 1e-3, "min_lr": 1e-4, "warmup_steps": 2, "weight_decay": 0.1,
           "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "clip_grad": 1.0}
 CHECKED = 5  # steps whose losses must agree,
 WITHIN = {"fp32": 1e-5, "bf16": 1e-2}  # and how well: relative
 # The gradient's norm: PyTorch's squares, summed in fp32, lose 2e-4 at 124M.
 NORM_WITHIN = {"fp32": 5e-4, "bf16": 1e-1}
-MIB = 1 << 20
 WORTH = 0.98  # of the time without it: what a setting must reach to be kept
 TRIED = 5  # steps of a setting's trial
 BUSY = 0.05  # share of the machine in others' use above which figures are tentative
-MEMORY_AIM = 0.6
 
 
 class Failure(Exception):
@@ -82,6 +83,16 @@ class Run:
     def step(self):
         """Median of the steps after the warm-up."""
         return statistics.median(self.ms[SKIPPED:])
+
+
+@dataclasses.dataclass
+class Started:
+    """A run before its end."""
+    commands: list
+    environment: dict
+    log: pathlib.Path  # a line per step, of the first process
+    result: collections.abc.Callable  # (peak, others): its Run, after its end
+    processes: list = dataclasses.field(default_factory=list)
 
 
 def busy_seconds():
@@ -123,42 +134,81 @@ class Arena:
                     "autocast": arguments.dtype == "bf16"}
         self.dtype = arguments.dtype
         self.setting = Setting("")
-        self.execute([self.torch_command("weights", self.job)], dict(os.environ))
+        self.errors = self.folder / "errors"
+        self.execute(Started([self.torch_command("weights", self.job)], dict(os.environ), None,
+                             None))
 
     @staticmethod
     def torch_command(command, job):
         """The command line of a PyTorch process."""
         return [sys.executable, str(PEER), command, json.dumps(job)]
 
-    def execute(self, commands, environment):
-        """Run commands at once. (peak memory, others' share of the machine)"""
-        errors = self.folder / "errors"
-        processes = []
-        busy, start = busy_seconds(), time.monotonic()
+    def start(self, started):
+        """Start a run's processes, at once."""
+        with open(self.errors, "a", encoding="utf-8") as stderr:
+            for command in started.commands:
+                started.processes.append(subprocess.Popen(
+                    command, env=started.environment, stdout=subprocess.DEVNULL, stderr=stderr,
+                    start_new_session=True))
+
+    @contextlib.contextmanager
+    def no_process_left(self, all_started):
+        """A failure has what was written to stderr, and ends all processes of runs."""
         try:
-            with open(errors, "w", encoding="utf-8") as stderr:
-                for command in commands:
-                    processes.append(subprocess.Popen(
-                        command, env=environment, stdout=subprocess.DEVNULL, stderr=stderr,
-                        start_new_session=True))
-            seconds, peak = wait_for_all(processes, commands[0])
+            yield
         except Failure as failure:
-            raise Failure(f"{failure}\n{errors.read_text(errors='replace')[-4000:]}") from None
+            raise Failure(f"{failure}\n"
+                          f"{self.errors.read_text(errors='replace')[-4000:]}") from None
         finally:
-            for process in processes:
+            for process in (p for started in all_started for p in started.processes):
                 if process.returncode is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
+
+    def execute(self, started):
+        """Run it. (peak memory, others' share of the machine)"""
+        busy, start = busy_seconds(), time.monotonic()
+        with self.no_process_left([started]):
+            self.start(started)
+            seconds, peak = wait_for_all(started.processes, started.commands[0])
         busy = max(busy_seconds() - busy - seconds, 0)
         return peak, busy / ((time.monotonic() - start) * os.cpu_count())
 
+    def started(self, contestant, steps):
+        """What a run of a contestant is started with."""
+        log = self.folder / f"{next(self.number)}"
+        return (self.torch_started if contestant.layout is None else self.weft_started)(
+            contestant, steps, log)
+
     def run(self, contestant, steps=None):
         """One run of a contestant."""
-        number, steps = next(self.number), steps or self.steps
-        return (self.run_torch if contestant.layout is None else self.run_weft)(
-            contestant, steps, self.folder / f"{number}")
+        started = self.started(contestant, steps or self.steps)
+        return started.result(*self.execute(started))
 
-    def run_weft(self, contestant, steps, log):
+    def run_in_turns(self, contestants):
+        """One run of each, whose steps take turns: {name: run}. Others' share of the machine
+        is that of all."""
+        runs = {c.name: self.started(c, self.steps) for c in contestants}
+        stopped, results, seconds = {}, {}, 0.0
+        busy, begin = busy_seconds(), time.monotonic()
+        with self.no_process_left(runs.values()):
+            for name, started in runs.items():
+                self.start(started)
+                stopped[name] = Stopped(started.processes[0], started.log)
+                for _ in range(SKIPPED):
+                    stopped[name].take_step()
+            ms = take_turns(stopped, self.steps - SKIPPED)
+            for name, started in runs.items():
+                stopped[name].signal(signal.SIGCONT)
+                more, peak = wait_for_all(started.processes, started.commands[0])
+                seconds += more
+                results[name] = started.result(peak, 0)
+                results[name].ms[SKIPPED:] = ms[name]
+        busy = max(busy_seconds() - busy - seconds, 0)
+        busy /= (time.monotonic() - begin) * os.cpu_count()
+        return {name: dataclasses.replace(run, others=busy) for name, run in results.items()}
+
+    def weft_started(self, contestant, steps, log):
         """gpt_train, whose log has all that is needed."""
         options = {**self.model, **RECIPE, "steps": steps, "arch": "gpt2", "dropout": 0,
                    "threads_per_rank": contestant.threads, "val_fraction": 0,
@@ -166,13 +216,16 @@ class Arena:
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         command = [str(self.gpt_train), "--data", self.job["data"], *flags, *contestant.layout,
                    "--log-jsonl", str(log)]
-        peak, others = self.execute([command], dict(os.environ))
-        rows = [row for row in map(json.loads, log.read_text().splitlines()) if "step" in row]
-        return Run([row["ms"] for row in rows], [row["loss"] for row in rows],
-                   [row["grad_norm"] for row in rows], [row["loss_bits"] for row in rows],
-                   peak, 0, others)
+        def result(peak, others):
+            rows = [row for row in map(json.loads, log.read_text().splitlines())
+                    if "step" in row]
+            return Run([row["ms"] for row in rows], [row["loss"] for row in rows],
+                       [row["grad_norm"] for row in rows], [row["loss_bits"] for row in rows],
+                       peak, 0, others)
 
-    def run_torch(self, contestant, steps, log):
+        return Started([command], dict(os.environ), log, result)
+
+    def torch_started(self, contestant, steps, log):
         """A process per rank; a step is as long as its slowest rank's."""
         logs = [f"{log}.{rank}" for rank in range(contestant.ranks)]
         job = {**self.job, **self.setting.job, "steps": steps, "threads": contestant.threads,
@@ -185,34 +238,19 @@ class Arena:
                        "TORCHINDUCTOR_CACHE_DIR": str(WORK / "inductor"), **self.setting.env}
         if self.setting.preload:
             environment["LD_PRELOAD"] = ":".join(self.setting.preload)
-        _, others = self.execute([self.torch_command("train", {**job, "rank": rank, "log": log})
-                                  for rank, log in enumerate(logs)], environment)
-        rows = [[json.loads(line) for line in pathlib.Path(log).read_text().splitlines()]
-                for log in logs]
-        return Run([max(step) for step in zip(*([row["ms"] for row in rank[:-1]]
-                                                for rank in rows))],
-                   [row["loss"] for row in rows[0][:-1]],
-                   [row["grad_norm"] for row in rows[0][:-1]], [],
-                   sum(rank[-1]["peak"] for rank in rows),
-                   sum(rank[-1]["base"] for rank in rows), others)
+        def result(_peak, others):
+            rows = [[json.loads(line) for line in pathlib.Path(log).read_text().splitlines()]
+                    for log in logs]
+            return Run([max(step) for step in zip(*([row["ms"] for row in rank[:-1]]
+                                                    for rank in rows))],
+                       [row["loss"] for row in rows[0][:-1]],
+                       [row["grad_norm"] for row in rows[0][:-1]], [],
+                       sum(rank[-1]["peak"] for rank in rows),
+                       sum(rank[-1]["base"] for rank in rows), others)
 
-
-class Report:
-    """Text on stdout, and the same as rows of JSON in a file."""
-
-    def __init__(self, path):
-        self.file = open(path, "w", encoding="utf-8") if path else None
-
-    @staticmethod
-    def say(line):
-        """A line of text, at once."""
-        print(line, flush=True)
-
-    def row(self, **fields):
-        """A row of the file."""
-        if self.file:
-            self.file.write(json.dumps(fields) + "\n")
-            self.file.flush()
+        commands = [self.torch_command("train", {**job, "rank": rank, "log": log})
+                    for rank, log in enumerate(logs)]
+        return Started(commands, environment, pathlib.Path(logs[0]), result)
 
 
 def tune(arena, report):
@@ -237,7 +275,7 @@ def check(contestant, run, first, dtype):
     PyTorch's agree, and so do gradients, as norms. The largest difference of a loss, relative.
     """
     largest, name = 0, contestant.name
-    if run.bits and not contestant.dtype and run.bits != first.bits:
+    if run.bits and not contestant.bits_alone and run.bits != first.bits:
         raise Failure(f"{name}: losses {run.losses} are not the bits of {first.losses}")
     for step in range(min(CHECKED, len(first.losses))):
         for what, theirs, ours, within in (
@@ -253,48 +291,13 @@ def check(contestant, run, first, dtype):
     return largest
 
 
-def median_and_range(values, digits):
-    """Such as 1.23  1.20..1.25"""
-    low, high = min(values), max(values)
-    return f"{statistics.median(values):.{digits}f}  {low:.{digits}f}..{high:.{digits}f}"
-
-
-def show_runs(runs, tokens, report):
-    """The table of contestants."""
-    report.say(f"\n{'':26}{'ms a step':>22}{'tokens/s':>10}{'peak MiB':>10}{'of training':>13}")
-    for name, rounds in runs.items():
-        steps = [run.step for run in rounds]
-        peak = statistics.median(run.peak for run in rounds)
-        above = statistics.median(run.peak - run.base for run in rounds)
-        rate = tokens / statistics.median(steps) * 1e3
-        report.say(f"{name:26}{median_and_range(steps, 0):>22}{rate:10.0f}{peak / MIB:10.0f}"
-                   f"{above / MIB:13.0f}")
-        report.row(row="contestant", name=name, ms=statistics.median(steps), rounds=steps,
-                   tokens_per_s=rate, peak_bytes=peak, training_bytes=above)
-
-
-def show_ratios(runs, comparisons, long_sequences, report):
-    """How many times as fast Weft is, and its share of the memory."""
-    report.say(f"\n{'':44}{'times as fast':>20}{'aim':>6}{'memory':>9}{'aim':>6}")
-    for weft, torch, aim in comparisons:
-        if weft not in runs or torch not in runs:
-            continue
-        if comparisons is COMPARISONS and long_sequences and torch.startswith("eager"):
-            aim = LONG_EAGER_AIM
-        faster = [theirs.step / ours.step for ours, theirs in zip(runs[weft], runs[torch])]
-        memory = statistics.median(ours.peak / theirs.peak
-                                   for ours, theirs in zip(runs[weft], runs[torch]))
-        report.say(f"{f'{weft} : {torch}':44}{median_and_range(faster, 2):>20}{aim:6.2f}"
-                   f"{memory:9.2f}{MEMORY_AIM:6.2f}")
-        report.row(row="ratio", weft=weft, torch=torch, times_as_fast=statistics.median(faster),
-                   rounds=faster, aim=aim, memory=memory, memory_aim=MEMORY_AIM)
-
-
 def compare(arguments, report, folder):
     """Everything, in order."""
     bf16 = arguments.dtype == "bf16"
     contestants = [c for c in (BF16_CONTESTANTS if bf16 else CONTESTANTS)
-                   if arguments.compiled or not c.compiled]
+                   if (arguments.compiled or not c.compiled)
+                   and arguments.threads in (None, c.threads * c.ranks)
+                   and not (arguments.turns and c.layout is None and c.ranks > 1)]
     runs = {contestant.name: [] for contestant in contestants}
     first, others, largest = None, 0, 0
     arena = Arena(arguments, folder)
@@ -304,8 +307,9 @@ def compare(arguments, report, folder):
         arena.setting = next(candidates(WORK))[0]
     report.say(f"PyTorch's settings: {arena.setting.name or 'as installed'}")
     for number in range(arguments.rounds):
+        together = arena.run_in_turns(contestants) if arguments.turns else {}
         for contestant in contestants[::-1] if number % 2 else contestants:
-            run = arena.run(contestant)
+            run = together.get(contestant.name) or arena.run(contestant)
             runs[contestant.name].append(run)
             first = first or run
             largest = max(largest, check(contestant, run, first, arguments.dtype))
@@ -316,7 +320,7 @@ def compare(arguments, report, folder):
                        setting=arena.setting.name, **dataclasses.asdict(run))
     show_runs(runs, arena.model["global_batch_size"] * arena.model["seq_len"], report)
     show_ratios(runs, BF16_COMPARISONS if bf16 else COMPARISONS,
-                arena.model["seq_len"] == 1024, report)
+                arena.model["seq_len"] == 1024, arguments.turns, report)
     report.say(f"\nlosses and gradients agree: Weft's to the bit, PyTorch's losses within "
                f"{largest:.1e} over {min(CHECKED, arguments.steps)} steps")
     if others > BUSY:
@@ -338,6 +342,11 @@ def main():
                         help="one round of few steps, and no trial of settings")
     parser.add_argument("--no-compiled", dest="compiled", action="store_false",
                         help="leave out torch.compile")
+    parser.add_argument("--threads", type=int,
+                        help="leave out all but those of so many threads or ranks")
+    parser.add_argument("--turns", action="store_true",
+                        help="steps take turns, not runs, DDP's left out: for a machine whose "
+                             "speed changes from second to second")
     parser.add_argument("--no-tune", dest="tune", action="store_false",
                         help="no trial of settings: take the first for this processor")
     parser.add_argument("--json", metavar="FILE", help="write each run and ratio as a JSON row")

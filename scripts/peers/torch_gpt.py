@@ -238,7 +238,8 @@ def train(job):
                                                          static_graph=True)
     if job["compiled"]:
         call = torch.compile(call)
-    text, count, rows = Text(job), job["global_batch_size"] // ranks, []
+    text, count = Text(job), job["global_batch_size"] // ranks
+    log = open(job["log"], "w", encoding="utf-8", buffering=1)  # a line at once
     for step in range(1, job["steps"] + 1):
         if step == job["skip"] + 1:
             forget_peak()
@@ -257,10 +258,11 @@ def train(job):
         if ranks > 1:  # the mean of all, which training itself has no use for
             dist.all_reduce(mean)
             mean /= ranks
-        rows.append({"step": step, "loss": float(mean), "grad_norm": float(norm), "ms": ms})
-    rows.append({"base": base, "peak": memory("VmHWM"), "version": torch.__version__})
-    with open(job["log"], "w", encoding="utf-8") as log:
-        log.writelines(json.dumps(row) + "\n" for row in rows)
+        row = {"step": step, "loss": float(mean), "grad_norm": float(norm), "ms": ms}
+        log.write(json.dumps(row) + "\n")
+    row = {"base": base, "peak": memory("VmHWM"), "version": torch.__version__}
+    log.write(json.dumps(row) + "\n")
+    log.close()
     if ranks > 1:
         dist.destroy_process_group()
 
