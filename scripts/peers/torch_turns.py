@@ -8,7 +8,7 @@ POLL = 1e-3  # seconds between looks at a log
 
 
 class Stopped:
-    """A contestant's process. It runs in take_step() alone, and in finish()."""
+    """A contestant's process. It runs in take_step() alone, and to its end after a last SIGCONT."""
 
     def __init__(self, process, log):
         self.process, self.log, self.read = process, log, 0
