@@ -47,7 +47,7 @@ target_include_directories(weft_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(weft_flags INTERFACE weft_sanitize)
 
 # Files for AVX end with vzeroupper, or what follows in SSE takes forty times as long on some processors (Intel's Emerald Rapids):
-# clang always adds it, gcc from -O2 on, and with this.
+# clang always adds it, gcc from -O2 on, and with this; at -Os gcc never does.
 set(WEFT_VZEROUPPER $<$<C_COMPILER_ID:GNU>:-fexpensive-optimizations>)
 
 # weft_folder(NAME [GLOB...] [COLD GLOB...]): the object library weft_NAME from the files that match. Those of COLD have no loops

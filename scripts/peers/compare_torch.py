@@ -216,6 +216,7 @@ class Arena:
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         command = [str(self.gpt_train), "--data", self.job["data"], *flags, *contestant.layout,
                    "--log-jsonl", str(log)]
+
         def result(peak, others):
             rows = [row for row in map(json.loads, log.read_text().splitlines())
                     if "step" in row]
@@ -238,6 +239,7 @@ class Arena:
                        "TORCHINDUCTOR_CACHE_DIR": str(WORK / "inductor"), **self.setting.env}
         if self.setting.preload:
             environment["LD_PRELOAD"] = ":".join(self.setting.preload)
+
         def result(_peak, others):
             rows = [[json.loads(line) for line in pathlib.Path(log).read_text().splitlines()]
                     for log in logs]

@@ -229,9 +229,10 @@ def vocabulary(root):
             continue
         text = path.read_text(encoding="utf-8")
         lines, whole = text.split("\n"), text.lower()
+        lower = whole.split("\n")
         found = [(number, f'"{match.group()}": say {instead}')
                  for needed, word, instead in BANNED if any(part in whole for part in needed)
-                 for number, line in enumerate(whole.split("\n"), 1) if any(part in line for part in needed)
+                 for number, line in enumerate(lower, 1) if any(part in line for part in needed)
                  for match in word.finditer(lines[number - 1])]
         if path.suffix in C_SUFFIXES:
             found += [(text.count("\n", 0, match.start()) + 1,

@@ -54,7 +54,6 @@ VOCABULARY = {
 }
 
 
-
 def needed(pattern):
     """What a match contains, in lower case, of each alternative of a pattern: its longest run of letters outside of groups.
     To look for that takes a fiftieth of the time that the pattern takes."""
